@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import io
 import logging as standard_logging
 import os
 import pathlib
@@ -107,6 +108,9 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
         return rest
 
     def start(argv: Sequence[str]) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # A terminal may not be able to show every label.
         logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
         logging.get_absl_handler().setFormatter(_Formatter("%(levelname)s: %(message)s"))
         if keep_programs:

@@ -148,7 +148,7 @@ def printed_skewed() -> list[list[str]]:
         [
             f"Paper, 1.5B: {names.method(method)}",
             *(f"{found[setting, method][ratio]:.1f}" for setting, ratio in settings),
-            *(f"{found[setting, method]['0.125'] - found['A', method]['0.5']:+.1f}" for setting in "BA"),
+            *(f"{found[setting, method]['0.125'] - found[setting, method]['0.5']:+.1f}" for setting in "BA"),
         ]
         for method in ("contextual_calibration", "icl", "knn")
     ]

@@ -4,11 +4,12 @@ python -m tools.render_docs
 """
 
 import functools
+import itertools
 import math
 import pathlib
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -71,11 +72,24 @@ def render(
 
     four = list(matched.shared(matched.models[0], 32))
     binary = list(matched.shared(matched.models[0], 128))
-    places = [(four, 32), (binary, 128), ([scales.APART], 32), ([scales.APART], 128)]
-    full_papers = [
-        (f"paper, {size}", [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in places])
-        for size in published.SIZES
-    ]
+
+    def full_papers(size: str) -> list[str]:
+        places = [(four, 32), (binary, 128), ([scales.APART], 32), ([scales.APART], 128)]
+        leads = [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in places]
+        return leads if size in ("0.8B", "1.5B") else ["–", *leads[1:]]  # Without anchors, SST2 has no kNN Prompting.
+
+    def turned() -> Iterator[str]:
+        for theirs, model, task in itertools.product(
+            ("icl", "contextual_calibration", "knn_l2"), matched.models, ("", scales.APART)
+        ):
+            before, after = (
+                intervals.verdict(matched.differences(model, name, theirs, task=task))
+                for name in ("knn", "knn_released")
+            )
+            if before != after:
+                place = f"{scales.MODELS[model].brief}{f' on {names.task(task)}' if task else ''}"
+                yield f"{names.method(theirs)}, {place}: {before} → {after}"
+
     chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
         "scale": scale,
@@ -104,7 +118,8 @@ def render(
             },
         ),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
-        "full_papers": full_papers,
+        "full_papers": [(f"paper, {size}", full_papers(size)) for size in published.SIZES],
+        "turned": list(turned()),
         "cut": cut,
         "few_shot_papers": few_shot_papers,
         "skew_effect": functools.partial(analyses_lib.skew_effect, analyses),

@@ -23,6 +23,8 @@ from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
+MADE_WITH = ("truncation", "label_token", "centroid")  # Options that take effect from the next `fit`.
+
 
 class Classifier(inputs.ScikitInterface, abc.ABC):
     """A classifier whose anchors are training texts, represented by a frozen language model's states.
@@ -40,6 +42,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
       states_: the states of the anchors' prompts, in the store's order, in host memory; None if only a store was given.
       choice_: the chosen rule and the reasons for it; `rule_` is the rule in use.
       source_: the encoding and label column of the file that the rows came from, if it was one.
+      made_with_: the values of `MADE_WITH` that the anchors were made with.
     """
 
     source_: Mapping[str, str] = {}
@@ -102,8 +105,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         Raises:
           UserError: there is a single anchor, or the classifier predicts by class means.
         """
-        if self.centroid != "none":
-            raise errors.UserError(f"centroid={self.centroid!r}: leave-one-out needs neighbours; class means have none")
+        self._check_neighbours()
         if len(self.store_) < 2:
             raise errors.UserError("leave-one-out needs at least two anchors: add rows")
         options = SearchOptions(min(self.rule_.k, len(self.store_) - 1), self.rule_.distance)
@@ -124,7 +126,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
         # A copy is fitted, so that a failure, and another thread that predicts, find the earlier fit.
         fitted = object.__new__(type(self))
-        fitted.__dict__.update({name: value for name, value in vars(self).items() if name != "choice_"})
+        earlier = ("choice_", "made_with_")
+        fitted.__dict__.update({name: value for name, value in vars(self).items() if name not in earlier})
         self.__dict__ = fitted._fit(X, y).__dict__
         return self
 
@@ -132,6 +135,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         X, y = list(X) if isinstance(X, Iterator) else X, list(y)
         if self.infers_task:
             self.use_task(Task.infer(X, y), is_inferred=True)
+        else:
+            self.task = self.given_task
         examples = inputs.labelled(self.task, X, y)
         draws = trials.draws(self, examples)
         choice = self.choose(draws)
@@ -191,9 +196,11 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """
         if choice or not hasattr(self, "choice_"):
             self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
+        if not hasattr(self, "made_with_"):
+            self.made_with_ = {name: getattr(self, name) for name in MADE_WITH}
         self.states_ = None if states is None else jax.tree.map(np.asarray, parallel.replicate(states))
         self.demonstrations_, self.store_ = tuple(demonstrations), store
-        self.searched_ = store_lib.centroids(store, self.centroid, self.model.head, self.rule_.distance)
+        self.searched_ = store_lib.centroids(store, self._made("centroid"), self.model.head, self.rule_.distance)
         self.anchors_ = {example.row: example for example in anchors}
         self.num_rows_ = num_rows or max(example.row for example in (*demonstrations, *anchors)) + 1
         self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
@@ -208,11 +215,12 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def answer_states(self, states: lm_lib.States) -> inputs.Predictions:
         """Return predictions for texts whose prompts have these states."""
         classes_Q, p_QC, near = self.classify(parallel.replicate(states))
+        k = None if self._made("centroid") == "none" else 0  # Class means are no anchors.
         return inputs.Predictions(
             labels=self.labels_[classes_Q],
             probabilities=p_QC[:, inputs.label_order(self.labels_)],
-            distances=np.asarray(near.distances_Qk),
-            ids=self.searched_.ids_N[np.asarray(near.indices_Qk)],
+            distances=np.asarray(near.distances_Qk)[:, :k],
+            ids=self.searched_.ids_N[np.asarray(near.indices_Qk)][:, :k],
         )
 
     def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
@@ -235,9 +243,9 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         if X is None:
             near = evidence.neighbours(self.store_, SearchOptions(k, self.rule_.distance), self.device_states())
         else:
+            self._check_neighbours()
             near = self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
-        ids_N = (self.store_ if X is None else self.searched_).ids_N
-        ids_Qk = ids_N[np.asarray(near.indices_Qk)]
+        ids_Qk = self.store_.ids_N[np.asarray(near.indices_Qk)]
         return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
@@ -245,15 +253,17 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         self._check_fitted()
         return explanation.explain(self, text, num_tokens)
 
-    def tune(self, metric: str = classifiers.METRICS[0], ks: Sequence[int] = classifiers.TUNED_KS) -> trials.Tuning:
+    def tune(self, metric: str | None = None, ks: Sequence[int] = classifiers.TUNED_KS) -> trials.Tuning:
         """Try every rule, distance, weighting and penalty, and all `ks` that have enough anchors, on the anchors.
 
-        Each anchor is classified by the others. The demonstrations stay, and no prompt is read.
+        Candidates are compared by `metric`, by default the classifier's, or log loss. Each anchor is classified by the others. The
+        demonstrations stay, and no prompt is read.
 
         Raises:
           UserError: fewer than `choosing.FEWEST` anchors, or no k between 1 and the number of other anchors.
         """
         self._check_fitted()
+        metric = metric or getattr(self, "metric", classifiers.METRICS[0])
         if metric not in classifiers.METRICS:
             raise errors.UserError(f"metric={metric!r}: choose from {', '.join(classifiers.METRICS)}")
         count, anchors = len(self.anchors_), list(self.anchors_.values())
@@ -264,7 +274,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {count - 1}, the number of other anchors")
         shots = self.rule_.demo_shots
         draws, states = {shots: (self.demonstrations_, anchors)}, {shots: self.device_states()}
-        choice = trials.choose(self, draws, grid, metric, states)
+        choice = dataclasses.replace(trials.choose(self, draws, grid, metric, states), is_tuned=True)
         return trials.Tuning(choice, tuple(trials.warnings(self, anchors, choice)))
 
     def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
@@ -292,14 +302,14 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return the examples' prompts; raises UserError as `layout.lay_out`."""
         demonstrations = self.demonstrations_ if demonstrations is None else demonstrations
         return layout.lay_out(
-            self.task, demonstrations, examples, self.model.tokenize, self.model.context, self.truncation
+            self.task, demonstrations, examples, self.model.tokenize, self.model.context, self._made("truncation")
         )
 
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         # Pad to a power of two, so that calls of about the same size share a compiled program.
         padded = placement.pad(states.with_layers(()), packing.next_power(max(1, len(states))))
-        number = k if self.centroid == "none" else 1
+        number = k if self._made("centroid") == "none" else 1
         options = SearchOptions(number, self.rule_.distance, self.approximate_recall or None)
         return placement.take(self.searched_.search(padded, options), slice(0, len(states)))
 
@@ -313,7 +323,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return the token of each class's label word; none if words share a token and the distance reads none."""
         task = task or self.task
         try:
-            return layout.label_ids(task, self.model.tokenize, self.label_token)
+            return layout.label_ids(task, self.model.tokenize, self._made("label_token"))
         except errors.UserError:
             if self.distance_ and distances.get(self.distance_).reads_label_words:
                 raise
@@ -329,6 +339,14 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def device_states(self) -> lm_lib.States:
         """Return `states_` with rows split over every device of the model."""
         return parallel.put_rows(self.host_states(), self.model.mesh)
+
+    def _made(self, name: str) -> str:
+        """Return the value of an option that the anchors were made with, or, before `fit`, its present value."""
+        return getattr(self, "made_with_", {}).get(name) or getattr(self, name)
+
+    def _check_neighbours(self) -> None:
+        if (centroid := self._made("centroid")) != "none":
+            raise errors.UserError(f"centroid={centroid!r}: class means have no neighbours; use centroid='none'")
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "store_"):

@@ -60,6 +60,7 @@ class Choice:
       metric: the metric that candidates were compared by.
       num_anchors: the number of anchors that each score is a mean over.
       is_earlier: whether anchors were added, removed or relabelled after the choice.
+      is_tuned: whether `tune` made the choice, on the anchors of an earlier `fit`.
     """
 
     rule: Rule
@@ -68,6 +69,7 @@ class Choice:
     metric: str = METRICS[0]
     num_anchors: int = 0
     is_earlier: bool = False
+    is_tuned: bool = False
 
     @property
     def line(self) -> str:

@@ -50,10 +50,12 @@ class Content:
         cls, classifier: "Classifier", demonstrations: Sequence[Example], anchors: Iterable[Example], num_rows: int
     ) -> "Content":
         """Return the content of a classifier with these demonstrations and anchors."""
+        options = classifier.option_names()
         return cls(
             type(classifier).__name__,
             classifier.task,
-            {name: _writable(getattr(classifier, name)) for name in classifier.option_names()},
+            {name: _writable(getattr(classifier, name)) for name in options}
+            | {name: value for name, value in getattr(classifier, "made_with_", {}).items() if name in options},
             getattr(classifier, "labels_", np.array(classifier.task.labels)).tolist(),
             num_rows,
             tuple(demonstrations),

@@ -194,10 +194,10 @@ class AutoClassifier(ChangeableClassifier):
     def use(self, choice: Choice) -> "AutoClassifier":
         """Return a classifier of the same anchors that follows a choice, for example one from `tune`.
 
-        Given settings are replaced by those of the choice.
+        Given settings are replaced by those of the choice, or by "auto" if its rule does not use them.
         """
-        settings = ("rule", "k", "distance", "weights", "penalty", "layer")
-        replaced = {name: getattr(choice.rule, name) for name in settings if getattr(self, name) != AUTO}
+        given = [name for name in ("rule", *classifiers.USED_BY["blend"]) if getattr(self, name) != AUTO]
+        replaced = {name: choice.rule.named.get(name, AUTO) for name in given}
         return _refitted(AutoClassifier(**self.get_params(deep=False) | replaced), self, choice)
 
 
@@ -219,11 +219,11 @@ def load(
     return restore(saved, model or saved.load_model(mesh))
 
 
-def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any = None) -> Any:
-    """Return the classifier of a saved folder; `store_options` replace its store's placement and memory.
+def restore(saved: saving.Saved, model: lm_lib.LanguageModel) -> Any:
+    """Return the classifier of a saved folder.
 
     Raises:
-      UserError: the saved options, model or arrays do not match the class, `model` or rows.
+      UserError: the saved options, model or states do not match the class, `model` or rows.
     """
     content, kind = saved.content, CLASSES.get(saved.content.kind)
     if not kind:
@@ -235,7 +235,7 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
     if content.choice:  # The chosen distance decides which label words are read.
         classifier.choice_ = content.choice
     saved.check(model.identity, content.task, classifier.label_ids())
-    classifier.source_, store = content.source, saved.load(model, store_options)
+    classifier.source_, store = content.source, saved.load_store(model, saved.store_options)
     rows, labels_C = (content.demonstrations, content.anchors), np.array(content.labels)
     return classifier.use_store(store, *rows, content.choice, content.num_rows, labels_C, saved.states(model))
 

@@ -60,15 +60,24 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         """Whether `fit` infers the task, because none was given."""
         return self.task is None or self.task is getattr(self, "inferred_task_", None)
 
+    @property
+    def given_task(self) -> Any:
+        """The task that was given, without the classes of later rows; None if `fit` infers the task."""
+        if self.infers_task:
+            return None
+        return self.given_task_ if self.task is getattr(self, "changed_task_", None) else self.task
+
     def use_task(self, task: Task, is_inferred: bool) -> None:
-        """Take a task; an inferred one is inferred anew by the next `fit`."""
-        self.task = task
+        """Take a task; the next `fit` infers an inferred one anew, and takes the given one otherwise."""
         if is_inferred:
             self.inferred_task_ = task
+        else:
+            self.given_task_, self.changed_task_ = self.given_task, task
+        self.task = task
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares the model."""
-        return type(self)(**self.get_params(deep=False) | ({"task": None} if self.infers_task else {}))
+        return type(self)(**self.get_params(deep=False) | {"task": self.given_task})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

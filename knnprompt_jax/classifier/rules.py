@@ -14,14 +14,9 @@ from scipy import special
 from sklearn import linear_model, pipeline, preprocessing
 
 from knnprompt_jax import lm, options
-from knnprompt_jax.settings.classifiers import RULES, WEIGHTS
+from knnprompt_jax.settings.classifiers import RULES, USED_BY, WEIGHTS
 from knnprompt_jax.store import distances
 
-_SETTINGS = {
-    "votes": ("k", "distance", "weights"),
-    "probe": ("penalty", "layer"),
-    "blend": ("k", "distance", "weights", "penalty", "layer"),
-}
 _NEWTON_STEPS, _DAMPING, _LEAST_PRIOR = 12, 1e-6, 1e-300
 
 
@@ -42,7 +37,7 @@ class Rule(options.Options):
     @property
     def named(self) -> dict[str, Any]:
         """The settings that matter to this rule, as arguments of a classifier, without `demo_shots`."""
-        return {name: getattr(self, name) for name in ("rule", *_SETTINGS[self.rule])}
+        return {name: getattr(self, name) for name in ("rule", *USED_BY[self.rule])}
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Saved folders of classifiers.
 
-A folder holds the task, the options and the rows as JSON; the store's arrays; the anchors' states, so that fitting another rule needs
-no pass; and a manifest with a checksum of every file. A save is atomic, and no file contains code.
+A folder holds the task, the options and the rows as JSON; the anchors' states, of which the store is built; and a manifest with a
+checksum of every file. A save is atomic, and no file contains code.
 """
 
 import collections
@@ -9,8 +9,8 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -20,11 +20,10 @@ from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import inputs
-from knnprompt_jax.classifier.content import ROWS, Content
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.files import CLASSIFIER, MANIFEST
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import manifest as manifest_lib
-from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Task
@@ -39,16 +38,16 @@ _LAYER = "layer_{}_ND.npy"
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """A classifier in a folder, every file checked."""
+    """A classifier in a folder, every file checked.
+
+    Attributes:
+      digest: SHA-256 (hex) of the whole folder: that of its manifest, which has a checksum of every other file.
+    """
 
     folder: pathlib.Path
     content: Content
     manifest: manifest_lib.Manifest
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 (hex) of the whole folder: that of its manifest, which has a checksum of every other file."""
-        return manifest_lib.file_hash(self.folder / MANIFEST)
+    digest: str
 
     @property
     def store_options(self) -> stores.StoreOptions:
@@ -97,25 +96,26 @@ class Saved:
         except errors.UserError as error:
             raise errors.UserError(f"{self.folder}: cannot load its model (in Python, give model=): {error}") from None
 
-    def load(self, model: lm_lib.LanguageModel, options: stores.StoreOptions | None = None) -> store_lib.Store:
-        """Load the store to the model's devices; `options` replace its placement and memory.
-
-        Raises:
-          UserError: the arrays cannot be read, or do not match the rows.
-        """
-        mesh = model.mesh if model.mesh.size > 1 else None
-        try:
-            store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
-        except Exception as error:  # The checksums fit, but another process replaced the folder, or someone forged it.
-            raise errors.UserError(f"{self.folder}: cannot read its arrays: {errors.one_line(error)}") from None
-        anchors = self.content.anchors
-        ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
-        if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
-            raise errors.UserError(f"{self.folder}: the store's anchors do not match {ROWS}")
-        return store
+    def load_store(self, model: lm_lib.LanguageModel, options: stores.StoreOptions) -> store_lib.Store:
+        """Build a store of the anchors on the model's devices; raise UserError as `states`."""
+        states, anchors = self.states(model).with_layers(()), self.content.anchors
+        assert self.content.choice
+        return store_lib.build(
+            options,
+            self.content.choice.rule.distance,
+            model.head,
+            parallel.put_rows(states, model.mesh),
+            inputs.classes_of(self.content.task, anchors),
+            self.manifest.provenance.label_ids,
+            ids=[example.row for example in anchors],
+        )
 
     def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
-        """Return the states of the anchors' prompts, in the order of the rows, mapped from disk."""
+        """Return the states of the anchors' prompts, in the order of the rows, mapped from disk.
+
+        Raises:
+          UserError: the states cannot be read or do not match the rows, or another process has replaced the folder.
+        """
         layers = self.content.choice.rule.layers if self.content.choice else ()
         names = [*_ARRAYS, *map(_LAYER.format, layers)]
         try:
@@ -126,6 +126,8 @@ class Saved:
         shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]
         if [array.shape for array in arrays] != shapes:
             raise errors.UserError(f"{self.folder}: the saved states do not match its {count} anchors")
+        if _digest(self.folder) != self.digest:
+            raise errors.UserError(f"{self.folder}: another process replaced it: rerun the command")
         hidden_NE, log_z_N, *layers_ND = arrays
         return lm_lib.States(hidden_NE, log_z_N, model.deterministic, dict(zip(layers, layers_ND, strict=True)))
 
@@ -144,33 +146,31 @@ def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> Non
     folder = absolute(folder)
     if recover(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or give overwrite=True")
-    anchors, arrays = classifier.anchors_.values(), storage.arrays_of(classifier.store_)
-    content = Content.of(classifier, classifier.demonstrations_, anchors, classifier.num_rows_)
-    parallel.call_in_main(functools.partial(_begin, folder, content, classifier.host_states()))
-    with files.refusals(folder):
-        storage.write(files.draft(folder), arrays)
-    parallel.call_in_main(functools.partial(_finish, folder, classifier, content, arrays))
+    content = Content.of(classifier, classifier.demonstrations_, classifier.anchors_.values(), classifier.num_rows_)
+    provenance = content.provenance(classifier.model.identity, content.task, classifier.store_.codec.label_ids)
+    parallel.call_in_main(functools.partial(_write, folder, content, classifier.host_states(), provenance))
 
 
 def read(folder: pathlib.Path) -> Saved:
-    """Read a saved classifier without its model and arrays, and check every file.
+    """Read a saved classifier without its model and states, and check every file.
 
     Raises:
       UserError: there is none, a file is missing or altered, another version wrote it, or process 0 reads another one.
     """
     folder = absolute(folder)
     parallel.call_in_main(functools.partial(_recover_for_readers, folder))
+    digest = _digest(folder)
     manifest = manifest_lib.read(folder)
     manifest_lib.check_files(folder, manifest)
     try:
-        saved = Saved(folder, Content.read(folder), manifest)
+        saved = Saved(folder, Content.read(folder), manifest, digest)
     except errors.UserError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise errors.UserError(
             f"{folder}: not a saved classifier: {type(error).__name__}: {errors.one_line(error)}"
         ) from None
-    if parallel.call_in_main(lambda: saved.digest) != saved.digest:
+    if parallel.call_in_main(lambda: digest) != digest:
         raise errors.UserError(f"{folder}: not the classifier of process 0: give every process the same folder")
     return saved
 
@@ -205,8 +205,14 @@ def _recover_for_readers(folder: pathlib.Path) -> None:
             files.recover(folder)
 
 
-def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> None:
-    """Begin a draft of the folder with the JSON files and the states."""
+def _digest(folder: pathlib.Path) -> str:
+    """Return the SHA-256 of the manifest, or an empty text without one."""
+    path = folder / MANIFEST
+    return manifest_lib.file_hash(path) if path.is_file() else ""
+
+
+def _write(folder: pathlib.Path, content: Content, states: lm_lib.States, provenance: manifest_lib.Provenance) -> None:
+    """Write a draft of the folder and put it at the folder's path."""
     draft = files.begin_folder(folder)
     with files.refusals(folder):
         for name, text in content.files().items():
@@ -217,20 +223,5 @@ def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> Non
                 array_N = np.ascontiguousarray(array_N)
                 np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
                 file.write(array_N.data)
-
-
-def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, arrays: Mapping[str, Any]) -> None:
-    """Write the manifest of the draft and put it at the folder's path."""
-    draft, codec = files.draft(folder), classifier.store_.codec
-    counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
-    with files.refusals(folder):
-        written = manifest_lib.Manifest(
-            provenance=content.provenance(classifier.model.identity, content.task, codec.label_ids),
-            kind=codec.kind,
-            options=codec.options,
-            class_counts=dict(zip(content.task.labels, counts, strict=True)),
-            arrays=arrays,
-            files=manifest_lib.checksums(draft),
-        )
-        manifest_lib.write(draft, written)
+        manifest_lib.write(draft, manifest_lib.Manifest(provenance, manifest_lib.checksums(draft)))
     files.finish_folder(folder)

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +46,9 @@ def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Dr
     for number in shots if isinstance(shots, list | tuple) else [shots]:
         if number is None:
             number = most_shots(classifier.task, examples, classifier.model)
-        if number < 0:
-            raise errors.UserError(f"demo_shots={number}: choose 0 (no demonstrations) or more")
-        demonstrations = splits.sample(examples, number, classifier.random_state, share=0.5)
+        if isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 0:
+            raise errors.UserError(f"demo_shots={number!r}: choose None, or a whole number from 0 (no demonstrations)")
+        demonstrations = splits.sample(examples, int(number), classifier.options_.random_state, share=0.5)
         rows = {example.row for example in demonstrations}
         anchors = [example for example in examples if example.row not in rows]
         drawn.setdefault(shots_of(demonstrations), (demonstrations, anchors))
@@ -99,7 +100,7 @@ def choose(
         names = tuple(name for name in names if not distances.get(name).reads_label_words) or names
     grid, sets = dataclasses.replace(grid, distances=names), []
     for shots, (demonstrations, anchors) in draws.items():
-        places = sample(anchors, classifier.random_state)
+        places = sample(anchors, classifier.options_.random_state)
         rows = [anchors[place] for place in places]
         if states:
             rows_states = states[shots][np.array(places, int)]
@@ -115,7 +116,7 @@ def choose(
 
 def compared(classifier: "Classifier", draws: Mapping[int, Draw]) -> list[Example]:
     """Return the anchors that `choose` compares draws by: of those it reads, the ones that all draws share."""
-    seed = classifier.random_state
+    seed = classifier.options_.random_state
     sets = [[anchors[place] for place in sample(anchors, seed)] for _, anchors in draws.values()]
     read = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
     common = set.intersection(*({example.row for example in rows} for rows in read))

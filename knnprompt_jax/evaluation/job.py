@@ -12,6 +12,7 @@ from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.evaluation import sections
 from knnprompt_jax.prediction import rows as rows_lib
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import page
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.settings import commands
@@ -57,12 +58,14 @@ def run(settings: commands.EvaluationSettings) -> str:
 
 def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
-    predicted, probabilities = [], []
+    predicted, probabilities, num_truncated = [], [], 0
     for batch in rows_lib.ahead(rows_lib.batches(examples, classifier)):
         read = states.read(classifier.model, batch.prompts, title="rows", repeated=True, layers=classifier.layers)
         predictions = classifier.answer_states(read)
         predicted += predictions.labels.tolist()
+        num_truncated += batch.prompts.num_truncated
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
+    layout.warn_truncated(num_truncated, len(examples), classifier.model.context)
     labels = tuple(map(str, classifier.classes_.tolist()))
     p_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
     return Measures(

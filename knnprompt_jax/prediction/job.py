@@ -12,6 +12,7 @@ from knnprompt_jax import errors, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import outputs, rows, writing
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
@@ -49,9 +50,10 @@ def run(settings: commands.PredictionSettings) -> Summary:
     with parallel.by_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
         classifier = estimator.restore(saved, saved.load_model(mesh))
-        form = writing.Format(settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, output.kept)
+        classes = tuple(classifier.classes_.tolist())
+        form = writing.Format(settings.kind, classes, settings.probabilities, output.kept, settings.keep)
         output.header = form.header()
-        started, count, earlier = time.monotonic(), 0, output.num_predictions
+        started, count, num_truncated, earlier = time.monotonic(), 0, 0, output.num_predictions
         waiting = rows.ahead(rows.batches(remaining, classifier, settings.characters))
         while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
             title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
@@ -59,7 +61,9 @@ def run(settings: commands.PredictionSettings) -> Summary:
             predictions = classifier.answer_states(read).abstaining(settings.abstain)
             parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
             count += len(batch.examples)
+            num_truncated += batch.prompts.num_truncated
         parallel.call_in_main(output.finish)
+    parallel.call_in_main(functools.partial(layout.warn_truncated, num_truncated, count, classifier.model.context))
     return Summary(count, earlier, time.monotonic() - started)
 
 

@@ -1,13 +1,13 @@
 """Predictions as bytes: JSON lines, or CSV that a spreadsheet does not run as formulas."""
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier.inputs import Predictions
@@ -55,29 +55,30 @@ class Format:
       classes: the labels [C] in the order of the probabilities.
       all_probabilities: whether the probabilities of all classes are written.
       kept: the columns of the input that are copied.
+      keep: the option that names them; "ids" and "all" add columns that only later rows have, except in CSV.
     """
 
     kind: str
     classes: tuple[Any, ...]
     all_probabilities: bool
     kept: tuple[str, ...] = ()
+    keep: str = NONE
 
     @property
     def probability_columns(self) -> tuple[str, ...]:
         """The CSV column of each class."""
         return tuple(f"probability_{label}" for label in self.classes)
 
-    @functools.cached_property
-    def kept_as(self) -> tuple[str, ...]:
-        """The output names of the kept columns, which must not clash with our own."""
-        return renamed(self.kept, (*_OURS, "probabilities", *self.probability_columns))
+    def kept_as(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the output names of kept columns, which must not clash with our own."""
+        return renamed(names, (*_OURS, "probabilities", *self.probability_columns))
 
     def header(self) -> bytes:
         """Return the header of the output."""
         if self.kind == "jsonl":
             return b""
         probabilities = self.probability_columns if self.all_probabilities else ()
-        return _csv([["row", *map(tables.to_cell, self.kept_as), *_OURS[1:], *probabilities]])
+        return _csv([["row", *map(tables.to_cell, self.kept_as(self.kept)), *_OURS[1:], *probabilities]])
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
         """Return a line (a record in CSV) for each of these rows, with its prediction."""
@@ -101,8 +102,20 @@ class Format:
         near = [
             {"id": number, "distance": _short(distance)} for number, distance in zip(ids_k, distances_k, strict=True)
         ]
-        columns = [_finite(example.other.get(column)) for column in self.kept]
-        record = {"row": example.row, **dict(zip(self.kept_as, columns, strict=True)), "label": label}
+        names = self.kept
+        if self.keep in (IDS, ALL) and (more := [name for name in kept(self.keep, example.other) if name not in names]):
+            if self.kind == "jsonl":
+                names = (*names, *more)
+            else:
+                logging.log_first_n(
+                    logging.WARNING,
+                    "row %d has a column %r that the first row lacks: it is not copied (--output_format=jsonl copies it)",
+                    1,
+                    example.row,
+                    more[0],
+                )
+        columns = [_finite(example.other.get(column)) for column in names]
+        record = {"row": example.row, **dict(zip(self.kept_as(names), columns, strict=True)), "label": label}
         # Where the classifier abstains, this is the likeliest class's.
         record |= {"probability": max(shares.values()) if label is None else shares[label], "neighbours": near}
         if self.all_probabilities:
@@ -111,7 +124,7 @@ class Format:
 
     def _cells(self, record: dict[str, Any]) -> list[Any]:
         near = [" ".join(str(neighbour[name]) for neighbour in record["neighbours"]) for name in ("id", "distance")]
-        texts = [_text(record[name]) for name in (*self.kept_as, "label")]
+        texts = [_text(record[name]) for name in (*self.kept_as(self.kept), "label")]
         every = record.get("probabilities", {}).values()
         return [record["row"], *map(tables.to_cell, texts), record["probability"], *near, *every]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
@@ -65,6 +66,13 @@ class Prompts:
     def num_tokens(self) -> int:
         """Tokens of all prompts. The prefix of a group counts once."""
         return sum(group.num_tokens for group in self.groups)
+
+
+def warn_truncated(num_truncated: int, num_prompts: int, context: int) -> None:
+    """Log how many prompts exceed the context, if any does."""
+    if num_truncated:
+        message = "%d of %d prompts are longer than the context of %d tokens: their beginning is cut off"
+        logging.warning(message, num_truncated, num_prompts, context)
 
 
 def tokenize_with(tokenizer: Any) -> Tokenize:

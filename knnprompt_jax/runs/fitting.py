@@ -13,6 +13,7 @@ from absl import logging
 from knnprompt_jax import errors, files, lm, parallel, progress, states
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier.content import Content
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import changing, inputs
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
@@ -53,7 +54,7 @@ def run(settings: commands.FitSettings) -> changing.Result:
     with saving.lock(folder):
         saved = _finished(folder, contents, model.identity, settings.overwrite)
         if saved:
-            classifier = estimator.restore(saved, model.load(mesh), settings.datastore)
+            classifier = estimator.restore(saved, model.load(mesh))
         else:
             cache = states.user_cache(settings.cache_gb) or classifier.states_cache
             _fit(classifier, draws, num_rows, folder, functools.partial(model.load, mesh), cache)
@@ -120,6 +121,7 @@ def _fit(
         shots = choice.rule.demo_shots
     demonstrations, anchors = draws[shots]
     anchor_prompts = classifier.lay_out(anchors, demonstrations)
+    layout.warn_truncated(anchor_prompts.num_truncated, anchor_prompts.num_prompts, classifier.model.context)
     anchor_states = states.read(classifier.model, anchor_prompts, cache, title="anchors", layers=layers)
     classifier.fit_states(anchor_states, demonstrations, anchors, choice, num_rows)
 
@@ -151,11 +153,12 @@ def _finished(
         return None
     try:
         saved = saving.read(folder)
-        if any(saved.content.is_same(content) for content in contents):
+        is_tuned = saved.content.choice and saved.content.choice.is_tuned
+        if not is_tuned and any(saved.content.is_same(content) for content in contents):
             saved.check(model)
             return saved
         raise errors.UserError(
-            f"{folder}: holds another classifier (other rows or options); choose another folder, or add --overwrite"
+            f"{folder}: holds another classifier (other rows or options, or tuned); choose another folder, or add --overwrite"
         )
     except errors.UserError:
         if not overwrite:
@@ -164,11 +167,9 @@ def _finished(
 
 
 def _check_room(folder: pathlib.Path, classifier: Any, num_anchors: int) -> None:
-    """Raise UserError if the folder cannot be written, or the disk has no room for the anchors and their states."""
-    config, options = classifier.model.config, classifier.store_options
-    anchor_bytes = store_lib.anchor_bytes(options, classifier.distance_, config, classifier.task.num_classes)
-    floats = config.state_width + 1 + config.width * len(classifier.candidate_layers)
-    num_bytes = num_anchors * (anchor_bytes + 4 * floats)
+    """Raise UserError if the folder cannot be written, or the disk has no room for the states of the anchors."""
+    config = classifier.model.config
+    num_bytes = 4 * num_anchors * (config.state_width + 1 + config.width * len(classifier.candidate_layers))
     parallel.call_in_main(
         functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes, replaces=True)
     )

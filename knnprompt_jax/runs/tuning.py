@@ -47,8 +47,10 @@ def run(settings: commands.TuningSettings) -> Result:
             if settings.apply:
                 saving.save(classifier.use(tried.choice), folder, overwrite=True)
         given = {"store": settings.store, "metric": settings.metric, "k": ",".join(map(str, settings.k))}
-        usual = {"metric": classifiers.METRICS[0], "k": ",".join(map(str, classifiers.TUNED_KS))}
-        flags = [f"--{name}={shlex.quote(value)}" for name, value in given.items() if value != usual.get(name)]
+        usual = {"k": ",".join(map(str, classifiers.TUNED_KS))}
+        flags = [
+            f"--{name}={shlex.quote(value)}" for name, value in given.items() if value and value != usual.get(name)
+        ]
         command = " ".join(["knnprompt tune", *flags, "--apply"])
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.store * settings.apply)
@@ -57,14 +59,17 @@ def run(settings: commands.TuningSettings) -> Result:
         model.load(mesh),
         task,
         demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots or commands.TUNED_SHOTS),
-        metric=settings.metric,
+        metric=settings.metric or classifiers.METRICS[0],
         truncation=settings.truncation,
         label_token=settings.label_token,
         random_state=settings.seed or 0,
     )
     classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
     draws = trials.draws(classifier, rows)
-    choice = trials.choose(classifier, draws, choosing.Grid(ks=settings.k), settings.metric)
+    most = max(len(anchors) for _, anchors in draws.values()) - 1
+    if not (ks := tuple(k for k in settings.k if k <= most)):
+        raise errors.UserError(f"--k={','.join(map(str, settings.k))}: choose from 1 to {most}, the other anchors")
+    choice = trials.choose(classifier, draws, choosing.Grid(ks=ks), classifier.metric)
     anchors = trials.compared(classifier, draws)
     tried = trials.Tuning(choice, tuple(trials.warnings(classifier, anchors, choice)))
     return Result(_complete(tried, settings.k, task, anchors), _command(settings, model.name, choice.rule))

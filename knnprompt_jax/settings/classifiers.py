@@ -2,10 +2,15 @@
 
 from typing import Any
 
-from knnprompt_jax import options
+from knnprompt_jax import errors, options
 from knnprompt_jax.settings import stores
 
 RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
+USED_BY = {  # The settings that each rule uses.
+    "votes": ("k", "distance", "weights"),
+    "probe": ("penalty", "layer"),
+    "blend": ("k", "distance", "weights", "penalty", "layer"),
+}
 WEIGHTS = ("uniform", "distance")
 METRICS = ("log_loss", "accuracy", "macro_f1")
 TUNED_KS = (1, 3, 5, 7, 9, 15, 25, 51)
@@ -62,6 +67,12 @@ class RuleOptions(options.Options):
     penalty: float = options.option(AUTO, "Ridge penalty of the probe.", least=1e-6, words={AUTO: AUTO})
     metric: str = options.option(METRICS[0], "Metric that candidates are compared by.", choices=METRICS)
     approximate_recall: float = _RECALL
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in USED_BY["blend"]:
+            if self.rule != AUTO and name not in USED_BY[self.rule] and (value := getattr(self, name, AUTO)) != AUTO:
+                raise errors.UserError(f"{name}={value}: rule={self.rule!r} does not use it; leave it out")
 
 
 class PromptOptions(options.Options):

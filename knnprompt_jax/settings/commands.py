@@ -122,8 +122,10 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
         "", "Folder of a saved classifier, whose anchors and demonstrations are used; its model does not run."
     )
     apply: bool = options.option(False, "Save the best candidate in --store.")
-    metric: str = options.option(
-        classifiers.METRICS[0], "Metric that candidates are compared by.", choices=classifiers.METRICS
+    metric: str | None = options.option(
+        None,
+        f"Metric that candidates are compared by; by default that of the saved classifier, or {classifiers.METRICS[0]}.",
+        choices=classifiers.METRICS,
     )
     demo_shots: tuple[int, ...] | None = options.option(
         None,

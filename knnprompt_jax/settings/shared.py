@@ -77,7 +77,7 @@ class FileOptions(options_lib.Options):
     encoding: str | None = options_lib.option(
         None, "Encoding of rows; by default that of the saved classifier, or utf-8.", needed=True
     )
-    on_bad: str = options_lib.option(sources.STOP, "Treatment of bad rows.", choices=sources.ON_BAD)
+    on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the encoding and label column: given values first, then those in `known` (a saved classifier's), then the defaults."""

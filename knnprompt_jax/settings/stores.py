@@ -11,7 +11,7 @@ KEY_DTYPES = ("float32", "float16", "bfloat16")
 
 
 class StoreOptions(options.Options):
-    """The form and place of stored anchors."""
+    """How and where anchors are stored."""
 
     kind: str = options.option(
         "auto",
@@ -21,12 +21,12 @@ class StoreOptions(options.Options):
     )
     key_dtype: str = options.option(
         "float32",
-        "Dtype of anchors; float16 and bfloat16 halve the memory; of the 3 nearest, up to 3 % and 11 % change.",
+        "Dtype of anchors; float16 and bfloat16 halve the memory; up to 3 % and 11 % of the 3 nearest anchors differ.",
         choices=KEY_DTYPES,
     )
     placement: str = options.option(
         "device",
-        "Place of anchors: on the device, or in host memory, from which a search streams them.",
+        "Where to keep anchors: on the device, or in host memory, from which a search streams them.",
         choices=("device", "host"),
     )
     memory_mb: float = options.option(512.0, "MiB on each device for a search, in addition to the anchors.", least=1)

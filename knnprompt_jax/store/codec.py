@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -31,18 +31,14 @@ class Codec:
     (docs/datastores.md has the errors).
 
     Attributes:
-        kind: the option value that selects it.
-        keys_type: the pytree type of its keys.
         head: the head that gives distributions.
         label_ids: one token per class.
-        constants: values that depend on the first anchors' states, so that a saved store includes them.
+        constants: values that depend on the anchors' states.
         key_dtype: one of `settings.stores.KEY_DTYPES`.
         built_for: the distance that the keys serve; "" means every distance that the kind can serve.
         deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.
     """
 
-    kind: ClassVar[str] = "dense"
-    keys_type: ClassVar[type] = DenseKeys
     head: head_lib.Head
     label_ids: tuple[int, ...]
     constants: Mapping[str, Array]
@@ -62,7 +58,7 @@ class Codec:
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
-        """Return the constants of a new store whose first anchors have these states."""
+        """Return the constants of a store whose anchors have these states."""
         del head, states
         return {}
 
@@ -72,11 +68,6 @@ class Codec:
     ) -> Self:
         """Return the codec for a model's head; `options` are `key_dtype`, `built_for` and `deterministic`."""
         return cls(head, tuple(label_ids), constants, **options)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options to save for `make`; the states tell whether a store is deterministic."""
-        return {"key_dtype": self.key_dtype, "built_for": self.built_for}
 
     @property
     def tile(self) -> int:

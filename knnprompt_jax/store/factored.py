@@ -21,7 +21,7 @@ their float32 sum, which misses 1 by up to 1e-5.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -67,9 +67,6 @@ class Codec(codec.Codec):
     if the store keeps mean rows for the released direction. A `key_dtype` of "float16" or "bfloat16" halves that
     (docs/datastores.md has the errors): the log-partition is that of the rounded state, so that near anchors err least.
     """
-
-    kind: ClassVar[str] = "factored"
-    keys_type: ClassVar[type] = Keys
 
     @staticmethod
     def serves(built_for: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The manifest of a saved classifier: what made its anchors, how they are stored, and a checksum of every file."""
+"""The manifest of a saved classifier: what made its anchors, and a checksum of every file."""
 
 import contextlib
 import dataclasses
@@ -11,12 +11,10 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-
 from knnprompt_jax import errors
 from knnprompt_jax.files import MANIFEST
 
-FORMAT = 8
+FORMAT = 9
 REBUILD = "fit it again, with knnprompt fit --overwrite or in Python"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 
@@ -76,13 +74,9 @@ def versions() -> Mapping[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json; `arrays` is a tree of abstract arrays, `files` maps paths to bytes and SHA-256."""
+    """The content of manifest.json; `files` maps paths to bytes and SHA-256."""
 
     provenance: Provenance
-    kind: str
-    options: Mapping[str, Any]
-    class_counts: Mapping[str, int]
-    arrays: Mapping[str, Any]
     files: Mapping[str, tuple[int, str]]
     versions: Mapping[str, str] = dataclasses.field(default_factory=versions)
     format: int = FORMAT
@@ -101,8 +95,7 @@ def file_hash(path: pathlib.Path) -> str:
 
 def write(folder: pathlib.Path, manifest: Manifest) -> None:
     """Write the manifest into a folder, with a checksum of its own content."""
-    shapes = jax.tree.map(lambda array: [str(array.dtype), *array.shape], dict(manifest.arrays))
-    content = {**dataclasses.asdict(dataclasses.replace(manifest, arrays={})), "arrays": shapes}
+    content = dataclasses.asdict(manifest)
     text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
@@ -135,11 +128,6 @@ def read(folder: pathlib.Path) -> Manifest:
         raise errors.UserError(f"{path}: changed since it was saved (checksum): {REBUILD}")
     try:
         values = {name: _tuples(value) for name, value in content.items()}
-        values["arrays"] = jax.tree.map(
-            lambda array: jax.ShapeDtypeStruct(array[1:], array[0]),
-            values["arrays"],
-            is_leaf=lambda leaf: isinstance(leaf, tuple),
-        )
         if not all(isinstance(num_bytes, int) for num_bytes, _ in values["files"].values()):
             raise TypeError("files without sizes")
         return Manifest(**{**values, "provenance": Provenance(**values["provenance"])})

@@ -88,7 +88,7 @@ def test_the_chosen_distance_decides_which_label_words_are_read(model, rows, tmp
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-@pytest.mark.parametrize("rule", ["votes", "probe"])
+@pytest.mark.parametrize("rule", ["votes", "blend"])
 def test_k_may_exceed_the_anchors_that_the_choice_compares(model, rows, rule, weights):
     options = {"rule": rule, "k": 11, "weights": weights, "demo_shots": 0}
     classifier = kp.AutoClassifier(model, **options).fit(rows[0][:12], ["0", "1"] * 6)

@@ -108,8 +108,11 @@ def test_class_means_have_no_texts(model, task, rows):
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
     with pytest.raises(kp.UserError, match="class means have no texts"):
         classifier.explain("a text")
-    with pytest.raises(kp.UserError, match="class means have none"):
+    with pytest.raises(kp.UserError, match="class means have no neighbours"):
         look.read(classifier)
+    with pytest.raises(kp.UserError, match="class means have no neighbours"):
+        classifier.kneighbors(["a text"])
+    assert classifier.answer(["a text"]).ids.shape == classifier.answer(["a text"]).distances.shape == (1, 0)
     distances, ids = classifier.kneighbors(n_neighbors=2)
     plain = kp.KNNPrompting(model, task, **options | {"centroid": "none"}).fit(rows[0][:31], rows[1][:31])
     np.testing.assert_array_equal(ids, plain.kneighbors(n_neighbors=2)[1])

@@ -11,7 +11,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import files
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.store import manifest
 
 
@@ -59,9 +59,8 @@ def test_a_classifier_comes_back_as_it_was(fitted, folder, rows):
         (lambda content, rows: content["parameters"].update(k="three"), "k='three'"),
         (lambda content, rows: content.update(labels=[1]), "labels"),
         (lambda content, rows: content.update(num_rows="many"), "num_rows"),
-        (lambda content, rows: rows.pop(), "do not match rows.jsonl"),
+        (lambda content, rows: rows.pop(), "the saved states do not match its 54 anchors"),
         (lambda content, rows: rows[-1].update(id=10**6), "num_rows=67"),
-        (lambda content, rows: rows[-1].update(label=str((int(rows[-1]["label"]) + 1) % 6)), "do not match rows.jsonl"),
         (lambda content, rows: rows[0]["fields"].update(sentence="changed"), "other demonstrations"),
     ],
 )
@@ -116,7 +115,7 @@ def edit_manifest(change, fitting=False):
         (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
         (edit_manifest(lambda content: content.update(format=2)), "from an earlier version"),
         (lambda folder: (folder / files.MANIFEST).write_text("[1]"), "not the manifest of a classifier"),
-        (lambda folder: (folder / "arrays" / "more").write_text("x"), "more: unexpected file in a saved classifier"),
+        (lambda folder: (folder / "states" / "more").write_text("x"), "more: unexpected file in a saved classifier"),
         (lambda folder: (folder / "rows.jsonl").unlink(), "rows.jsonl: missing"),
         (shutil.rmtree, "no such folder of a saved classifier"),
     ],
@@ -143,6 +142,23 @@ def test_what_something_else_made_is_refused(folder):
     for field in compared:
         with pytest.raises(kp.UserError, match=f"made with {field.metadata['words']}: .*, not .*other"):
             made.check(dataclasses.replace(made, **{field.name: ("other",)}), folder)
+
+
+def test_a_folder_that_is_replaced_while_it_is_read_is_not_mixed(fitted, folder):
+    saved = saving.read(folder)
+    kp.load(folder, fitted.model).relabel([min(fitted.anchors_)], [5]).save(folder, overwrite=True)
+    with pytest.raises(kp.UserError, match="another process replaced it: rerun the command"):
+        estimator.restore(saved, fitted.model)
+
+
+def test_options_that_made_the_anchors_take_effect_from_the_next_fit(fitted, model, task, rows, tmp_path):
+    classifier = kp.KNNPrompting(model, task, k=5, demo_shots=2).fit(rows[0][:67], rows[1][:67])
+    changed = classifier.set_params(label_token="first", centroid="arithmetic", truncation="error")
+    np.testing.assert_array_equal(changed.predict_proba(rows[0][67:]), fitted.predict_proba(rows[0][67:]))
+    changed.save(tmp_path / "mine")
+    loaded = kp.load(tmp_path / "mine", model)
+    np.testing.assert_array_equal(loaded.predict_proba(rows[0][67:]), fitted.predict_proba(rows[0][67:]))
+    assert loaded.label_token == "last" and changed.fit(rows[0][:67], rows[1][:67]).answer(["x"]).ids.shape == (1, 0)
 
 
 def test_a_folder_that_is_being_replaced_is_left_to_its_writer(folder):

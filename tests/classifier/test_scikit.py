@@ -74,6 +74,30 @@ def test_an_inferred_task_stays_inferred(model, rows, change):
     assert set(classifier.fit(rows[0][:20], ["d", "e"] * 10).classes_) == {"d", "e"}
 
 
+def test_later_rows_do_not_change_the_given_task(model, rows):
+    X, y = rows[0][:20], ["a", "b"] * 10
+    task = kp.Task.infer(X, y)
+    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X, y).partial_fit(["x"], ["c"])
+    assert classifier.task.labels == ("a", "b", "c") and base.clone(classifier).task == task
+    assert classifier.remove([row for row in range(20) if y[row] == "b"]).task.labels == ("a", "c")
+    assert classifier.fit(X, y).classes_.tolist() == ["a", "b"]
+    assert classifier.set_params(task=task.with_labels(["d"])).fit(X, y).classes_.tolist() == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("demo_shots", [1.5, "x", True, -1, (0, 0.5)])
+def test_odd_numbers_of_demonstrations_are_refused(model, task, rows, demo_shots):
+    with pytest.raises(kp.UserError, match="demo_shots=.*: choose None, or a whole number"):
+        kp.AutoClassifier(model, task, demo_shots=demo_shots).fit(rows[0][:31], rows[1][:31])
+
+
+def test_numpy_numbers_are_numbers(model, task, rows):
+    classifier = kp.KNNPrompting(model, task).set_params(
+        random_state=np.int64(3), demo_shots=np.int64(1), k=np.int64(5)
+    )
+    expected = kp.KNNPrompting(model, task, random_state=3, demo_shots=1, k=5).fit(rows[0][:31], rows[1][:31])
+    assert classifier.fit(rows[0][:31], rows[1][:31]).anchors_ == expected.anchors_
+
+
 def test_a_fit_that_fails_leaves_the_earlier_one(model, rows):
     classifier = kp.KNNPrompting(model, k=3, demo_shots=0).fit(rows[0][:20], ["a", "b"] * 10)
     before = classifier.predict(rows[0][20:31])

@@ -47,7 +47,7 @@ def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, mod
     used = kp.KNNPrompting(model, fitted.task, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
     assert isinstance(used, kp.AutoClassifier) and used.rule_ == tried.choice.rule and used.choice_ == tried.choice
     again = kp.AutoClassifier(model, fitted.task, k=9, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
-    assert again.k == tried.choice.rule.k and again.rule == "auto", "given settings are replaced"
+    assert again.k == tried.choice.rule.named.get("k", "auto") and again.rule == "auto", "given settings are replaced"
     np.testing.assert_array_equal(again.predict(rows[0][67:]), used.predict(rows[0][67:]))
 
 

@@ -1,16 +1,10 @@
-"""Faults while classifiers and records are saved.
-
-C++ writes the arrays of stores, and its faults are not seen: a small file replaces them.
-"""
-
-import json
+"""Faults while classifiers and records are saved."""
 
 import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.runs import changing, records
-from knnprompt_jax.store import storage
 from knnprompt_jax.tasks.task import Example
 from tests.faults import injection
 from tests.runs.conftest import make_record
@@ -24,26 +18,6 @@ NEW = [Example({"text": text}, "0", row, "") for row, text in enumerate(["it is"
 def fitted():
     classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, demo_shots=1)
     return classifier.fit(TEXTS, [0, 0, 1, 1, 0, 1, 0])
-
-
-@pytest.fixture(autouse=True)
-def quick_arrays(monkeypatch):
-    """Replace the arrays of a store by a file with its ids."""
-    stores, arrays_of = {}, storage.arrays_of
-
-    def remembered(store):
-        stores[tuple(store.ids_N.tolist())] = store
-        return arrays_of(store)
-
-    def write(folder, arrays):
-        (folder / "arrays").mkdir()
-        (folder / "arrays" / "ids").write_text(json.dumps(arrays["ids"].tolist()))
-
-    monkeypatch.setattr(storage, "arrays_of", remembered)
-    monkeypatch.setattr(storage, "write", write)
-    monkeypatch.setattr(
-        storage, "load", lambda folder, *_: stores[tuple(json.loads((folder / "arrays/ids").read_text()))]
-    )
 
 
 def content(folder):

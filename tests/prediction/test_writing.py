@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from absl import logging
 
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import writing
@@ -87,6 +88,16 @@ def test_kept_columns_come_first_and_clash_with_no_other():
     assert record["input_label"] == "=x" and record["input_input_label"] == [1, {"a": "b"}]
     assert record["ticket id"] is record["nan"] is None and record["label"] == "a"
     assert (record["input_probability_a"], record["date"]) == ("\ud83d", "2026-01-02")
+
+
+@pytest.mark.parametrize(("keep", "copied"), [("ids", {"id"}), ("all", {"id", "z"}), ("none", set())])
+def test_columns_that_only_later_rows_have_are_copied_or_reported(keep, copied, caplog):
+    later = rows(5, id="B7", z=1)
+    record = json.loads(writing.Format("jsonl", ("a",), False, (), keep).lines(later, one("a")))
+    assert record.keys() == {"row", "label", "probability", "neighbours"} | copied
+    writing.Format("csv", ("a",), False, (), keep).lines(later, one("a"))
+    assert ("row 5 has a column 'id' that the first row lacks" in caplog.text) == bool(copied)
+    logging._log_counter_per_token.clear()
 
 
 COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")

@@ -91,6 +91,14 @@ def test_no_store_changes_a_prediction(options, knn, store, job, built):
     assert other[1].prompts == (13 if store else 27)  # The anchors of a saved classifier are not read again.
 
 
+def test_a_comparison_has_the_kind_of_the_saved_store(job, built):
+    given = {"seeds": None, "shots": None, "demo_shots": -1, "store": str(built[0] / "dense"), "methods": "knn"}
+    [record] = comparison.run(dataclasses.replace(job, **given, datastore=StoreOptions(memory_mb=9.0)))
+    assert record.settings["datastore"] == StoreOptions("dense", memory_mb=9.0).to_dict()
+    with pytest.raises(errors.UserError, match="--datastore.kind=factored: the saved classifier has dense"):
+        comparison.run(dataclasses.replace(job, **given, datastore=StoreOptions("factored")))
+
+
 def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp_path, monkeypatch):
     job = commands.FitSettings(**{**shared, "seed": 3}, store=str(tmp_path / "store"))
     with monkeypatch.context() as patched, pytest.raises(TypeError):
@@ -178,6 +186,8 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
         ({"restore_dropped": True}, "--restore_dropped: has no effect with --train_file"),
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
+        ({"rule": "probe", "k": 3}, "k=3: rule='probe' does not use it; leave it out"),
+        ({"rule": "votes", "layer": 1}, "layer=1: rule='votes' does not use it; leave it out"),
     ],
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):

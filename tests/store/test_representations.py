@@ -9,7 +9,7 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import methods, stores
-from knnprompt_jax.store import placement, representations, search
+from knnprompt_jax.store import codec, placement, representations, search
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import catalogue, sources, splits
 from tests.store import worlds
@@ -49,7 +49,7 @@ def test_a_capped_head_needs_a_dense_store(direction):
     head, states, logp_NV = make(CAP)
     given = direction, head, states[:19], np.arange(19) % 3, LABEL_IDS
     store = store_lib.build(stores.StoreOptions("auto"), *given)
-    assert store.codec.kind == "dense"
+    assert type(store.codec) is codec.Codec
     nearest = store.search(states[19:], search.SearchOptions(5, direction))
     worlds.check_ranks(nearest.indices_Qk, worlds.divergences(direction, logp_NV[19:], logp_NV[:19]))
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose kind='dense'"):
