@@ -58,10 +58,6 @@ def render(
         keep_trailing_newline=True,
     )
 
-    def with_two(model: str) -> intervals.Difference:
-        cells = {task: seeds for task, seeds in scale.shared(model, 32).items() if task != "mpqa"}
-        return scale.difference((model, "knn", 32), (model, "knn_l2", 32), cells)
-
     def cut(method: str) -> str:
         found = [record for record in matched.records if record.method == method and record.task == "sst2"]
         return f"{sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found):.0%}"
@@ -100,7 +96,6 @@ def render(
         "binary": binary,
         "four": four,
         "on_tasks": analyses_lib.on_tasks,
-        "with_two": with_two,
         "largest": matched.of(AT_LARGEST_M),
         "few_shot": few_shot,
         "precision": precision,

@@ -63,18 +63,17 @@ def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
     return tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
 
 
-def spread_table(scale: scales.Scale, method: str, other: str, sizes: Sequence[str] = ()) -> str:
-    """Return the standard deviations over seeds of a method at each m and of another one, means over `shared`.
+def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[int], sizes: Sequence[str] = ()) -> str:
+    """Return the standard deviations over seeds of a method at these m and of another one, means over `shared`.
 
     The tasks are those of every m of a model. In brackets: on how many of them the first method has the smaller one.
 
     Args:
       sizes: the paper's models to add.
     """
-    shots = sorted({m for model in scale.models for m in scale.complete([model])})
     rows = []
     for model in scale.models:
-        cells = scale.at_every_m(model)
+        cells = {m: own for m, own in scale.at_every_m(model).items() if m in shots}
         theirs = _spreads(scale, model, other, min(cells), cells[min(cells)])
         texts = dict.fromkeys(shots, "–")
         for m, own in cells.items():

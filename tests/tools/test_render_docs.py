@@ -165,7 +165,7 @@ def test_spreads_are_those_of_the_tasks_at_every_m():
     records = [*grid(), *(made("knn", "sst2", 32, seed, seed) for seed in (1, 2, 3))]
     records += [made("icl", task, 2, seed, seed) for task in ("sst2", "subj") for seed in (1, 2, 3)]
     records += [made("knn", "subj", m, seed, 2 * seed) for m in (8, 32) for seed in (1, 2, 3)]
-    *_, row = scale_tables.spread_table(scales.Scale(records), "knn", "icl").splitlines()
+    *_, row = scale_tables.spread_table(scales.Scale(records), "knn", "icl", (8, 32)).splitlines()
     mr, subj = np.std([1, 2, 3], ddof=1), np.std([2, 4, 6], ddof=1)
     spread = f"{100 * (mr + subj) / 2 / 7:.1f} (0 of 2)"
     assert row == f"| SmolLM2 | {100 * mr / 7:.1f} | {spread} | {spread} |"
