@@ -258,7 +258,7 @@ def test_the_strongest_skew_is_shown_beside_the_papers():
         "77.1",
         "79.8",
         "79.0",
-        "-3.2",
+        "-2.6",
         "-1.3",
     ]
 
