@@ -23,9 +23,9 @@ def main() -> None:
     stream = sys.stderr if FLAGS.value.output == commands.STANDARD else sys.stdout
     saved = "" if FLAGS.value.output == commands.STANDARD else f"saved: {FLAGS.value.output}, "
     earlier = f" ({done.earlier:,} by an earlier run)" if done.earlier else ""
-    rate = f"{done.rows / max(1e-9, done.seconds):,.1f} rows/s"
+    total, rate = done.earlier + done.rows, f"{done.rows / max(1e-9, done.seconds):,.1f} rows/s"
     if parallel.is_main() and not FLAGS.value.text:
-        print(errors.printable(f"{saved}{done.earlier + done.rows:,} rows{earlier}, {rate}"), file=stream)
+        print(errors.printable(f"{saved}{total:,} row{'s' * (total != 1)}{earlier}, {rate}"), file=stream)
 
 
 if __name__ == "__main__":

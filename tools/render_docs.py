@@ -28,7 +28,7 @@ SCALES = ("matched", "few_shot", "precision", "scale")
 HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 IN_README = (scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
-LINES = ("icl", "knn", "chosen")  # In the figure of accuracy against train rows.
+LINES = ("icl", "icl_many_shot", "knn", "chosen")  # In the figure of accuracy against train rows.
 AT_LARGEST_M = ("icl", "knn", "knn_partial")
 SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
@@ -74,17 +74,16 @@ def render(
         leads = [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in places]
         return leads if size in ("0.8B", "1.5B") else ["–", *leads[1:]]  # Without anchors, SST2 has no kNN Prompting.
 
-    def turned() -> Iterator[str]:
-        for theirs, model, task in itertools.product(
-            ("icl", "contextual_calibration", "knn_l2"), matched.models, ("", scales.APART)
-        ):
-            before, after = (
-                intervals.verdict(matched.differences(model, name, theirs, task=task))
-                for name in ("knn", "knn_released")
-            )
-            if before != after:
-                place = f"{scales.MODELS[model].brief}{f' on {names.task(task)}' if task else ''}"
-                yield f"{names.method(theirs)}, {place}: {before} → {after}"
+    def turned(claims: Sequence[tuple[str, str, str, Sequence[int]]]) -> Iterator[str]:
+        for (text, _, theirs, _), model, task in itertools.product(claims, matched.models, ("", scales.APART)):
+            if theirs not in ("knn_partial", "knn_centroid"):  # They have one direction only.
+                before, after = (
+                    intervals.verdict(matched.differences(model, name, theirs, task=task))
+                    for name in ("knn", "knn_released")
+                )
+                if before != after:
+                    place = f"{scales.MODELS[model].brief}{f' on {names.task(task)}' if task else ''}"
+                    yield f"{text.partition('minus ')[2].partition(' (')[0]}, {place}: {before} → {after}"
 
     chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
@@ -114,7 +113,7 @@ def render(
         ),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
         "full_papers": [(f"paper, {size}", full_papers(size)) for size in published.SIZES],
-        "turned": list(turned()),
+        "turned": turned,
         "cut": cut,
         "few_shot_papers": few_shot_papers,
         "skew_effect": functools.partial(analyses_lib.skew_effect, analyses),
@@ -160,7 +159,7 @@ def wrap(text: str) -> str:
 
 def _label(method: str) -> str:
     """Return a method's name on the lines of a legend."""
-    return names.method(method).replace(", ", ",\n")
+    return textwrap.fill(names.method(method), 20)
 
 
 def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
@@ -195,7 +194,7 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
         }
     _draw(
         panels,
-        "train rows per class (left of the gap: kNN with one\ndemonstration per class; right: full prompts)",
+        "train rows per class (up to 8: kNN with\none demonstration per class)",
         path,
     )
 
@@ -210,7 +209,7 @@ def _draw(
     from matplotlib import figure
 
     with drawing.style():
-        drawn = figure.Figure(figsize=(3.6 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
+        drawn = figure.Figure(figsize=(3.9 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
         axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for place, (title, lines) in enumerate(panels.items()):
             for index, (label, means) in enumerate(lines.items()):

@@ -77,7 +77,7 @@ def _summary(measured: Measures) -> Listing:
         ("Accuracy", percent(overall["accuracy"]), interval),
         ("Most common class", percent(overall["commonest_class"]), "The accuracy of always predicting it."),
         ("Macro F1", percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
-        ("Log loss", f"{overall['log_loss']:.3f}", loss),
+        ("Log loss", f"{max(0, overall['log_loss']):.3f}", loss),
         (
             "Brier score",
             f"{overall['brier_score']:.3f}",
@@ -85,7 +85,7 @@ def _summary(measured: Measures) -> Listing:
         ),
         ("Expected calibration error", error, "Mean difference between probability and accuracy, in ten bins."),
     )
-    return Listing(f"Measured on {overall['rows']:,} rows.", ("Measure", "Value", "Meaning"), rows)
+    return Listing(f"Rows measured: {overall['rows']:,}.", ("Measure", "Value", "Meaning"), rows)
 
 
 def _coverage(measured: Measures) -> Listing:

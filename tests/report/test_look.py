@@ -117,7 +117,7 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, 
     ("options", "message"),
     [
         ({"store_": ["anchor"], "centroid": "none"}, "leave-one-out needs at least two anchors"),
-        ({"store_": range(7), "centroid": "geometric"}, "leave-one-out needs neighbours; class means have none"),
+        ({"store_": range(7), "centroid": "geometric"}, "class means have no neighbours"),
     ],
 )
 def test_classifiers_without_neighbours_of_anchors_are_refused(options, message):

@@ -155,7 +155,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     expected = "columns in the prompt: title, body, priority; left out: ticket_id; to change them: --text_col"
     assert expected in capsys.readouterr().err
     store = {"store": str(tmp_path / "mine")}
-    assert "Measured on 3 rows" in evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
+    assert "Rows measured: 3" in evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
     tuning.run(commands.TuningSettings(**store, k=(1,), apply=True))
     fitting.run(commands.FitSettings(**store, append="more.csv"))
     for message in (
