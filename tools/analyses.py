@@ -104,7 +104,7 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
 def skew_effect(
     analyses: Sequence[records_lib.Record], column: str, method: str, other: str = ""
 ) -> intervals.Difference:
-    """Return a method's accuracy in a column of the table of skewed classes minus that with balanced rows; or this minus another's."""
+    """Return how a method's accuracy changes from balanced rows to a column; with `other`, how much more than the other's does."""
     changes: dict[str, dict] = collections.defaultdict(lambda: collections.defaultdict(dict))
     for record in skewed(analyses):
         sign = {column: 1, "balanced": -1}.get(record.cell["column"], 0) * {method: 1, other: -1}.get(record.method, 0)

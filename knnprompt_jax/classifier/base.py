@@ -23,7 +23,8 @@ from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
-MADE_WITH = ("truncation", "label_token", "centroid")  # Options that take effect from the next `fit`.
+# Options that take effect from the next `fit`.
+MADE_WITH = ("truncation", "label_token", "centroid", "store_options", "random_state")
 
 
 class Classifier(inputs.ScikitInterface, abc.ABC):
@@ -167,7 +168,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def build_store(self, states: lm_lib.States, anchors: Sequence[Example], task: Task) -> store_lib.Store:
         """Return a store of these anchors; raise UserError if the distance needs label words of different tokens."""
         return store_lib.build(
-            self.store_options,
+            self.made_with("store_options"),
             self.choice_.rule.distance,
             self.model.head,
             states,
@@ -200,7 +201,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             self.made_with_ = {name: getattr(self, name) for name in MADE_WITH}
         self.states_ = None if states is None else jax.tree.map(np.asarray, parallel.replicate(states))
         self.demonstrations_, self.store_ = tuple(demonstrations), store
-        self.searched_ = store_lib.centroids(store, self._made("centroid"), self.model.head, self.rule_.distance)
+        self.searched_ = store_lib.centroids(store, self.made_with("centroid"), self.model.head, self.rule_.distance)
         self.anchors_ = {example.row: example for example in anchors}
         self.num_rows_ = num_rows or max(example.row for example in (*demonstrations, *anchors)) + 1
         self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
@@ -215,7 +216,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def answer_states(self, states: lm_lib.States) -> inputs.Predictions:
         """Return predictions for texts whose prompts have these states."""
         classes_Q, p_QC, near = self.classify(parallel.replicate(states))
-        k = None if self._made("centroid") == "none" else 0  # Class means are no anchors.
+        k = None if self.made_with("centroid") == "none" else 0  # Class means are no anchors.
         return inputs.Predictions(
             labels=self.labels_[classes_Q],
             probabilities=p_QC[:, inputs.label_order(self.labels_)],
@@ -284,6 +285,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
           UserError: the folder exists and `overwrite` is False, another process writes to it, or the system refuses.
         """
         self._check_fitted()
+        self.label_ids()  # Refuses a distance between label words that share a token.
         with saving.lock(pathlib.Path(folder)):
             saving.save(self, pathlib.Path(folder), overwrite)
 
@@ -292,9 +294,15 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         examples: Sequence[Example],
         demonstrations: Sequence[Example] | None = None,
         layers: tuple[int, ...] | None = None,
+        warns: bool = False,
     ) -> lm_lib.States:
-        """Return the states of the examples' prompts; demonstrations and layers are by default those of the fit."""
+        """Return the states of the examples' prompts; demonstrations and layers are by default those of the fit.
+
+        With `warns`, log how many prompts are too long.
+        """
         prompts = self.lay_out(examples, demonstrations)
+        if warns:
+            layout.warn_truncated(prompts.num_truncated, prompts.num_prompts, self.model.context)
         layers = self.layers if layers is None else layers
         return states_lib.read(self.model, prompts, self.states_cache, title="reading", repeated=True, layers=layers)
 
@@ -302,14 +310,14 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return the examples' prompts; raises UserError as `layout.lay_out`."""
         demonstrations = self.demonstrations_ if demonstrations is None else demonstrations
         return layout.lay_out(
-            self.task, demonstrations, examples, self.model.tokenize, self.model.context, self._made("truncation")
+            self.task, demonstrations, examples, self.model.tokenize, self.model.context, self.made_with("truncation")
         )
 
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         # Pad to a power of two, so that calls of about the same size share a compiled program.
         padded = placement.pad(states.with_layers(()), packing.next_power(max(1, len(states))))
-        number = k if self._made("centroid") == "none" else 1
+        number = k if self.made_with("centroid") == "none" else 1
         options = SearchOptions(number, self.rule_.distance, self.approximate_recall or None)
         return placement.take(self.searched_.search(padded, options), slice(0, len(states)))
 
@@ -323,7 +331,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return the token of each class's label word; none if words share a token and the distance reads none."""
         task = task or self.task
         try:
-            return layout.label_ids(task, self.model.tokenize, self._made("label_token"))
+            return layout.label_ids(task, self.model.tokenize, self.made_with("label_token"))
         except errors.UserError:
             if self.distance_ and distances.get(self.distance_).reads_label_words:
                 raise
@@ -340,13 +348,15 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return `states_` with rows split over every device of the model."""
         return parallel.put_rows(self.host_states(), self.model.mesh)
 
-    def _made(self, name: str) -> str:
+    def made_with(self, name: str) -> Any:
         """Return the value of an option that the anchors were made with, or, before `fit`, its present value."""
-        return getattr(self, "made_with_", {}).get(name) or getattr(self, name)
+        return getattr(self, "made_with_", {}).get(name, getattr(self, name))
 
     def _check_neighbours(self) -> None:
-        if (centroid := self._made("centroid")) != "none":
-            raise errors.UserError(f"centroid={centroid!r}: class means have no neighbours; use centroid='none'")
+        if (centroid := self.made_with("centroid")) != "none":
+            raise errors.UserError(
+                f"fitted with centroid={centroid!r}: class means have no neighbours; fit with centroid='none'"
+            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "store_"):

@@ -40,7 +40,8 @@ class Grid:
 
     @classmethod
     def of(cls, options: classifiers.AutoOptions) -> Self:
-        """Return the candidates compatible with a classifier's options."""
+        """Return the candidates compatible with a classifier's options; raise UserError on an option that its rule does not use."""
+        options.refuse_unused()
         has_probe_options = {options.penalty, options.layer} != {AUTO}
         has_vote_options = {options.k, options.distance, options.weights} != {AUTO}
         excluded = {"votes": has_probe_options, "probe": has_vote_options}
@@ -179,7 +180,7 @@ def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndar
     for distance, k, weights in itertools.product(grid.distances, ks, grid.weights):
         near_NN, distances_NN = evidence.nearest_left_out[distance]
         near_Nk, distances_Nk = near_NN[:, :k], distances_NN[:, :k]
-        # Infinite distances fill up the rows that have fewer than k neighbours.
+        # Rows with fewer than k neighbours end in infinite distances.
         last_N = np.where(np.isfinite(distances_Nk), distances_Nk, -np.inf).max(-1)
         bandwidth = float(np.median(last_N - distances_Nk[:, 0])) if weights == "distance" else 0.0
         if weights == "distance" and len(grid.weights) > 1 and not bandwidth > 0:

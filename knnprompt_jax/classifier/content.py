@@ -31,6 +31,7 @@ class Content:
       labels: the labels as in y, in class order.
       num_rows: the number of rows given so far.
       infers_task: whether the task was inferred, so that the next `fit` infers it anew.
+      given_task: the task that was given, if later rows changed its classes.
       source: the encoding and label column of the file that the rows came from, if it was one.
     """
 
@@ -44,6 +45,7 @@ class Content:
     choice: Choice | None = None
     source: Mapping[str, str] = dataclasses.field(default_factory=dict)
     infers_task: bool = False
+    given_task: Task | None = None
 
     @classmethod
     def of(
@@ -63,6 +65,7 @@ class Content:
             getattr(classifier, "choice_", None),
             classifier.source_,
             classifier.infers_task,
+            None if classifier.given_task == classifier.task else classifier.given_task,
         )
 
     @classmethod
@@ -73,10 +76,7 @@ class Content:
           OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError: a file is invalid.
         """
         described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()
-        }
-        task = Task(**fields)
+        task, given = _task(described["task"]), described["given_task"]
         with (folder / ROWS).open(encoding="utf-8") as file:
             rows = [_example(task, json.loads(line)) for line in file]
         labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
@@ -95,6 +95,7 @@ class Content:
             Choice.from_dict(described["choice"]),
             {name: str(value) for name, value in described.get("source", {}).items()},
             described["infers_task"] is True,
+            given and _task(given),
         )
 
     def files(self) -> dict[str, str]:
@@ -109,6 +110,7 @@ class Content:
             "choice": self.choice and dataclasses.asdict(self.choice),
             "source": dict(self.source),
             "infers_task": self.infers_task,
+            "given_task": self.given_task and dataclasses.asdict(self.given_task),
         }
         lines = []
         for example in (*self.demonstrations, *self.anchors):
@@ -147,6 +149,13 @@ class Content:
             num_demonstrations=len(self.demonstrations),
             **own_options | prompt_options,
         )
+
+
+def _task(fields: Mapping[str, Any]) -> Task:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    return Task(**values)
 
 
 def _example(task: Task, row: Mapping[str, Any]) -> Example:

@@ -50,7 +50,7 @@ class ChangeableClassifier(base.Classifier):
             return self
         task = self.task.with_labels(example.label for example in examples)
         self.label_ids(task)  # Refuses label words before the model reads.
-        states = placement.concatenate(self.host_states(), parallel.replicate(self.read(examples)))
+        states = placement.concatenate(self.host_states(), parallel.replicate(self.read(examples, warns=True)))
         return self._change([*self.anchors_.values(), *examples], states, task, num_rows)
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
@@ -143,8 +143,9 @@ class KNNPrompting(ChangeableClassifier):
     def use(self, choice: Choice) -> "AutoClassifier":
         """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
         shared = {*self.option_names()} & {*AutoClassifier.option_names()} - {*self.changeable}
-        options = {name: getattr(self, name) for name in shared}
-        return _refitted(AutoClassifier(self.model, self.task, **options), self, choice)
+        options = {name: getattr(self, name) for name in shared} | {**self.made_with_}
+        del options["centroid"]
+        return _refitted(AutoClassifier(self.model, self.given_task, **options), self, choice)
 
 
 class AutoClassifier(ChangeableClassifier):
@@ -198,6 +199,8 @@ class AutoClassifier(ChangeableClassifier):
         """
         given = [name for name in ("rule", *classifiers.USED_BY["blend"]) if getattr(self, name) != AUTO]
         replaced = {name: choice.rule.named.get(name, AUTO) for name in given}
+        replaced |= {name: value for name, value in self.made_with_.items() if name in self.option_names()}
+        replaced |= {"task": self.given_task, "metric": choice.metric}
         return _refitted(AutoClassifier(**self.get_params(deep=False) | replaced), self, choice)
 
 
@@ -230,7 +233,8 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel) -> Any:
         raise errors.UserError(f"{saved.folder}: class {content.kind!r}: choose from {', '.join(CLASSES)}")
     if set(content.parameters) != set(names := kind.option_names()):
         raise errors.UserError(f"{saved.folder}: its options are not {', '.join(names)}")
-    classifier = kind(model, content.task, **{**content.parameters, "store_options": saved.store_options})
+    task = content.given_task or content.task
+    classifier = kind(model, task, **{**content.parameters, "store_options": saved.store_options})
     classifier.use_task(content.task, content.infers_task)
     if content.choice:  # The chosen distance decides which label words are read.
         classifier.choice_ = content.choice

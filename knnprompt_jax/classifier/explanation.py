@@ -116,8 +116,8 @@ def explain(classifier: "Classifier", text: Any, num_tokens: int) -> Explanation
       UserError: the anchors are class means.
     """
     (query,) = inputs.queries(classifier.task, [text])
-    if classifier.centroid != "none":
-        raise errors.UserError(f"centroid={classifier.centroid!r}: class means have no texts to explain by")
+    if (centroid := classifier.made_with("centroid")) != "none":
+        raise errors.UserError(f"centroid={centroid!r}: class means have no texts to explain by")
     parts = split(query.fields)
     states = parallel.replicate(classifier.read([query, *without(query, parts)]))
     predictions = classifier.answer_states(states)

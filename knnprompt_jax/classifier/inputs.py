@@ -68,7 +68,7 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         return self.given_task_ if self.task is getattr(self, "changed_task_", None) else self.task
 
     def use_task(self, task: Task, is_inferred: bool) -> None:
-        """Take a task; the next `fit` infers an inferred one anew, and takes the given one otherwise."""
+        """Take a task; the next `fit` infers the task again if this one is inferred, and otherwise starts from the given one."""
         if is_inferred:
             self.inferred_task_ = task
         else:

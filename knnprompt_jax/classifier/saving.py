@@ -1,6 +1,6 @@
 """Saved folders of classifiers.
 
-A folder holds the task, the options and the rows as JSON; the anchors' states, of which the store is built; and a manifest with a
+A folder holds the task, the options and the rows as JSON; the anchors' states, from which loading builds the store; and a manifest with a
 checksum of every file. A save is atomic, and no file contains code.
 """
 
@@ -206,9 +206,11 @@ def _recover_for_readers(folder: pathlib.Path) -> None:
 
 
 def _digest(folder: pathlib.Path) -> str:
-    """Return the SHA-256 of the manifest, or an empty text without one."""
-    path = folder / MANIFEST
-    return manifest_lib.file_hash(path) if path.is_file() else ""
+    """Return the SHA-256 of the manifest, or an empty text if it cannot be read."""
+    try:
+        return manifest_lib.file_hash(folder / MANIFEST)
+    except OSError:
+        return ""
 
 
 def _write(folder: pathlib.Path, content: Content, states: lm_lib.States, provenance: manifest_lib.Provenance) -> None:

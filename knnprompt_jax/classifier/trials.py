@@ -163,7 +163,7 @@ def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: Choic
 def _shared_label_words(classifier: "Classifier") -> str:
     """Return which label words share a token, or an empty string."""
     try:
-        layout.label_ids(classifier.task, classifier.model.tokenize, classifier.label_token)
+        layout.label_ids(classifier.task, classifier.model.tokenize, classifier.made_with("label_token"))
         return ""
     except errors.UserError as error:
         return str(error)

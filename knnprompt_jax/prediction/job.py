@@ -55,15 +55,20 @@ def run(settings: commands.PredictionSettings) -> Summary:
         output.header = form.header()
         started, count, num_truncated, earlier = time.monotonic(), 0, 0, output.num_predictions
         waiting = rows.ahead(rows.batches(remaining, classifier, settings.characters))
-        while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
-            title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
-            read = states.read(classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers)
-            predictions = classifier.answer_states(read).abstaining(settings.abstain)
-            parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
-            count += len(batch.examples)
-            num_truncated += batch.prompts.num_truncated
+        try:
+            while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
+                title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
+                read = states.read(
+                    classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers
+                )
+                predictions = classifier.answer_states(read).abstaining(settings.abstain)
+                parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
+                count += len(batch.examples)
+                num_truncated += batch.prompts.num_truncated
+        finally:  # A bad row may end the loop.
+            if parallel.is_main():
+                layout.warn_truncated(num_truncated, count, classifier.model.context)
         parallel.call_in_main(output.finish)
-    parallel.call_in_main(functools.partial(layout.warn_truncated, num_truncated, count, classifier.model.context))
     return Summary(count, earlier, time.monotonic() - started)
 
 

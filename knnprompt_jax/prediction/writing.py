@@ -1,6 +1,7 @@
 """Predictions as bytes: JSON lines, or CSV that a spreadsheet does not run as formulas."""
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,7 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+@functools.cache
 def renamed(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
     """Return names of columns, with `input_` in front of those that are taken."""
     free: list[str] = []
@@ -55,7 +57,7 @@ class Format:
       classes: the labels [C] in the order of the probabilities.
       all_probabilities: whether the probabilities of all classes are written.
       kept: the columns of the input that are copied.
-      keep: the option that names them; "ids" and "all" add columns that only later rows have, except in CSV.
+      keep: the value of --keep. With "ids" or "all", JSON lines also get columns that only later rows have.
     """
 
     kind: str
@@ -71,7 +73,7 @@ class Format:
 
     def kept_as(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the output names of kept columns, which must not clash with our own."""
-        return renamed(names, (*_OURS, "probabilities", *self.probability_columns))
+        return renamed(tuple(names), (*_OURS, "probabilities", *self.probability_columns))
 
     def header(self) -> bytes:
         """Return the header of the output."""

@@ -68,7 +68,9 @@ def run(settings: commands.TuningSettings) -> Result:
     draws = trials.draws(classifier, rows)
     most = max(len(anchors) for _, anchors in draws.values()) - 1
     if not (ks := tuple(k for k in settings.k if k <= most)):
-        raise errors.UserError(f"--k={','.join(map(str, settings.k))}: choose from 1 to {most}, the other anchors")
+        wanted = ",".join(map(str, settings.k))
+        raise errors.UserError(f"--k={wanted}: choose from 1 to {most}: each anchor has {most} others")
+    draws = {shots: draw for shots, draw in draws.items() if min(ks) < len(draw[1])}
     choice = trials.choose(classifier, draws, choosing.Grid(ks=ks), classifier.metric)
     anchors = trials.compared(classifier, draws)
     tried = trials.Tuning(choice, tuple(trials.warnings(classifier, anchors, choice)))

@@ -68,8 +68,8 @@ class RuleOptions(options.Options):
     metric: str = options.option(METRICS[0], "Metric that candidates are compared by.", choices=METRICS)
     approximate_recall: float = _RECALL
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def refuse_unused(self) -> None:
+        """Raise UserError on a setting that the given rule does not use."""
         for name in USED_BY["blend"]:
             if self.rule != AUTO and name not in USED_BY[self.rule] and (value := getattr(self, name, AUTO)) != AUTO:
                 raise errors.UserError(f"{name}={value}: rule={self.rule!r} does not use it; leave it out")

@@ -111,7 +111,9 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         if self.rule not in (None, KNN):
             given["rule"] = self.rule
         given |= {"random_state": SEED if self.seed is None else self.seed, "store_options": self.datastore}
-        kind(**given)
+        checked = kind(**given)
+        if isinstance(checked, classifiers.RuleOptions):
+            checked.refuse_unused()
         return given
 
 

@@ -91,7 +91,7 @@ def _read_set(
     if not prompts.num_prompts:
         return _placed(model, np.zeros((0, stops[-1]), np.float32), layers)
     identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
-    if model.dtype != "float32":  # CPUs compute in float32 even if the weights are bfloat16.
+    if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
         identity += f" {model.execution.platform}"
     keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
     report(prompts.num_prompts - len(first_U), 0)

@@ -93,7 +93,8 @@ class Store:
             raise errors.UserError(f"k={k}: choose from 1 to {len(self)}, the number of anchors")
         if distance not in self.distances:
             choices = ", ".join(self.distances)
-            raise errors.UserError(f"distance={distance!r}: choose from {choices}, which this store serves")
+            why = "" if self.codec.label_ids else " (label words share a token)"
+            raise errors.UserError(f"distance={distance!r}: choose from {choices}, which this store serves{why}")
         if recall is not None and not 0 < recall <= 1:
             raise errors.UserError(f"approximate_recall={recall}: choose a probability above 0 and at most 1")
         return search_lib.make_plan(self.codec, self.anchors, num_queries, options, int(self.memory_mb * 2**20))

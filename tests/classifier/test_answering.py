@@ -83,7 +83,9 @@ def test_the_chosen_distance_decides_which_label_words_are_read(model, rows, tmp
     assert classifier.set_params(distance="hidden").fit(rows[0][:20], ["0", "1"] * 10).distance_ == "hidden"
     published = kp.KNNPrompting(model, task, demo_shots=0).fit(rows[0][:20], ["0", "1"] * 10)
     assert published.set_params(distance="hidden").predict(rows[0][:3]).shape == (3,)
-    with pytest.raises(kp.UserError, match="distance='partial': choose from forward, hidden, which this store serves"):
+    with pytest.raises(
+        kp.UserError, match="distance='partial': choose from forward, hidden, which this store serves .label words"
+    ):
         published.set_params(distance="partial").predict(rows[0][:3])
 
 
@@ -95,10 +97,16 @@ def test_k_may_exceed_the_anchors_that_the_choice_compares(model, rows, rule, we
     assert np.isfinite(classifier.predict_proba(rows[0][12:20])).all()
 
 
-def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows):
+def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows, tmp_path):
     expected_QC = blend.predict_proba(rows[0][67:])
-    changed = blend.set_params(distance="hidden", k=1)
+    changed = blend.set_params(distance="hidden", k=1, rule="votes")  # Which uses no penalty.
     np.testing.assert_array_equal(changed.predict_proba(rows[0][67:]), expected_QC)
+    changed.save(tmp_path / "mine")
+    np.testing.assert_allclose(
+        kp.load(tmp_path / "mine", blend.model).predict_proba(rows[0][67:]), expected_QC, atol=1e-6
+    )
+    with pytest.raises(kp.UserError, match="penalty=1.0: rule='votes' does not use it"):
+        changed.fit(*rows)
     with pytest.raises(kp.UserError, match="metric='f1': choose from log_loss, accuracy, macro_f1"):
         blend.tune("f1")
 

@@ -1,5 +1,6 @@
 """Classifiers in folders: they come back as they were, and what was altered or is none is refused in one line."""
 
+import copy
 import dataclasses
 import json
 import resource
@@ -12,6 +13,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import files
 from knnprompt_jax.classifier import estimator, saving
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import manifest
 
 
@@ -153,12 +155,23 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_not_mixed(fitted, folder)
 
 def test_options_that_made_the_anchors_take_effect_from_the_next_fit(fitted, model, task, rows, tmp_path):
     classifier = kp.KNNPrompting(model, task, k=5, demo_shots=2).fit(rows[0][:67], rows[1][:67])
-    changed = classifier.set_params(label_token="first", centroid="arithmetic", truncation="error")
+    options = {"label_token": "first", "centroid": "arithmetic", "truncation": "error", "random_state": 7}
+    options["store_options"] = stores.StoreOptions("dense", "float16")
+    changed = classifier.set_params(**options)
     np.testing.assert_array_equal(changed.predict_proba(rows[0][67:]), fitted.predict_proba(rows[0][67:]))
+    text = " ".join(["word"] * 3000)  # An error with truncation="error".
+    assert changed.predict([text]) == fitted.predict([text]) and changed.explain(text[:9]).neighbours
+    later = copy.deepcopy(changed).partial_fit(["x"], [rows[1][0]])
+    assert later.store_.codec.label_ids == fitted.store_.codec.label_ids and later.searched_ is later.store_
+    assert later.store_.codec.key_dtype == "float32" and changed.use(changed.choice_).label_token == "last"
     changed.save(tmp_path / "mine")
     loaded = kp.load(tmp_path / "mine", model)
     np.testing.assert_array_equal(loaded.predict_proba(rows[0][67:]), fitted.predict_proba(rows[0][67:]))
-    assert loaded.label_token == "last" and changed.fit(rows[0][:67], rows[1][:67]).answer(["x"]).ids.shape == (1, 0)
+    assert (
+        loaded.label_token == "last"
+        and loaded.random_state == fitted.random_state
+        and changed.fit(rows[0][:67], rows[1][:67]).answer(["x"]).ids.shape == (1, 0)
+    )
 
 
 def test_a_folder_that_is_being_replaced_is_left_to_its_writer(folder):

@@ -79,6 +79,8 @@ def test_later_rows_do_not_change_the_given_task(model, rows):
     task = kp.Task.infer(X, y)
     classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X, y).partial_fit(["x"], ["c"])
     assert classifier.task.labels == ("a", "b", "c") and base.clone(classifier).task == task
+    for same in (copy.deepcopy(classifier), classifier.use(classifier.choice_)):
+        assert same.task.labels == ("a", "b", "c") and same.fit(X, y).classes_.tolist() == ["a", "b"]
     assert classifier.remove([row for row in range(20) if y[row] == "b"]).task.labels == ("a", "c")
     assert classifier.fit(X, y).classes_.tolist() == ["a", "b"]
     assert classifier.set_params(task=task.with_labels(["d"])).fit(X, y).classes_.tolist() == ["a", "b", "d"]

@@ -115,6 +115,14 @@ def test_a_run_that_begins_anew_counts_its_own_rows(store, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
+def test_ids_that_only_later_rows_have_are_copied(store, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"sentence": "a"}\n{"sentence": "b", "id": "B7", "team": "x"}\n')
+    job.run(settings(store, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
+    first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert "id" not in first and second["id"] == "B7" and "team" not in second
+
+
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,neighbours,distances\n")])
 def test_no_rows(store, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")

@@ -13,6 +13,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import evidence, trials
 from knnprompt_jax.evaluation import job as evaluation
+from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import comparison, fitting, tuning
 from knnprompt_jax.settings import commands
@@ -91,6 +92,21 @@ def test_no_store_changes_a_prediction(options, knn, store, job, built):
     assert other[1].prompts == (13 if store else 27)  # The anchors of a saved classifier are not read again.
 
 
+def test_prompts_that_are_too_long_are_counted(table, tmp_path, caplog):
+    long = " ".join(["refund"] * 3000)
+    with table.open("a", newline="") as file:
+        csv.writer(file).writerow(["x9", long, "2026-01-02", "outage"])
+    fitting.run(settings(table, demo_shots=0))
+    store, more = {"store": str(table.parent / "mine")}, write_table(tmp_path / "more.csv", [(long + "s", "outage")])
+    fitting.run(commands.FitSettings(**store, append=str(more)))
+    evaluation.run(commands.EvaluationSettings(**store, input=str(more), output=str(tmp_path / "out")))
+    more.write_bytes(more.read_bytes() + b",outage\n")
+    with pytest.raises(errors.UserError, match="is empty"):
+        prediction.run(commands.PredictionSettings(**store, input=str(more), output=str(tmp_path / "out.csv")))
+    texts = [record.getMessage() for record in caplog.records if "longer than the context" in record.getMessage()]
+    assert [text[: text.index(" prompts")] for text in texts] == ["1 of 9", "1 of 1", "1 of 1", "1 of 1"]
+
+
 def test_a_comparison_has_the_kind_of_the_saved_store(job, built):
     given = {"seeds": None, "shots": None, "demo_shots": -1, "store": str(built[0] / "dense"), "methods": "knn"}
     [record] = comparison.run(dataclasses.replace(job, **given, datastore=StoreOptions(memory_mb=9.0)))
@@ -112,7 +128,7 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
     assert fitting.summarize(again) == fitting.summarize(first)
     jax.tree.map(np.testing.assert_array_equal, again.classifier.store_.anchors, first.classifier.store_.anchors)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    with pytest.raises(errors.UserError, match="holds another classifier .other rows or options."):
+    with pytest.raises(errors.UserError, match="holds a classifier with other rows or options"):
         fitting.run(dataclasses.replace(job, seed=4))
     assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).classifier.random_state == 4
 

@@ -63,7 +63,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]
     assert loaded.choice_ == applied.tuning.choice and loaded.rule_ == done.tuning.choice.rule
-    with pytest.raises(kp.UserError, match="holds another classifier"):
+    with pytest.raises(kp.UserError, match="or that `tune` changed"):
         fitting.run(commands.FitSettings(model="tiny", **files, store=store, demo_shots=0))
     fitting.run(
         commands.FitSettings(model="tiny", **files, store=store, demo_shots=0, metric="accuracy", overwrite=True)
@@ -76,7 +76,9 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
 def test_ks_without_enough_anchors_are_no_candidates(files):
     done = tuning.run(commands.TuningSettings(model="tiny", **files, demo_shots=(0,), k=(1, 500)))
     assert {each.rule.k for each in done.tuning.choice.candidates} == {1}
-    with pytest.raises(kp.UserError, match="--k=500: choose from 1 to 12, the other anchors"):
+    few = tuning.run(commands.TuningSettings(model="tiny", **files, demo_shots=(1, 0), k=(12,)))
+    assert {each.rule.demo_shots for each in few.tuning.choice.candidates} == {0}, "11 anchors have 10 others"
+    with pytest.raises(kp.UserError, match="--k=500: choose from 1 to 12: each anchor has 12 others"):
         tuning.run(commands.TuningSettings(model="tiny", **files, demo_shots=(0,), k=(500,)))
 
 
