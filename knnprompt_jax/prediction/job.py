@@ -8,7 +8,7 @@ import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax import errors, parallel, states
+from knnprompt_jax import errors, parallel, progress, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import outputs, rows, writing
@@ -16,6 +16,7 @@ from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.task import Example
 
 
@@ -91,6 +92,9 @@ def _opened(
             raise first
         if not output.num_bytes:
             output.kept = writing.kept(settings.keep, first.other) if first else ()
+            rest = [name for name in first.other if name not in output.kept] if first else []
+            if rest and settings.keep == commands.IDS:
+                progress.note(f"columns not copied: {cells.listed(rest)} (--keep=all copies them)")
         yield itertools.chain([first] if first else [], remaining), output
 
 

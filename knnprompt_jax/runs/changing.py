@@ -85,11 +85,12 @@ def append(classifier: Any, rows: Sequence[Example]) -> list[str]:
             new.append(dataclasses.replace(row, row=classifier.num_rows_ + len(new), content=content))
     classifier.append(new)
     count = len(rows) - len(new)
-    return [f"{count} of the {len(rows)} rows to append were added already"] if count else []
+    notes = [f"rows added: {len(new)}, ids {new[0].row} to {new[-1].row}"] if new else []
+    return notes + ([f"{count} of the {len(rows)} rows to append were added already"] if count else [])
 
 
 def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
-    """Remove anchors by their ids; report which were removed already.
+    """Remove anchors by their ids; report which were removed, and which already had been.
 
     Raises:
       UserError: an id that no anchor can have had, a demonstration's id, or no anchor would be left.
@@ -105,7 +106,8 @@ def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
     missing = [number for number in dict.fromkeys(ids) if number not in classifier.anchors_]
     if left := [number for number in dict.fromkeys(ids) if number in classifier.anchors_]:
         classifier.remove(left)
-    return _report_missing(missing)
+    notes = [f"anchors removed: {len(left)}, ids {listed(left)}"] if left else []
+    return notes + _report_missing(missing)
 
 
 def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int]) -> list[str]:

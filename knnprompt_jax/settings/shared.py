@@ -6,8 +6,6 @@ A default of None means "not given". `runs.inputs` fills in the model, dtype and
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
 from knnprompt_jax import errors, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.settings.classifiers import PromptOptions
@@ -82,13 +80,7 @@ class FileOptions(options_lib.Options):
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the encoding and label column: given values first, then those in `known` (a saved classifier's), then the defaults."""
         source = {"encoding": "utf-8", "label_column": "label", **(known or {})}
-        source = {name: getattr(self, name, None) or default for name, default in source.items()}
-        if not self.encoding and source["encoding"] != "utf-8":
-            logging.warning(
-                "reading files as %s, the train file's encoding, unless a byte order mark names another; --encoding= changes it",
-                source["encoding"],
-            )
-        return source
+        return {name: getattr(self, name, None) or default for name, default in source.items()}
 
 
 class LabelledFileOptions(FileOptions):

@@ -154,12 +154,26 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
 
 
 def as_text(file: Any, encoding: str, kind: str) -> TextIO:
-    """Return a binary file as text. A byte order mark overrides the encoding."""
+    """Return a binary file as text. A byte order mark overrides the encoding.
+
+    Raises:
+      UserError: the encoding is not a form of Unicode, but the beginning of the file is UTF-8 with more than ASCII.
+    """
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(4)
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+    if not marked and not encoding.lower().startswith("utf") and _is_utf8(start):
+        raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
+
+
+def _is_utf8(start: bytes) -> bool:
+    """Return whether the beginning of a file is UTF-8 with more than ASCII; the last character may be cut."""
+    try:
+        return not codecs.getincrementaldecoder("utf-8")().decode(start).isascii()
+    except UnicodeDecodeError:
+        return False
 
 
 @contextlib.contextmanager

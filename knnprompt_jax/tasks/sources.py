@@ -112,7 +112,7 @@ def _examples(
                 raise advised(error) from None
             bad.append(error)
     if not examples:
-        raise bad[0] if bad else errors.UserError(f"{where}: no rows")
+        raise errors.UserError(f"all {len(bad)} rows are bad; the first: {bad[0]}" if bad else f"{where}: no rows")
     if bad:
         count = len(bad) + len(examples)
         logging.warning("%s: %d of %d rows are left out, the first: %s", where, len(bad), count, bad[0])

@@ -180,9 +180,11 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
         "3 of 3 rows repeat a text that the classifier was fitted to, so scores are too high; first: test.csv:2",
         "1 of 1 rows to append have another label than an earlier row with the same text: more.csv:2 is 'PAY', id 1 is 'Pay '",
         "different classes (rows): 'Pay ' (6), 'pay' (6), 'PAY' (1)",
-        "reading files as latin-1, the train file's encoding",
     ):
         assert message in caplog.text
+    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nPAY,{texts[2]},,low\n", encoding="utf-8")
+    with pytest.raises(errors.UserError, match="more.csv: UTF-8, not LATIN-1: add --encoding=utf-8"):
+        fitting.run(commands.FitSettings(**store, append="more.csv"))
     classifier = kp.load(tmp_path / "mine")
     assert classifier.anchors_[11].ids == {"ticket_id": "T-11"}
     header, *suggestions = anchors.suggestions(look.read(classifier)).to_csv(index=False).splitlines()
