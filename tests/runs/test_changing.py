@@ -50,11 +50,12 @@ def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path, caplog):
     assert "3 of the 3 rows to append were added already" in fitting.summarize(again)
     assert again.statistics.prompts == 0 and ids(job) == after
     (tmp_path / "more.csv").write_text(f"{MORE}day 9 was calm,1\nday 1 was warm gold,1\n")
-    assert fitting.run(append).notes == ("3 of the 5 rows to append were added already",)
+    added = f"rows added: 2, ids {after[-1] + 1} to {after[-1] + 2}"
+    assert fitting.run(append).notes == (added, "3 of the 5 rows to append were added already")
     assert ids(job) == [*after, after[-1] + 1, after[-1] + 2]
     change(job, remove_ids=(after[-1],))
     # The removed row is added again.
-    assert fitting.run(append).notes == ("4 of the 5 rows to append were added already",)
+    assert fitting.run(append).notes[1:] == ("4 of the 5 rows to append were added already",)
     assert "count twice" not in caplog.text
 
 
@@ -67,7 +68,7 @@ def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_
         f"sentence,label\n{anchor.fields['sentence']},{anchor.label}\nday 2 was grey,0\n"
     )
     result = change(job, append=str(tmp_path / "more.csv"))
-    assert not result.notes and len(ids(job)) == len(before) + 2
+    assert len(result.notes) == 1 and len(ids(job)) == len(before) + 2
     assert "2 of 2 rows to append repeat rows of the classifier, which now count twice; first: " in caplog.text
 
 
@@ -86,9 +87,10 @@ def test_removing_again_says_what_is_gone(job):
     first, second, *left = ids(job)
     change(job, remove_ids=(first,))
     again = change(job, remove_ids=(first, second, first))
-    assert again.notes == (f"ids without an anchor (removed earlier, or not drawn): {first}",) and ids(job) == left
+    missing = f"ids without an anchor (removed earlier, or not drawn): {first}"
+    assert again.notes == (f"anchors removed: 1, ids {second}", missing) and ids(job) == left
     manifest = (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns
-    assert change(job, remove_ids=(first, second)).notes
+    assert change(job, remove_ids=(first, second)).notes[0].startswith("ids without an anchor")
     assert (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns == manifest, "nothing was to be written"
 
 
