@@ -37,8 +37,8 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-@functools.cache
-def renamed(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
+@functools.lru_cache(maxsize=256)
+def renamed(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of columns, with `input_` in front of those that are taken."""
     free: list[str] = []
     for name in names:
