@@ -27,7 +27,10 @@ ANALYSES = "analyses"
 SCALES = ("matched", "few_shot", "precision", "scale")
 HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-IN_README = (scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
+IN_README = (
+    *(scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "icl_many_shot", "batch_calibration"),
+    *("knn", "linear_probe", "chosen"),
+)
 LINES = ("icl", "icl_many_shot", "knn", "chosen")  # In the figure of accuracy against train rows.
 AT_LARGEST_M = ("icl", "knn", "knn_partial")
 SHOWN_KS = (3, 15, 30)
@@ -63,7 +66,7 @@ def render(
         return f"{sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found):.0%}"
 
     def few_shot_papers(method: str) -> list[str]:
-        places = [(binary, m) for m in few_shot.shots] + [([scales.APART], few_shot.shots[-1])]
+        places = [(tasks, m) for tasks in (binary, [scales.APART]) for m in few_shot.shots]
         return [analyses_lib.papers(tasks, ("knn", m), (method, m), "few_shot") for tasks, m in places]
 
     four = list(matched.shared(matched.models[0], 32))
