@@ -158,7 +158,7 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
 
 
 def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return a row per model at its largest m: what was run, and the methods that kNN Prompting is ahead of, behind, and neither.
+    """Return a row per model at the largest m of all its tasks: what was run; methods that kNN Prompting is ahead of, behind, neither.
 
     The numbers are mean differences over tasks in points. Tables with an axis of their own have no findings.
     """
