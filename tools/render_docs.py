@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from knnprompt_jax.report import drawing, names, published
+from knnprompt_jax.report import drawing, names
 from knnprompt_jax.runs import records as records_lib
 from tools import analyses as analyses_lib
 from tools import intervals, scale_tables, scales
@@ -32,6 +32,13 @@ IN_README = (
     *("knn", "linear_probe", "chosen"),
 )
 LINES = ("icl", "icl_many_shot", "knn", "chosen")  # In the figure of accuracy against train rows.
+SHOWN_AGAIN = (
+    "encoder_probe",
+    "icl",
+    "batch_calibration",
+    "knn",
+    "linear_probe",
+)  # Beside methods with two demonstrations.
 AT_LARGEST_M = ("icl", "knn", "knn_partial")
 SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
@@ -115,7 +122,7 @@ def render(
             },
         ),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
-        "full_papers": [(f"paper, {size}", full_papers(size)) for size in published.SIZES],
+        "full_papers": [(f"paper, {size}", full_papers(size)) for size in ("0.8B", "1.5B", "2.7B", "30B")],
         "turned": turned,
         "cut": cut,
         "few_shot_papers": few_shot_papers,
@@ -127,7 +134,7 @@ def render(
         "verdict": intervals.verdict,
         "figure": FIGURES["by_size"].name,
         "in_readme": IN_README,
-        "others": [name for name in scales.ORDER if name in ("icl", "knn") or name not in matched.methods],
+        "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
     }
 
     def text(name: str) -> str:
