@@ -1,6 +1,8 @@
 """The flags of a binary: values, help, config files, and mistakes as one line with exit status 2."""
 
+import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -121,3 +123,10 @@ def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, me
 
     monkeypatch.setattr(app.os, "_exit", sys.exit)
     assert parse(run=fail) == (2 if message.startswith("error") else 130, message)
+
+
+def test_terminals_that_cannot_show_a_character_get_an_escape():
+    program = "from knnprompt_jax import app, options\napp.run(lambda: print('caf\\u00e9'), app.Flags(options.Options))"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "caf\\xe9\n"), done.stderr

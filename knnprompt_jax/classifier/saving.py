@@ -98,13 +98,13 @@ class Saved:
 
     def load_store(self, model: lm_lib.LanguageModel, options: stores.StoreOptions) -> store_lib.Store:
         """Build a store of the anchors on the model's devices; raise UserError as `states`."""
-        states, anchors = self.states(model).with_layers(()), self.content.anchors
-        assert self.content.choice
+        states, anchors, choice = self.states(model).with_layers(()), self.content.anchors, self.content.choice
+        assert choice  # `Content.read` refuses a folder without one.
         return store_lib.build(
             options,
-            self.content.choice.rule.distance,
+            choice.rule.distance,
             model.head,
-            parallel.put_rows(states, model.mesh),
+            states if options.on_host else parallel.put_rows(states, model.mesh),
             inputs.classes_of(self.content.task, anchors),
             self.manifest.provenance.label_ids,
             ids=[example.row for example in anchors],

@@ -92,7 +92,7 @@ def _opened(
             raise first
         if not output.num_bytes:
             output.kept = writing.kept(settings.keep, first.other) if first else ()
-            rest = [name for name in first.other if name not in output.kept] if first else []
+            rest = [name for name in first.other if name not in (*output.kept, *task.fields)] if first else []
             if rest and settings.keep == commands.IDS:
                 progress.note(f"columns not copied: {cells.listed(rest)} (--keep=all copies them)")
         yield itertools.chain([first] if first else [], remaining), output

@@ -11,7 +11,7 @@ KEY_DTYPES = ("float32", "float16", "bfloat16")
 
 
 class StoreOptions(options.Options):
-    """How and where anchors are stored."""
+    """Kind, precision and place of stored anchors."""
 
     kind: str = options.option(
         "auto",

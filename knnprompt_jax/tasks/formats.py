@@ -24,6 +24,7 @@ Parsed = tuple[str, dict[str, Any] | errors.UserError]
 _LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
 _LONGEST_HEADER = 2**14  # Characters by which the delimiter is guessed.
 csv.field_size_limit(_LONGEST)
+_SINGLE_BYTE = re.compile(r"(?i)(cp|windows-?)125|iso-?8859|latin")  # Text in these is hardly ever valid UTF-8.
 _MARKS = {
     **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),  # The first begins with a mark of UTF-16.
     **{codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"},
@@ -157,13 +158,13 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     """Return a binary file as text. A byte order mark overrides the encoding.
 
     Raises:
-      UserError: the encoding is not a form of Unicode, but the beginning of the file is UTF-8 with more than ASCII.
+      UserError: the encoding is a Western one of single bytes, but the beginning of the file is UTF-8 with more than ASCII.
     """
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(4)
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
-    if not marked and not encoding.lower().startswith("utf") and _is_utf8(start):
+    if not marked and _SINGLE_BYTE.match(encoding) and _is_utf8(start):
         raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
 

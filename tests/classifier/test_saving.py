@@ -60,6 +60,7 @@ def test_a_classifier_comes_back_as_it_was(fitted, folder, rows):
         (lambda content, rows: content["parameters"].update(model="evil/model"), "its options are not"),
         (lambda content, rows: content["parameters"].update(k="three"), "k='three'"),
         (lambda content, rows: content.update(labels=[1]), "labels"),
+        (lambda content, rows: content.update(choice=None), "not a saved classifier: TypeError"),
         (lambda content, rows: content.update(num_rows="many"), "num_rows"),
         (lambda content, rows: rows.pop(), "the saved states do not match its 54 anchors"),
         (lambda content, rows: rows[-1].update(id=10**6), "num_rows=67"),
@@ -151,6 +152,16 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_not_mixed(fitted, folder)
     kp.load(folder, fitted.model).relabel([min(fitted.anchors_)], [5]).save(folder, overwrite=True)
     with pytest.raises(kp.UserError, match="another process replaced it: rerun the command"):
         estimator.restore(saved, fitted.model)
+
+
+def test_anchors_in_host_memory_do_not_pass_through_the_device(model, task, rows, tmp_path, monkeypatch):
+    options = {"demo_shots": 0, "store_options": stores.StoreOptions(placement="host")}
+    fitted = kp.KNNPrompting(model, task, **options).fit(rows[0][:67], rows[1][:67])
+    fitted.save(tmp_path / "mine")
+    monkeypatch.setattr(saving.parallel, "put_rows", None)
+    loaded = kp.load(tmp_path / "mine", model)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
 
 
 def test_options_that_made_the_anchors_take_effect_from_the_next_fit(fitted, model, task, rows, tmp_path):

@@ -115,11 +115,14 @@ def test_a_run_that_begins_anew_counts_its_own_rows(store, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
-def test_ids_that_only_later_rows_have_are_copied(store, tmp_path):
+def test_ids_that_only_later_rows_have_are_copied(store, tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_text('{"sentence": "a"}\n{"sentence": "b", "id": "B7", "team": "x"}\n')
     job.run(settings(store, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
     first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert "id" not in first and second["id"] == "B7" and "team" not in second
+    (tmp_path / "rows.csv").write_text("sentence,id,team\na,B7,x\n")
+    job.run(settings(store, tmp_path / "rows.csv", tmp_path / "out.csv"))
+    assert capsys.readouterr().err == "columns not copied: team (--keep=all copies them)\n"
 
 
 @pytest.mark.usefixtures("loaded")

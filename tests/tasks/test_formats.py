@@ -217,3 +217,14 @@ def test_an_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(formats, "_LONGEST", 1000)
     with pytest.raises(errors.UserError, match=r"^/dev/zero:1: the line has 1,000 characters or more"):
         list(formats.parse(pathlib.Path("/dev/zero"), kind=".csv"))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ISO-8859-15", "windows-1251"])
+def test_utf8_is_not_read_as_a_western_encoding(tmp_path, encoding):
+    path = tmp_path / "rows.csv"
+    path.write_bytes("text\nK\u00fcndigung\n".encode())
+    assert refusal(path, encoding) == f"{path}: UTF-8, not {encoding.upper()}: add --encoding=utf-8"
+    path.write_bytes("text\nK\u00fcndigung\n".encode("cp1252"))
+    assert read(path, encoding)
+    path.write_bytes(b"text\n" + "\u4e00".encode("gbk"))  # Also the UTF-8 of another character.
+    assert read(path, "gbk") == [{"text": "\u4e00"}]
