@@ -2,8 +2,9 @@
 
 import collections
 import dataclasses
+import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -33,6 +34,24 @@ def on_tasks(scale: scales.Scale, method: str, m: int, tasks: Sequence[str] = ("
     ours, theirs = (("smollm2", name, m) for name in ("knn", method))
     shared = {task: sorted({*scale.seeds(*ours, task)} & {*scale.seeds(*theirs, task)}) for task in tasks}
     return [str(scale.difference(ours, theirs, {task: seeds})) for task, seeds in shared.items()]
+
+
+def truncated(scale: scales.Scale, method: str) -> str:
+    """Return the share of a method's prompts on SST2 that were truncated."""
+    found = [record for record in scale.records if record.method == method and record.task == "sst2"]
+    return f"{sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found):.0%}"
+
+
+def turned(scale: scales.Scale, claims: Sequence[tuple[str, str, str, Sequence[int]]]) -> Iterator[str]:
+    """Yield each answer that differs if kNN Prompting uses KL(anchor ‖ test); claims are (text, ours, theirs, shots)."""
+    for (text, _, theirs, _), model, task in itertools.product(claims, scale.models, ("", scales.APART)):
+        if theirs not in ("knn_partial", "knn_centroid"):  # They were run in one direction only.
+            before, after = (
+                intervals.verdict(scale.differences(model, name, theirs, task=task)) for name in ("knn", "knn_released")
+            )
+            if before != after:
+                place = f"{scales.MODELS[model].brief}{f' on {names.task(task)}' if task else ''}"
+                yield f"{text.partition('minus ')[2].partition(' (')[0]}, {place}: {before} → {after}"
 
 
 def papers(

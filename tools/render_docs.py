@@ -4,12 +4,11 @@ python -m tools.render_docs
 """
 
 import functools
-import itertools
 import math
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -68,10 +67,6 @@ def render(
         keep_trailing_newline=True,
     )
 
-    def cut(method: str) -> str:
-        found = [record for record in matched.records if record.method == method and record.task == "sst2"]
-        return f"{sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found):.0%}"
-
     def few_shot_papers(method: str) -> list[str]:
         places = [(tasks, m) for tasks in (binary, [scales.APART]) for m in few_shot.shots]
         return [analyses_lib.papers(tasks, ("knn", m), (method, m), "few_shot") for tasks, m in places]
@@ -83,17 +78,6 @@ def render(
         places = [(four, 32), (binary, 128), ([scales.APART], 32), ([scales.APART], 128)]
         leads = [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in places]
         return leads if size in ("0.8B", "1.5B") else ["–", *leads[1:]]  # Without anchors, SST2 has no kNN Prompting.
-
-    def turned(claims: Sequence[tuple[str, str, str, Sequence[int]]]) -> Iterator[str]:
-        for (text, _, theirs, _), model, task in itertools.product(claims, matched.models, ("", scales.APART)):
-            if theirs not in ("knn_partial", "knn_centroid"):  # They have one direction only.
-                before, after = (
-                    intervals.verdict(matched.differences(model, name, theirs, task=task))
-                    for name in ("knn", "knn_released")
-                )
-                if before != after:
-                    place = f"{scales.MODELS[model].brief}{f' on {names.task(task)}' if task else ''}"
-                    yield f"{text.partition('minus ')[2].partition(' (')[0]}, {place}: {before} → {after}"
 
     chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
@@ -123,8 +107,8 @@ def render(
         ),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
         "full_papers": [(f"paper, {size}", full_papers(size)) for size in ("0.8B", "1.5B", "2.7B", "30B")],
-        "turned": turned,
-        "cut": cut,
+        "turned": functools.partial(analyses_lib.turned, matched),
+        "cut": functools.partial(analyses_lib.truncated, matched),
         "few_shot_papers": few_shot_papers,
         "skew_effect": functools.partial(analyses_lib.skew_effect, analyses),
         "most_common": lambda task: f"{matched.mean(matched.models[0], scales.MOST_COMMON, 128, {task: [1]}):.1f}",

@@ -119,7 +119,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens: those in a method's prompts. Seconds exclude reading prompts.",
+            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once. Seconds exclude reading prompts.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
