@@ -105,7 +105,10 @@ def splits(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
 
 
 def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals.Difference:
-    """Return the difference between four and one of a row's demonstrations, or a column's anchors, averaged over the other axis."""
+    """Return the difference between the most and the fewest of an axis, averaged over the other.
+
+    The axis "row" is demonstrations per class, "column" anchors per class.
+    """
     sums: dict[str, np.ndarray] = {}
     records = splits(analyses)
     counts = {int(record.cell[axis].split()[0]) for record in records}

@@ -59,6 +59,8 @@ def _without_folders(value: Any) -> Any:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     name, *sources = sys.argv[1:]
     path = FOLDER / f"{name}{records.PACKED}"
     FOLDER.mkdir(exist_ok=True)

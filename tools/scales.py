@@ -122,7 +122,7 @@ class Scale:
         return found
 
     def shared(self, model: str, m: int, task: str = "") -> dict[str, list[int]]:
-        """Return the tasks but APART that all models with cells at m have, each with this model's seeds; or one task alone."""
+        """Return the tasks without APART that all models with cells at m have, each with this model's seeds; or `task` alone."""
         own = self.cells([model], m)
         if task:
             return {name: seeds for name, seeds in own.items() if name == task}

@@ -24,6 +24,8 @@ def run(settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
     """
     files.check_writable(pathlib.Path(settings.output), folder=True)
     subject = workload.describe(settings.model)
+    if settings.mode != "construction":
+        search.sizes(settings, subject)  # Refuse before anything is measured.
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     processor = next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())

@@ -38,25 +38,29 @@ MAX_PEER_BYTES = 10**9  # The peers copy larger stores too often for the memory 
 
 
 def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
-    """Measure every kind of store with every number of anchors and queries, as long as it takes at most `max_store_gb`.
-
-    Raises:
-        UserError: no store fits.
-    """
-    config, distance = subject.config, settings.distance
-    rows: list[dict[str, Any]] = []
+    """Measure each of the `sizes` with every number of queries."""
+    config = subject.config
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
-    for kind in store_lib.KINDS:
-        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
-        for anchors in settings.stored:
-            if anchors * size <= settings.max_store_gb * 1e9:
-                rows += _measure(settings, head, kind, anchors)
-    if not rows:
+    rows = [row for kind, anchors in sizes(settings, subject) for row in _measure(settings, head, kind, anchors)]
+    return {"distance": settings.distance, "queries_per_second": rows}
+
+
+def sizes(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> list[tuple[str, int]]:
+    """Return the kinds of store that the model supports, each with the numbers of anchors of at most `max_store_gb`.
+
+    Raises:
+        UserError: no store is small enough.
+    """
+    found = []
+    for kind in store_lib.KINDS if subject.config.logit_cap is None else ("dense",):
+        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, subject.config, NUM_CLASSES)
+        found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
+    if not found:
         raise errors.UserError(
             f"--max_store_gb={settings.max_store_gb:g}: no store of {settings.stored} anchors is smaller"
         )
-    return {"distance": distance, "queries_per_second": rows}
+    return found
 
 
 def _measure(
@@ -147,7 +151,7 @@ def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
 
 
 def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
-    """Return a store of random anchors; those beyond `DISTINCT` repeat the others' keys with small differences, to be made quickly."""
+    """Return a store of random anchors; those beyond the first `DISTINCT` repeat their keys with small differences, which is quick."""
     distinct = min(anchors, DISTINCT)
     classes, options = np.arange(anchors) % NUM_CLASSES, stores.StoreOptions(kind=kind)
     states = _states(head, distinct, 1)

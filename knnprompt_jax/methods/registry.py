@@ -34,23 +34,25 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
         raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {methods.ALL}")
     if tuple(names) == (methods.ALL,):
         reasons = {
-            name: reason for name in METHODS if (reason := METHODS[name].excluded_because or obstacle(name, problem))
+            name: reason
+            for name in METHODS
+            if (reason := METHODS[name].excluded_because or obstacle(METHODS[name], problem))
         }
         return [METHODS[name] for name in METHODS if name not in reasons], reasons
     selected = [get(name) for name in dict.fromkeys(names)]
     for declared in selected:
-        if reason := obstacle(declared.name, problem):
-            applicable = ", ".join(name for name in METHODS if not obstacle(name, problem))
+        if reason := obstacle(declared, problem):
+            applicable = ", ".join(name for name, each in METHODS.items() if not obstacle(each, problem))
             raise errors.UserError(f"method {declared.name!r} does not apply: {reason}; methods that do: {applicable}")
     return selected, {}
 
 
-def obstacle(name: str, problem: method.Problem) -> str:
+def obstacle(declared: method.Method, problem: method.Problem) -> str:
     """Return why a method does not apply to a problem; empty if it applies."""
-    if method.anchors in METHODS[name].needs and not problem.split.anchors:
+    if method.anchors in declared.needs and not problem.split.anchors:
         return "there are no anchors: choose more shots"
     try:
-        METHODS[name].check(problem)
+        declared.check(problem)
     except errors.UserError as error:
         return str(error)
     return ""

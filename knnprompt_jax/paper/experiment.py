@@ -38,6 +38,11 @@ class Data:
     ours: pd.DataFrame
     paper: pd.DataFrame = dataclasses.field(default_factory=lambda: published.of(""))
 
+    def with_axes(self, axes: Sequence[str]) -> "Data":
+        """Return the data with an empty column for each axis that no record has."""
+        ours, paper = (frame.reindex(columns=list(dict.fromkeys([*frame, *axes]))) for frame in (self.ours, self.paper))
+        return dataclasses.replace(self, ours=ours, paper=paper)
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -89,7 +94,7 @@ class Experiment:
         paper = published.of(self.name)
         paper = paper.reindex(columns=list(dict.fromkeys([*paper, *ours])))
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
-        findings = [row for table in drawn for row in accuracies.findings(table, ours)]
+        findings = [row for table in drawn for row in table.findings]
         facts = overview.facts(ours)
         found = (text for record in ours.record for text in _record_differences(record, self.shipped))
         if len(ours) and (differences := [*_missing(ours, self.shipped), *found]):
@@ -103,6 +108,7 @@ def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
     """Return a function that draws a table with a row per place on these axes, and kNN Prompting's paired differences."""
 
     def draw(data: Data) -> Drawn:
+        data = data.with_axes(axes)
         built = [accuracies.build(data.name, data.ours, axes, caption, data.paper)]
         if len(data.ours):
             built.append(accuracies.paired(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper)))
@@ -117,6 +123,7 @@ def drawn(
     """Return a function that draws the tables of `tabulated` with caption `table`, and a figure with `options`."""
 
     def draw(data: Data) -> Drawn:
+        data = data.with_axes(axes)
         found = tabulated(*axes, caption=table)(data)[0]
         drawings = [figure(data.name, caption, data.ours, data.paper, **options)] if len(data.ours) else []
         return found, [drawn for drawn in drawings if drawn.panels]
@@ -151,7 +158,8 @@ def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator
 
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the models, methods, numbers of shots and other values that the config has and no record; and fewer seeds."""
-    ours = ours.assign(few_shots=ours.shots.where(ours.regime == grids.FEW_SHOT))
+    is_extra = (ours.regime == grids.FEW_SHOT) & (shipped.regime != grids.FEW_SHOT)
+    ours = ours.assign(few_shots=ours.shots.where(is_extra), shots=ours.shots.mask(is_extra))
     for option, axis in _AXES.items():
         wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
         if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:

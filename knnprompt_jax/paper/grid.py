@@ -82,7 +82,7 @@ class Plan:
         elsewhere = f"; {self.num_elsewhere} belong to other shards" if self.num_elsewhere else ""
         by_model = collections.defaultdict(list)
         for planned in self.all_passes:
-            by_model[planned.model.short_name].append(planned)
+            by_model[planned.model.name].append(planned)
         rows = [self._row(name, passes) for name, passes in by_model.items()]
         if self.passes:
             rows.append(self._row("left to run", self.passes))
@@ -157,10 +157,10 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.M
         for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
             problem = problem_of(model, rows, cell.draw, cell.test_share)
             declared, options = cell.declared, cell.options(settings)
-            if obstacle := registry.obstacle(declared.name, problem):
+            if obstacle := registry.obstacle(declared, problem):
                 obstacles.setdefault(cell.method, obstacle)
                 continue
-            if (key := repr((declared.name, options))) not in prepared:
+            if (key := repr((model.name, declared.name, options))) not in prepared:
                 declared.check_options(problem, options)
                 prepared.add(key)
             yield run_lib.Run(

@@ -68,8 +68,8 @@ def _averages(
     """Return the averages at a place by their columns; both numbers of a cell are averages over the same tasks.
 
     The first column has the paper's average as printed, or the average over all tasks of the table. The second has the
-    average over the tasks that were run, if they differ from those; the paper's is that of its rounded numbers. Ours is over
-    all tasks that its model ran, which `ran` has.
+    averages over the tasks that were run, if these are others; the paper's is computed from its rounded numbers. Ours is
+    shown only if this place has all tasks that its model ran (`ran`).
     """
     own, found = set(runs.task), {}
     ours = results.average(runs) if len(runs) and all(own == ran[model] for model in runs.model) else None
@@ -135,7 +135,8 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
     ours = pd.concat([runs.assign(model=model) for model, runs in results.by_model(ours).items()], ignore_index=True)
     places = [axis for axis in axes if axis not in ("method", "m")]
     is_knn, tasks = ours.method == "knn", names.ordered("task", ours.task)
-    pairs = ours[is_knn].merge(ours[~is_knn], on=[*places, "task", "seed"], suffixes=("", "_other"))
+    shared = dict.fromkeys([*places, "regime", "task", "seed"])
+    pairs = ours[is_knn].merge(ours[~is_knn], on=[*shared], suffixes=("", "_other"))
     pairs = pairs[
         ((pairs.m_other == results.FILLS_CONTEXT) | (pairs.m_other == pairs.m)) & (pairs.true == pairs.true_other)
     ]
@@ -154,11 +155,13 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )
     table = tables.build(f"{name}_paired", caption, [*places, "m", "method"], _columns(tasks), cells)
-    return dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
+    table = dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
+    return dataclasses.replace(table, findings=tuple(_findings(table, ours)))
 
 
-def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return a row per model at the largest m of all its tasks: what was run; methods that kNN Prompting is ahead of, behind, neither.
+def _findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return a row per model at the largest m of all its tasks: what was run, and the methods that kNN Prompting is
+    ahead of, behind, or neither.
 
     The numbers are mean differences over tasks in points. Tables with an axis of their own have no findings.
     """

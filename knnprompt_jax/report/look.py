@@ -45,7 +45,7 @@ def run(settings: commands.LookSettings) -> str:
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
         f"{f'after {num_demonstrations}' if num_demonstrations else 'without'} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
-    written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
+    written = page.write(output, f"Anchors of {pathlib.Path(settings.store).resolve().name}", text, sections)
     unchecked = f" (the {num_demonstrations} demonstrations are not checked)" * bool(num_demonstrations)
     lines = [
         f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled{unchecked}: {path}",

@@ -43,10 +43,10 @@ def method(name: str) -> str:
 
 
 def model(name: str) -> str:
-    """Return the model's name and, for a model of the paper, the paper's size of it."""
+    """Return the name of a model of the paper with the paper's size of it; of another model, the name as given."""
     sizes = {known: size for size, known in published.SIZES.items()}
     short = published.model_of(name)
-    return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(short, short)
+    return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(name, name)
 
 
 def text(axis: str, value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from knnprompt_jax import errors
 from knnprompt_jax.report import names, page, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
@@ -51,10 +52,14 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     with classes of uneven size. A cell with fewer seeds than the table's maximum gives their number in brackets.
 
     Raises:
-      UserError: two records have the same method, task, shots and seed, or differ in another setting than the seed.
+      UserError: two records have the same method, task, shots and seed, or differ in another setting than the seed; or
+        methods were measured on different test rows.
     """
     frame = results.frame(records)
     results.check(frame, ["method", "task", "shots"])
+    for (task, shots), group in results.groups(frame, ["task", "shots"]).items():
+        if group.true.nunique() > 1:
+            raise errors.UserError(f"records of {task} with m = {shots} have different test rows: move some elsewhere")
     share, uneven = ([getattr(record, name) for record in frame.record] for name in ("most_common", "is_uneven"))
     frame = frame.assign(value=frame.accuracy, share=share, uneven=uneven)
     tried, candidates = frame[frame.candidates.map(len) > 0], []

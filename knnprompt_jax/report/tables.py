@@ -81,7 +81,10 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table: `headers` name the header columns of its rows, `columns` their cells; `notes` are printed below."""
+    """A table: `headers` name the header columns of its rows, `columns` their cells; `notes` are printed below.
+
+    `findings` are rows for the page's summary (`accuracies.paired`).
+    """
 
     name: str
     caption: str
@@ -89,6 +92,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+    findings: tuple[tuple[str, ...], ...] = ()
 
     @property
     def cells(self) -> list[Cell]:

@@ -51,6 +51,10 @@ class GridSettings(shared.SharedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self, kind(self.experiment)):
+            raise errors.UserError(
+                f"--experiment={self.experiment}: give --config=configs/paper.py:{self.experiment} instead"
+            )
         for option, get in (("tasks", catalogue.get), ("models", str), ("methods", methods.check)):
             names = tuple(dict.fromkeys(getattr(self, option)))
             list(map(get, names))

@@ -46,9 +46,13 @@ def get(name: str) -> Task:
     """Return the task of that name, or the one that a file declares (see `read_task`).
 
     Raises:
-      UserError: the name is unknown, or the file declares no task.
+      UserError: the name is unknown, the file declares no task, or it gives another task the name of one of these tasks.
     """
-    return read_task(_path(name))
+    task = read_task(_path(name))
+    if name.endswith(SUFFIXES) and task.name in names() and task != get(task.name):
+        # Methods and reports know the paper's tasks by name.
+        raise errors.UserError(f"{name}: this package has another task named {task.name!r}; give yours another `name`")
+    return task
 
 
 def _path(name: str) -> Traversable:

@@ -1,5 +1,6 @@
 """Every mode runs and its record is JSON. No test looks at speeds."""
 
+import dataclasses
 import importlib.util
 import json
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import construction, job
+from knnprompt_jax.benchmark import construction, job, search
 from knnprompt_jax.planning import report, workload
 from knnprompt_jax.settings import planning as settings
 from tools import draw_growth
@@ -27,6 +28,18 @@ def run(options, tmp_path, **others):
 def test_more_neighbours_than_anchors_are_refused_at_once():
     with pytest.raises(errors.UserError, match="--k=100: the smallest store has 64 anchors"):
         settings.BenchmarkSettings(k=100, stored=(1024, 64))
+
+
+def test_a_search_without_a_store_is_refused_before_construction(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(construction, "run", None)
+    with pytest.raises(errors.UserError, match=r"--max_store_gb=1e-06: no store of \(1024,\) anchors is smaller"):
+        run(small, tmp_path, max_store_gb=1e-6)
+
+
+def test_a_model_that_caps_its_logits_has_dense_stores_only(small):
+    own, subject = settings.BenchmarkSettings(**small), workload.describe("tiny")
+    capped = dataclasses.replace(subject, config=dataclasses.replace(subject.config, logit_cap=30.0))
+    assert [kind for kind, _ in search.sizes(own, capped)] == ["dense"]
 
 
 def test_construction_with_every_peer(small, tmp_path):

@@ -73,6 +73,10 @@ def test_a_missing_few_shot_run_is_not_a_missing_m(make_record):
     differences = facts["Differences from the shipped config"].split("; ")
     assert {"without m 64, 128, 256, 512, 1024", "without few-shot m 1, 2, 4, 8, 16, 32"} <= {*differences}
     assert "Few-shot draws" not in facts
+    few = [dataclasses.replace(record, cell={"regime": "few-shot"}) for record in made]
+    with drawing.style():
+        facts = experiments.EXPERIMENTS["data_scaling"].section(few, pathlib.Path()).facts
+    assert "without m 32, 64, 128, 256, 512, 1024; " in facts["Differences from the shipped config"]
 
 
 def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):

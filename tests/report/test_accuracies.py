@@ -135,6 +135,15 @@ def test_a_pair_has_equal_rows_and_the_ms_of_both(make_record):
     assert [cell.marks for (cell,) in cells] == [(accuracies.SIGNIFICANT,), ()]
 
 
+def test_a_pair_has_equal_regimes(make_record):
+    """In-context learning with M_T demonstrations is compared at every m, but not with few-shot runs."""
+    few = [dataclasses.replace(made(make_record, "knn", seed, 12), cell=FEW) for seed in (1, 2)]
+    few += [dataclasses.replace(made(make_record, "icl", seed, 18), cell=FEW) for seed in (1, 2)]
+    full = [made(make_record, "icl", seed, 10 - seed, m=4) for seed in (1, 2)]
+    (cell,) = paired([*few, *full]).cells
+    assert cell.ours == Score(pytest.approx(-30), pytest.approx(0), 2)
+
+
 def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make_record):
     records = [
         made(make_record, "knn", seed, 12 + seed, m=m, task=task)
@@ -147,7 +156,7 @@ def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make
     other = [dataclasses.replace(each, model="tiny") for each in records if each.task == "mr"]
     table = accuracies.paired("few_shot", results.frame([*records, *other]), ("model", "m", "method"))
     run = "m = 16; 2 demonstrations per class; KL(anchor ‖ test)"
-    assert accuracies.findings(table, results.frame([*records, *other])) == [
+    assert list(table.findings) == [
         (f"gpt2-xl (1.5B); {run}; 2 tasks", "In-context learning +52.5", "–", "–"),
         (f"the tiny model; {run}; MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
     ]
@@ -179,9 +188,9 @@ def test_a_difference_on_one_of_two_tasks_is_no_finding(make_record):
     records = [made(make_record, "knn", seed, 15 + seed, task=task) for seed in (1, 2) for task in ("mr", "cr")]
     records += [made(make_record, "knn_l2", seed, 4, task="mr") for seed in (1, 2)]
     table = paired(records)
-    assert table.columns == ("MR",) and accuracies.findings(table, results.frame(records)) == []
+    assert table.columns == ("MR",) and not table.findings
     alone = [record for record in records if record.task == "mr"]
-    assert len(accuracies.findings(paired(alone), results.frame(alone))) == 1
+    assert len(paired(alone).findings) == 1
 
 
 def test_regimes_that_share_no_row_have_no_column(make_record):
@@ -195,4 +204,4 @@ def test_a_task_with_one_seed_is_not_averaged(make_record):
     records += [made(make_record, method, 1, 4, task="cr") for method in ("knn", "icl")]
     (row,) = (table := paired(records)).rows
     assert row.cells[-1].ours == Score(pytest.approx(55), 0, 2, "1 task")
-    assert accuracies.findings(table, results.frame(records))[0][0].endswith("; MR")
+    assert table.findings[0][0].endswith("; MR")

@@ -8,6 +8,8 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.report import names, overview
 
+UNEVEN = ("0", "1", "1", "1")
+
 
 def rows(table):
     """Return the texts of each row by its header."""
@@ -26,8 +28,9 @@ def record(make_record):
 def test_methods_are_tabulated_against_tasks_by_shots(record):
     done = [
         *(record("knn", seed, 0.5 + seed / 4) for seed in (1, 2)),
-        *(record("icl", seed, 0.25, task, candidates=(0.25, 0.125)) for task in ("mr", "trec") for seed in (1, 2)),
-        record("knn", 1, 0.75, "trec", true=("0", "1", "1", "1")),
+        *(record("icl", seed, 0.25, candidates=(0.25, 0.125)) for seed in (1, 2)),
+        *(record("icl", seed, 0.25, "trec", candidates=(0.25, 0.125), true=UNEVEN) for seed in (1, 2)),
+        record("knn", 1, 0.75, "trec", true=UNEVEN),
         record("icl", 1, 0.5, shots=128),
     ]
     few, macro_f1, many = overview.by_shots(done)
@@ -36,15 +39,24 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     assert rows(few) == {
         icl: ["25.0 ± 0.0"] * 2,
         knn: ["87.5 ± 17.7", "75.0 (1)"],
-        names.MOST_COMMON: ["50.0", "50.0"],
+        names.MOST_COMMON: ["50.0", "75.0"],
         f"{icl}, mean of 2": ["18.8 ± 0.0"] * 2,
         f"{icl}, worst of 2": ["12.5 ± 0.0"] * 2,
     }
     facts = overview.section(done).facts
     assert (facts["Model"], facts["m"], facts["Test rows"]) == ("gpt2-xl (1.5B)", "7", "4 per task")
     assert (facts["Demonstrations per class"], facts["KL direction"]) == ("2", "KL(anchor ‖ test)")
-    assert rows(macro_f1)[knn] == ["42.9"]
+    assert rows(macro_f1)[knn] == ["42.9 (1)"]
     assert rows(many)[icl] == ["50.0"]
+
+
+def test_methods_with_other_test_rows_are_not_mixed(record):
+    records = [record("knn", 1, 0.5), record("icl", 1, 0.5, true=UNEVEN)]
+    with pytest.raises(
+        errors.UserError, match="records of mr with m = 7 have different test rows: move some elsewhere"
+    ):
+        list(overview.by_shots(records))
+    assert len(list(overview.by_shots([records[0], record("icl", 1, 0.5, shots=128, true=UNEVEN)]))) == 3
 
 
 def test_records_of_different_settings_are_not_mixed(record):

@@ -51,6 +51,7 @@ def test_values_are_read_as_they_are_written(tmp_path, words):
         ({"template": "[a]"}, r"support.yaml:2: 'template' should be a text"),
         ({"fields": "[title, body"}, r"support.yaml:\d: not a task declaration: "),
         ({"[1]": "2"}, r"support.yaml:9: .*found unhashable key"),
+        ({"name": "mr"}, r"support.yaml: this package has another task named 'mr'; give yours another `name`"),
         ({"name": "../up"}, r"support.yaml:9: 'name' should be fit for a file's name"),
         ({"labels": "[" * 5000}, r"support.yaml: not a task declaration"),
         ({"labels": '!!python/object/apply:os.system ["touch here"]'}, r"differ in '01'"),  # It runs nothing.

@@ -26,8 +26,8 @@ def _prior_cells(
 ) -> Iterator[cells.GridCell]:
     """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each share λ.
 
-    λ is the positive class's share of all train rows, demonstrations included; of the test rows, rows of either class are left out until
-    the class has its share. In A the test rows, and in B the train rows, have λ = 0.5. The paper does not say m; 16 is ours.
+    λ is the positive class's share of all train rows, demonstrations included; test rows of one class are left out until the
+    positive class has this share. In A the test rows, and in B the train rows, have λ = 0.5. The paper does not say m; 16 is ours.
     """
     for setting, share, cell in itertools.product(
         settings.prior_settings, settings.shares, cells.regimes(settings, methods, rows, most)
@@ -115,7 +115,8 @@ def _predict_with_any_k(context: method.Context, settings: Any) -> method.Predic
     return method.Prediction(*classifier.decide(classifier.search(context.states[method.queries], settings.k)))
 
 
-_ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
+# Another name, because its records have other keys.
+_ANY_K = dataclasses.replace(registry.get("knn"), name="knn_any_k", run=_predict_with_any_k)
 
 
 def _every_k(
@@ -123,7 +124,7 @@ def _every_k(
 ) -> Iterator[cells.GridCell]:
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
     for cell in cells.regimes(settings, methods, rows, most):
-        if cell.method == _ANY_K.name:
+        if cell.method == "knn":
             for k in range(1, len(cells.split(rows, cell.draw).anchors) + 1):
                 yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
         else:

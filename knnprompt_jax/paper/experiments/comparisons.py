@@ -22,8 +22,7 @@ EXPERIMENTS = (
     experiment.Experiment(
         "few_shot",
         "Few shots",
-        "m train rows per class, so few that the context could hold most of them, for kNN Prompting, in-context learning and "
-        "two ways to calibrate it.",
+        "So few train rows per class that the context could hold most of them.",
         experiment.by_shots(
             "Accuracy against m in the few-shot scenario; † marks truncated prompts.",
             f"{experiment.SPREAD} |D| = 1; the rest are anchors.",

@@ -34,7 +34,7 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     built += experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few)[0]
     knn, printed = (frame[frame.method == "knn"] for frame in (full.ours, full.paper))
     built.append(power_law_table(knn, printed))
-    drawings = [_first(full, few)] if len(data.ours) else []
+    drawings = [_first(full, few)] if data.ours.method.isin(["icl", "knn"]).any() else []
     pilot, printed_pilot = (frame[frame.method == "icl"] for frame in (few.ours, few.paper))
     if len(pilot):
         caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
@@ -66,7 +66,10 @@ def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
 
 
 def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
-    """Return in-context learning of few shots, and kNN Prompting of few shots and at the places that only `full` has."""
+    """Return both methods' few-shot runs, then kNN Prompting's full runs at the places that lack one.
+
+    Without few-shot runs, return both methods' full runs.
+    """
     place = ["model", "task", "method", "m"]
     known = set(few[place].itertuples(index=False, name=None))
     is_new = [cell not in known for cell in full[place].itertuples(index=False, name=None)]

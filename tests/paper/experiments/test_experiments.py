@@ -7,7 +7,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiment, experiments
-from knnprompt_jax.report import published, results
+from knnprompt_jax.report import drawing, published, results
 from knnprompt_jax.settings import grids
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -17,6 +17,8 @@ SST2 = experiments.EXPERIMENTS["sst2"]
 def test_an_unknown_name_is_an_error_with_the_choices():
     with pytest.raises(errors.UserError, match="no experiment 'table_7'; choose from sst2, max_shots"):
         grids.kind("table_7")
+    with pytest.raises(errors.UserError, match="--experiment=split_strategy: give --config=configs/paper.py:split_str"):
+        grids.GridSettings(experiment="split_strategy")
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
@@ -53,6 +55,31 @@ def test_both_regimes_in_one_folder_are_drawn_apart(make_record, name):
     assert [len(figure.panels) for figure in figures if figure.name == "first"] == [6] * (name == "data_scaling")
 
 
+@pytest.mark.parametrize(("name", "method"), [("data_scaling", "knn_l2"), ("choice_of_k", "icl")])
+def test_a_section_needs_no_method_of_the_shipped_config(make_record, tmp_path, name, method):
+    with drawing.style():
+        section = experiments.EXPERIMENTS[name].section([make_record(name, "mr", method, 32, 1)], tmp_path)
+    assert any(cell.ours for table in section.tables for cell in table.cells)
+
+
+def test_findings_of_few_shot_runs_name_these_runs_alone(make_record, tmp_path):
+    """Few-shot runs have one demonstration and two tasks; full runs of the same m have eight and three."""
+    made = [
+        make_record(
+            "data_scaling", task, method, 32, seed, demo_shots=demo_shots, cell={"regime": regime}, true=("0",) * 47
+        )
+        for regime, tasks, demo_shots in (("full", ("mr", "cr", "subj"), 8), ("few-shot", ("mr", "cr"), 1))
+        for task in tasks
+        for method in ("knn", "icl")
+        for seed in (1, 2)
+    ]
+    with drawing.style():
+        findings = experiments.EXPERIMENTS["data_scaling"].section(made, tmp_path).findings
+    full, few = (finding[0] for finding in findings)
+    assert "8 demonstrations per class" in full and full.endswith("3 tasks")
+    assert "1 demonstration per class" in few and few.endswith("2 tasks")
+
+
 def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
     records = [
         dataclasses.replace(
@@ -87,14 +114,14 @@ def gate(make_record):
     """The verdict on records that differ in some rows, by (method, seed)."""
     released = published.tables()["released_code_sst2"]
 
-    def verdict(off=(), model="gpt2-xl", left_out=()):
+    def verdict(off=(), model="gpt2-xl", left_out=(), others=()):
         records = []
         for method, m, key in (("icl", 16, "icl"), ("knn", 1024, "knn_prompting_1024")):
             for seed, expected in zip(released["seeds"], released[key], strict=True):
                 right = round(256 * expected) + dict(off).get((method, seed), 0)
                 made = make_record("sst2", "sst2", method, m, seed, model=model)
                 records.append(dataclasses.replace(made, accuracy=right / 256, true=("0",) * 256))
-        return SST2.check([record for record in records if (record.method, record.seed) not in left_out])
+        return SST2.check([record for record in [*records, *others] if (record.method, record.seed) not in left_out])
 
     return verdict
 
@@ -120,7 +147,9 @@ def test_records_of_other_settings_are_no_further_seeds(make_record, tmp_path, n
             experiments.EXPERIMENTS[name].section([first, other], tmp_path)
 
 
-def test_the_gate_says_when_it_has_no_verdict(gate):
+def test_the_gate_says_when_it_has_no_verdict(gate, make_record):
+    mr = [dataclasses.replace(make_record("sst2", "mr", "knn", 1024, 1), accuracy=0.5, true=("0",) * 256)]
+    assert gate(others=mr).startswith("gate: pass") and SST2.check(mr).startswith("gate: no verdict")
     assert "1 of 10 runs are missing" in gate(left_out={("icl", 4)})
     assert gate({("knn", 3): 3}.items(), left_out={("icl", 4)}).startswith("gate: FAIL"), "more runs cannot mend it"
     assert gate(model="tiny").startswith("gate: no verdict")
