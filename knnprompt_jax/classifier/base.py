@@ -2,12 +2,14 @@
 
 import abc
 import dataclasses
+import numbers
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
 import numpy as np
+from absl import logging
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
@@ -21,6 +23,7 @@ from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import distances, kernel, placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
+from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 
 # Options that take effect from the next `fit`.
@@ -127,18 +130,21 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
         # A copy is fitted, so that a failure, and another thread that predicts, find the earlier fit.
         fitted = object.__new__(type(self))
-        earlier = ("choice_", "made_with_")
+        earlier = ("choice_", "made_with_", "source_")
         fitted.__dict__.update({name: value for name, value in vars(self).items() if name not in earlier})
         self.__dict__ = fitted._fit(X, y).__dict__
         return self
 
     def _fit(self, X: Any, y: Any) -> Self:
-        X, y = list(X) if isinstance(X, Iterator) else X, list(y)
+        inputs.check_model(self.model)
+        X, y = list(X) if isinstance(X, Iterator) else X, inputs.label_list(y)
         if self.infers_task:
             self.use_task(Task.infer(X, y), is_inferred=True)
         else:
             self.task = self.given_task
         examples = inputs.labelled(self.task, X, y)
+        for warning in defects.label_warnings(examples):
+            logging.warning("%s", warning)
         draws = trials.draws(self, examples)
         choice = self.choose(draws)
         demonstrations, anchors = draws[choice.rule.demo_shots]
@@ -241,6 +247,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """
         self._check_fitted()
         k = self.rule_.k if n_neighbors is None else n_neighbors
+        if isinstance(k, bool) or not isinstance(k, numbers.Integral):
+            raise errors.UserError(f"n_neighbors={k!r}: give a whole number")
         if X is None:
             near = evidence.neighbours(self.store_, SearchOptions(k, self.rule_.distance), self.device_states())
         else:

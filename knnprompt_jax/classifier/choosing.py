@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from knnprompt_jax import errors
 from knnprompt_jax.classifier import rules
 from knnprompt_jax.classifier.choice import Candidate, Choice, Score
 from knnprompt_jax.classifier.evidence import Evidence
@@ -51,7 +52,11 @@ class Grid:
         return cls(names, **{name: (value,) for name, value in given.items() if value != AUTO})
 
     def default(self, evidence: Evidence) -> Rule:
-        """Return the rule for fewer than `FEWEST` anchors."""
+        """Return the rule for fewer than `FEWEST` anchors; raise UserError on weights that need more."""
+        if self.weights == ("distance",):
+            raise errors.UserError(
+                f"weights='distance': at least {FEWEST} anchors of two classes are needed; leave it out or add rows"
+            )
         k = min(self.ks, key=lambda k: (k > len(evidence), abs(k - 3)))
         penalty = min(self.penalties, key=lambda penalty: abs(penalty - 1))
         rule = "votes" if "votes" in self.rules else self.rules[0]
@@ -116,10 +121,12 @@ def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Ch
     candidate is within two standard errors of the overall best is chosen. A candidate better by every metric replaces
     it. Sets of fewer than `FEWEST` anchors or of a single class are left out.
     """
-    default = Choice(grid.default(sets[0]), metric=metric)
-    sets = [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1]
+    first, sets = (
+        sets[0],
+        [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1],
+    )
     if not sets:
-        return default
+        return Choice(grid.default(first), metric=metric)
     common = functools.reduce(np.intersect1d, [evidence.ids_N for evidence in sets])
     best, trials = _best(sets, grid, metric, common)
     estimate = Outcome.of(*_held_out(sets, grid, metric, common)).score

@@ -34,7 +34,7 @@ class ChangeableClassifier(base.Classifier):
         """
         if not hasattr(self, "store_"):
             return self.fit(X, y)
-        y = list(y)
+        y = inputs.label_list(y)
         task = self.task.with_labels(inputs.label_strings(y, self.task.empty == SKIP))
         return self.append(inputs.labelled(task, X, y, self.num_rows_), self.num_rows_ + len(y))
 
@@ -71,7 +71,7 @@ class ChangeableClassifier(base.Classifier):
         return self._change(anchors, self.host_states(), self.task.with_labels(wanted.values()))
 
     def remove(self, ids: Sequence[int]) -> Self:
-        """Remove anchors by their ids; raise UserError on an unknown id, or if no anchor would be left."""
+        """Remove anchors by their ids; raise UserError on an unknown id, or if fewer than k would be left."""
         self._check_fitted()
         ids = inputs.anchor_ids(ids)
         self._check_ids(ids)
@@ -97,6 +97,8 @@ class ChangeableClassifier(base.Classifier):
         """
         task = task.only({example.label for example in (*self.demonstrations_, *anchors)})
         inputs.prior(getattr(self, "class_prior", None), np.array(task.labels))  # Refuses one without a new class.
+        if "k" in self.changeable:
+            self.check(anchors)
         store = self.build_store(parallel.put_rows(states, self.model.mesh), anchors, task)
         for label, word in zip(task.labels, task.label_words, strict=True):
             if label not in self.task.labels and parallel.is_main():
@@ -218,6 +220,8 @@ def load(
     Raises:
       UserError: no classifier there; a missing or altered file; a model that cannot be loaded or is not that of the anchors.
     """
+    if model is not None:
+        inputs.check_model(model)
     saved = saving.read(pathlib.Path(folder))
     return restore(saved, model or saved.load_model(mesh))
 
@@ -236,8 +240,7 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel) -> Any:
     task = content.given_task or content.task
     classifier = kind(model, task, **{**content.parameters, "store_options": saved.store_options})
     classifier.use_task(content.task, content.infers_task)
-    if content.choice:  # The chosen distance decides which label words are read.
-        classifier.choice_ = content.choice
+    classifier.choice_ = content.choice  # The chosen distance decides which label words are read.
     saved.check(model.identity, content.task, classifier.label_ids())
     classifier.source_, store = content.source, saved.load_store(model, saved.store_options)
     rows, labels_C = (content.demonstrations, content.anchors), np.array(content.labels)

@@ -59,8 +59,8 @@ class Evidence:
     def nearest_left_out(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
         """The anchors nearest to each [N, N], nearest first, and their distances, by the name of each distance.
 
-        Each anchor leaves out itself and one of every other class, because its own class would be rarer otherwise. Those left
-        out come last, at infinity.
+        An anchor is not its own neighbour, so its class has one anchor fewer than in a search for new texts. Therefore, one
+        random anchor of every other class is left out too. Those left out come last, at an infinite distance.
         """
         generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
         for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
@@ -106,7 +106,7 @@ def neighbours(store: store_lib.Store, options: search.SearchOptions, states: lm
     Raises:
         UserError: there are fewer than k other anchors.
     """
-    if options.k >= len(store):
+    if not 1 <= options.k < len(store):
         raise errors.UserError(f"k={options.k}: choose from 1 to {len(store) - 1}, the number of other anchors")
     nearest = store.search(states, dataclasses.replace(options, k=options.k + 1))
     itself_Nk = nearest.indices_Qk == jnp.arange(len(store))[:, None]

@@ -18,6 +18,15 @@ from knnprompt_jax.tasks.task import SKIP, Example, Task
 UNIFORM = "uniform"
 
 
+def check_model(model: Any) -> None:
+    """Raise UserError unless this is a language model."""
+    if not isinstance(model, lm.LanguageModel):
+        raise errors.UserError(
+            f"model: a {type(model).__name__} is given; give a language model, such as "
+            f'kp.demo_model() or kp.LanguageModel.from_pretrained("smollm2")'
+        )
+
+
 class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
     """A classifier that is unfitted after construction; `options_kind` declares its options."""
 
@@ -68,7 +77,7 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         return self.given_task_ if self.task is getattr(self, "changed_task_", None) else self.task
 
     def use_task(self, task: Task, is_inferred: bool) -> None:
-        """Take a task; the next `fit` infers the task again if this one is inferred, and otherwise starts from the given one."""
+        """Use this task until the next `fit`, which infers a new one or, unless `is_inferred`, takes the given one."""
         if is_inferred:
             self.inferred_task_ = task
         else:
@@ -131,9 +140,7 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     Raises:
       UserError: as `queries`; a missing or unknown label; X and y of different lengths.
     """
-    if isinstance(y, str) or hasattr(y, "columns"):
-        raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
-    rows, labels, examples = rows_of(X, task.fields), list(y), []
+    rows, labels, examples = rows_of(X, task.fields), label_list(y), []
     if len(rows) != len(labels):
         raise errors.UserError(f"X has {len(rows)} rows, y {len(labels)} labels: each row needs one")
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
@@ -147,19 +154,26 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     return examples
 
 
+def label_list(y: Any) -> list[Any]:
+    """Return labels as a list; raise UserError unless there can be one for each row."""
+    if isinstance(y, str | bytes) or hasattr(y, "columns") or not isinstance(y, Iterable):
+        raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
+    return list(y)
+
+
 def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[str]:
     """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
     given = [(index, label) for index, label in enumerate(labels) if not (skips_missing and is_empty(label))]
     return [label_string(f"label {index}", label) for index, label in given]
 
 
-def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: Iterable[Any]) -> dict[int, str]:
+def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: Any) -> dict[int, str]:
     """Return the new label of each anchor id.
 
     Raises:
       UserError: a repeated id, the id of a demonstration, or not one label per id.
     """
-    anchors, names = anchor_ids(ids), label_strings(labels)
+    anchors, names = anchor_ids(ids), label_strings(label_list(labels))
     if len(anchors) != len(names):
         raise errors.UserError(f"{len(anchors)} ids, {len(names)} labels: each anchor needs one")
     if repeated := [number for number, count in collections.Counter(anchors).items() if count > 1]:
@@ -182,8 +196,11 @@ def anchor_ids(ids: Iterable[Any]) -> list[int]:
 
 
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
-    """Return the task's labels [C], in class order, as values of y's type: integers, booleans or strings."""
-    values = list(y)
+    """Return the task's labels [C], in class order, as values of y's type: integers, booleans or strings.
+
+    Missing labels, whose rows were left out, do not count.
+    """
+    values = [value for value in y if not is_empty(value)]
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
         return np.array([label == "True" for label in task.labels])
     are_numbers = all(is_number(label) and str(int(label)) == label for label in task.labels)
@@ -215,7 +232,7 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
         return None
     if hasattr(given, "to_dict"):  # A pandas Series: its order is not that of the labels.
         given = given.to_dict()
-    message = f"class_prior={given!r}"
+    message = f"class_prior={' '.join(repr(given).split())}"
     if isinstance(given, str):
         if given != UNIFORM:
             raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
@@ -228,7 +245,7 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
     else:
         if not isinstance(given, Iterable):
             raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
-        given = [share.item() if hasattr(share, "item") else share for share in given]
+        given = [share.item() if np.ndim(share) == 0 and hasattr(share, "item") else share for share in given]
         if len(given) != len(labels_C):
             raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")
         shares = [given[place] for place in np.argsort(label_order(labels_C))]

@@ -43,7 +43,7 @@ def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Dr
     if shots == AUTO:
         shots = candidate_shots(most_shots(classifier.task, examples, classifier.model), examples)
     drawn: dict[int, Draw] = {}
-    for number in shots if isinstance(shots, list | tuple) else [shots]:
+    for number in (shots or [shots]) if isinstance(shots, list | tuple) else [shots]:
         if number is None:
             number = most_shots(classifier.task, examples, classifier.model)
         if isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 0:
@@ -100,7 +100,7 @@ def choose(
         names = tuple(name for name in names if not distances.get(name).reads_label_words) or names
     grid, sets = dataclasses.replace(grid, distances=names), []
     for shots, (demonstrations, anchors) in draws.items():
-        places = sample(anchors, classifier.options_.random_state)
+        places = sample(anchors, classifier.options_.random_state, num_rows(draws))
         rows = [anchors[place] for place in places]
         if states:
             rows_states = states[shots][np.array(places, int)]
@@ -115,18 +115,25 @@ def choose(
 
 
 def compared(classifier: "Classifier", draws: Mapping[int, Draw]) -> list[Example]:
-    """Return the anchors that `choose` compares draws by: of those it reads, the ones that all draws share."""
-    seed = classifier.options_.random_state
-    sets = [[anchors[place] for place in sample(anchors, seed)] for _, anchors in draws.values()]
+    """Return the anchors by which `choose` compares draws: those that it reads in every draw."""
+    seed, count = classifier.options_.random_state, num_rows(draws)
+    sets = [[anchors[place] for place in sample(anchors, seed, count)] for _, anchors in draws.values()]
     read = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
     common = set.intersection(*({example.row for example in rows} for rows in read))
     return [example for example in read[0] if example.row in common]
 
 
-def sample(rows: Sequence[Example], seed: int) -> list[int]:
-    """Draw at most `evidence.LIMIT` of the rows; return their places in `rows`, in order."""
-    drawn = np.random.default_rng(seed).permutation(max((example.row for example in rows), default=0) + 1)
-    order = np.argsort(drawn)
+def num_rows(draws: Mapping[int, Draw]) -> int:
+    """Return one more than the largest row number of an anchor."""
+    return 1 + max((example.row for _, anchors in draws.values() for example in anchors), default=0)
+
+
+def sample(rows: Sequence[Example], seed: int, count: int) -> list[int]:
+    """Draw at most `evidence.LIMIT` of the rows; return their places in `rows`, in order.
+
+    Equal seeds and counts (`num_rows`) prefer the same row numbers, so that different draws share most rows.
+    """
+    order = np.argsort(np.random.default_rng(seed).permutation(count))
     return sorted(sorted(range(len(rows)), key=lambda place: order[rows[place].row])[: evidence.LIMIT])
 
 
@@ -146,7 +153,7 @@ class Tuning:
 def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: Choice) -> Iterator[str]:
     """Yield the reasons to doubt the scores of a choice for these anchors."""
     counts = collections.Counter(example.label for example in anchors)
-    # An anchor is sure of the vote if more than half of its k neighbours are others of its class.
+    # An anchor can win the vote for certain only if its class has more than k / 2 other anchors.
     enough = 2 if choice.rule.rule == "probe" else choice.rule.k // 2 + 2
     for label in classifier.task.labels:
         if counts[label] < enough:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from knnprompt_jax import tables
 from knnprompt_jax.report import drawing, measures
@@ -31,11 +30,10 @@ def to_dict(measured: Measures) -> dict[str, Any]:
 
 def to_csv(measured: Measures) -> str:
     """Return a line per number: measure, class (empty for all), value."""
-    rows = [(name, "", value) for name, value in measured.overall.items()]
+    rows: list[Any] = [("measure", "class", "value"), *((name, "", value) for name, value in measured.overall.items())]
     for record in measured.per_class.to_dict("records"):
         rows += [(name, tables.to_cell(record["label"]), value) for name, value in record.items() if name != "label"]
-    table = pd.DataFrame(rows, columns=["measure", "class", "value"], dtype=object)
-    return table.to_csv(index=False, lineterminator="\n")
+    return tables.to_csv(rows)
 
 
 def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:

@@ -27,6 +27,7 @@ class ClassifiedAnchors:
       shares_NC: each class's probability if `has_probabilities`, else its share of the votes of the nearest anchors.
       hidden_NE: the states that place the anchors on a map.
       unit: the unit of the distances.
+      demonstrations: id, text and label of each demonstration.
       user_ids: the columns of the train file that are named like ids, for each anchor; empty if there are none.
     """
 
@@ -43,6 +44,7 @@ class ClassifiedAnchors:
     unit: str
     has_probabilities: bool = False
     user_ids: tuple[Mapping[str, Any], ...] = ()
+    demonstrations: tuple[tuple[int, str, str], ...] = ()
 
     @property
     def measured(self) -> measures.Measures:
@@ -74,7 +76,7 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
 def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
     """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.changing`).
 
-    The most suspicious anchors come first. Anchors that have equal texts but different labels follow without a suggestion.
+    The most suspicious anchors come first. Anchors follow whose text recurs with another label, without a suggestion.
     """
     suspected = suspects(anchors)
     reasons = collections.defaultdict(list, {at: [why] for at, why in suspected.why.items()})
@@ -87,6 +89,10 @@ def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
             if others := [other for other in members if anchors.y_N[other] != anchors.y_N[at]]:
                 label = anchors.names[anchors.y_N[others[0]]]
                 reasons[at].append(f"anchor {anchors.ids[others[0]]} is the same text, labelled {label!r}")
+    for number, text, label in anchors.demonstrations:
+        for at in same_text.get(defects.plain(text), ()):
+            if anchors.names[anchors.y_N[at]] != label:
+                reasons[at].append(f"demonstration {number} is the same text, labelled {label!r}")
     rows, names = [], tuple(dict.fromkeys(name for ids in anchors.user_ids for name in ids))
     for at, why in reasons.items():
         own = [str(anchors.user_ids[at].get(name, "")) for name in names]

@@ -5,6 +5,7 @@ import pathlib
 import shlex
 
 import numpy as np
+import pandas as pd
 
 from knnprompt_jax import files, parallel, tables
 from knnprompt_jax.classifier import base, estimator, evidence
@@ -39,7 +40,9 @@ def run(settings: commands.LookSettings) -> str:
         unfinished.write_bytes(suggestions)
     relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
     with drawing.style():
-        sections = build(anchors, f"in {path.name}, clear “suggested” where “label” is right; then run {relabel}")
+        sections = build(
+            anchors, table, f"in {path.name}, clear “suggested” where “label” is right; then run {relabel}"
+        )
     num_demonstrations = len(classifier.demonstrations_)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
@@ -89,6 +92,9 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
         ids=tuple(store.ids_N.tolist()),
         user_ids=tuple(example.ids for example in examples),
         texts=tuple(task.retrieval_text(example) for example in examples),
+        demonstrations=tuple(
+            (example.row, task.retrieval_text(example), example.label) for example in classifier.demonstrations_
+        ),
         y_N=np.asarray(store.labels_N),
         near_Nk=np.asarray(nearest.indices_Qk),
         distances_Nk=np.asarray(nearest.distances_Qk),
@@ -100,12 +106,12 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
     )
 
 
-def build(anchors: ClassifiedAnchors, advice: str) -> list[Section]:
-    """Return the page's sections; `advice` says how to correct labels."""
-    suspects = f"Anchors whose label the others contradict. To correct them: {advice}"
-    places = "Similar anchors lie together. Check those among anchors of another label: their label may be wrong."
+def build(anchors: ClassifiedAnchors, table: pd.DataFrame, advice: str) -> list[Section]:
+    """Return the page's sections; `table` has the suggestions, and `advice` says how to correct labels."""
+    suspects = f"Anchors whose label others contradict. To correct them: {advice}"
+    places = "Similar anchors lie together. Check an anchor that lies among anchors of another label."
     return [
-        Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),
+        Section("suspects", "Probably mislabelled", suspects, listings=(_listing(table),)),
         Section("map", "Map", places, maps=(_map(anchors),)),
         measures.confusion(anchors.measured, anchors.labels, "anchors"),
         measures.calibration(anchors.measured, "anchors"),
@@ -135,22 +141,10 @@ def _map(anchors: ClassifiedAnchors) -> maps.Map:
     )
 
 
-def _suspects(anchors: ClassifiedAnchors) -> Listing:
-    """Return the anchors for which the others predict another label."""
-    suspects = anchors_lib.suspects(anchors)
+def _listing(table: pd.DataFrame) -> Listing:
+    """Return the first rows of the table of suggestions."""
+    rows = [tuple(tables.from_cell(str(cell)) for cell in row) for row in table.head(_MOST).itertuples(index=False)]
     caption = (
-        f"Lead: the suggested label's share of the {anchors.near_Nk.shape[1]} nearest anchors minus the present label's"
-        f"{', or the same difference in probability, whichever is larger' * anchors.has_probabilities}. "
-        f"{f'The first {_MOST} of {len(suspects):,}' if len(suspects) > _MOST else 'All'} anchors with a lead above 50 %."
+        f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )
-    rows = tuple(
-        (
-            str(anchors.ids[suspect.Index]),
-            anchors.texts[suspect.Index],
-            anchors.labels[anchors.y_N[suspect.Index]],
-            anchors.labels[suspect.suggested],
-            f"{100 * suspect.lead:.0f} %",
-        )
-        for suspect in suspects.head(_MOST).itertuples()
-    )
-    return Listing(caption, ("Id", "Text", "Label", "Suggested", "Lead"), rows)
+    return Listing(caption, tuple(name.capitalize() for name in table.columns), tuple(rows))

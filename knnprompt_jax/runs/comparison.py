@@ -119,7 +119,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once. Seconds exclude reading prompts.",
+            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once. Seconds exclude shared prompts.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
@@ -128,16 +128,25 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
 
 
 def _shared_pass(done: Sequence[records.Record]) -> str:
-    """Describe the time of the pass that methods share, which the records of a seed, or without demonstrations all, repeat."""
+    """Describe the time of the pass that methods share, over the seeds that were read.
+
+    All records of a seed repeat it; without demonstrations, those of all seeds do.
+    """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return "Reading the prompts: no method needs it."
-    seconds = np.mean([record.seconds["language_model"] for record in by_seed])
-    if not seconds:
-        return "Reading the prompts: an earlier run cached their states."
-    rate = np.mean([record.prompts_per_second for record in by_seed])
+        return "Reading the shared prompts: no method needs it."
+    read = [record for record in by_seed if record.seconds["language_model"]]
+    if not read:
+        return "Reading the shared prompts: an earlier run cached their states."
+    seconds = np.mean([record.seconds["language_model"] for record in read])
+    rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
-    return f"Reading the prompts, once for all methods: {seconds:.1f} s {per}, {rate:.1f} prompts/s."
+    cached = (
+        f" ({len(by_seed) - len(read)} of {len(by_seed)} seeds were cached)"
+        if per == "per seed" and len(read) < len(by_seed)
+        else ""
+    )
+    return f"Reading the shared prompts, once for all methods: {seconds:.1f} s {per}, {rate:.1f} prompts/s{cached}."
 
 
 def _sizes(record: records.Record) -> str:

@@ -52,17 +52,17 @@ def run(
     for model, model_passes in itertools.groupby(passes, lambda planned: planned.model):
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
-        # Passes of a task with as many demonstrations share one packing, and so their compiled programs.
+        # Passes of a task with equally many demonstrations share one packing, and so their compiled programs.
         for (_, _, reads_prompts), group in itertools.groupby(model_passes, lambda planned: planned.packing_key):
             planned_passes = list(group)
             laid_out = [planned.lay_out() for planned in planned_passes]
             warnings = (text for run in planned_passes[0].runs for text in run.problem.split.warnings)
             inputs.log_warnings(dict.fromkeys(warnings))  # Once, although runs share splits.
-            if laid_out[0].num_oversized:
+            if oversized := max(prompts.num_oversized for prompts in laid_out):
                 logging.warning(
                     "%d queries exceed the context of %d tokens even without demonstrations; their first tokens are cut "
                     "off, as published (--truncation=error refuses them)",
-                    laid_out[0].num_oversized,
+                    oversized,
                     model.context,
                 )
             if loaded is None and reads_prompts:

@@ -106,15 +106,13 @@ def vote(
         tie_break: a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest").
         weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) decide alone.
     """
-    labels_Qk = np.asarray(near.labels_Qk)
-    if weights == "uniform":
-        shares_QC = np.asarray(jax.nn.one_hot(labels_Qk, num_classes).mean(1))
-    else:
+    labels_Qk, weights_Qk = np.asarray(near.labels_Qk), np.ones(near.labels_Qk.shape)
+    if weights == "distance":
         distances_Qk = np.asarray(near.distances_Qk, np.float64)
         weights_Qk = 1 / np.where(distances_Qk < _ROUNDING, 1e-30, distances_Qk)
-        shares_QC = np.zeros((len(labels_Qk), num_classes))
-        np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
-        shares_QC /= shares_QC.sum(-1, keepdims=True)
+    shares_QC = np.zeros((len(labels_Qk), num_classes))
+    np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
+    shares_QC /= shares_QC.sum(-1, keepdims=True)
     if tie_break == "lowest":
         return shares_QC.argmax(-1), shares_QC
     leads_Qk = np.take_along_axis(shares_QC, labels_Qk, -1) == shares_QC.max(-1, keepdims=True)

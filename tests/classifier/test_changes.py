@@ -41,6 +41,18 @@ def test_ids_come_in_any_collection(changed, collection):
     assert changed.remove([]) is changed and changed.relabel([], []) is changed
 
 
+def test_as_many_anchors_as_k_must_be_left(model):
+    classifier = made(model, ("no", "yes"), ("bad", "good"), k=3).fit(TEXTS, LABELS)
+    with pytest.raises(errors.UserError, match="k=3: there are 2 anchors; choose k ≤ 2"):
+        classifier.remove([0, 1, 2, 3, 4])
+    assert len(classifier.anchors_) == 7 and len(classifier.remove([0, 1, 2, 3]).predict(TEXTS)) == 7
+
+
+def test_a_new_fit_forgets_the_file_of_the_earlier_rows(changed):
+    changed.source_ = {"encoding": "cp1252"}
+    assert changed.fit(TEXTS, LABELS).source_ == {}
+
+
 @pytest.mark.parametrize(
     ("ids", "message"),
     [

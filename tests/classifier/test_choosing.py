@@ -100,6 +100,13 @@ def test_too_few_anchors_are_told():
     assert choosing.choose([one_class], choosing.Grid(rules=("probe",))).rule.rule == "probe"
 
 
+def test_weights_that_cannot_be_chosen_are_refused():
+    grid = choosing.Grid(weights=("distance",))
+    with pytest.raises(errors.UserError, match="weights='distance': at least 10 anchors of two classes are needed"):
+        choosing.choose([evidence(count=7)], grid)
+    assert choosing.choose([evidence(count=23)], grid).rule.weights == "distance"
+
+
 def test_a_choice_comes_back_from_json():
     choice = choosing.choose([evidence(shift=1.0)], choosing.Grid())
     content = json.loads(json.dumps(dataclasses.asdict(choice)))

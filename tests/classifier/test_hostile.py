@@ -1,6 +1,7 @@
 """Texts, labels and tasks that nobody hopes for: the right result, or one clear line."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
@@ -60,3 +61,56 @@ def test_ten_thousand_classes(model):
     assert not classifier.demonstrations_
     np.testing.assert_array_equal(classifier.predict(texts), range(9_987, 10_000))
     assert classifier.predict_proba(texts[:2]).shape == (2, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [("ab", "str"), (pd.DataFrame({"label": ["a", "b"]}), "DataFrame"), (None, "NoneType"), (3, "int")],
+)
+def test_labels_that_are_no_list_are_refused(model, labels, kind):
+    fitted = kp.KNNPrompting(model, TASK, **ONE, demo_shots=0).fit(["x", "z"], ["no", "yes"])
+    for use in (
+        kp.KNNPrompting(model, demo_shots=0).fit,
+        fitted.partial_fit,
+        lambda _, labels: fitted.relabel([0, 1], labels),
+    ):
+        with pytest.raises(kp.UserError, match=f"y is a {kind}: give a label for each row"):
+            use(["one text", "two text"], labels)
+
+
+def test_labels_of_rows_that_are_left_out_do_not_change_the_others_type(model):
+    task = kp.Task("numbers", ("text",), "{text}:", ("0", "1"), ("no", "yes"), empty="skip")
+    classifier = kp.KNNPrompting(model, task, **ONE, demo_shots=0).fit(["x", "z", "w"], [0, 1, None])
+    assert classifier.classes_.tolist() == [0, 1] and len(classifier.anchors_) == 2
+
+
+def test_a_model_must_be_a_language_model(fitted, tmp_path):
+    with pytest.raises(kp.UserError, match="model: a str is given; give a language model, such as kp.demo_model"):
+        kp.AutoClassifier("smollm2").fit(["x", "z"], ["a", "b"])
+    fitted.save(tmp_path / "saved")
+    with pytest.raises(kp.UserError, match="model: a str is given"):
+        kp.load(tmp_path / "saved", "tiny")
+
+
+def test_swapped_texts_and_labels_give_a_warning(model, caplog):
+    kp.KNNPrompting(model, k=1, demo_shots=0).fit(["a", "b", "a"], ["one text", "another", "a third"])
+    assert "labels with a single train row: 'one text', 'another', 'a third'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"demo_shots": []}, r"demo_shots=\[\]: choose None, or a whole number"),
+        ({"class_prior": np.ones((2, 3))}, r"class_prior=array.*is not a number"),
+    ],
+)
+def test_options_of_the_wrong_shape_are_refused(model, wrong, message):
+    with pytest.raises(kp.UserError, match=message) as refused:
+        kp.AutoClassifier(model, TASK, **{"demo_shots": 0} | wrong).fit(["x", "z"] * 9, ["no", "yes"] * 9)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("texts", "k"), [(["x"], 2.5), (["x"], "3"), (None, 0), (None, 55), (None, True)])
+def test_a_number_of_neighbours_that_does_not_exist_is_refused(fitted, texts, k):
+    with pytest.raises(kp.UserError, match="whole number|choose from 1 to 54, the number of other anchors"):
+        fitted.kneighbors(texts, k)

@@ -47,7 +47,7 @@ def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
     loss = -metrics.get_scorer("neg_log_loss")(classifier, X, names[y])
     by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
     own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])
-    assert loss == pytest.approx(-np.log(np.clip(own, np.finfo(np.float32).eps, 1)).mean(), rel=1e-3)
+    assert loss == pytest.approx(-np.log(np.clip(own, np.finfo(float).eps, 1)).mean(), rel=1e-6)
 
 
 def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import choosing, evidence
+from knnprompt_jax.classifier import choosing, evidence, trials
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks.task import Example
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1]
@@ -49,6 +50,14 @@ def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, mod
     again = kp.AutoClassifier(model, fitted.task, k=9, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
     assert again.k == tried.choice.rule.named.get("k", "auto") and again.rule == "auto", "given settings are replaced"
     np.testing.assert_array_equal(again.predict(rows[0][67:]), used.predict(rows[0][67:]))
+
+
+@pytest.mark.parametrize("first_draw", [range(1, 3000), range(2999)])
+def test_draws_that_share_rows_are_compared_on_most_of_them(fitted, first_draw):
+    """Whether the first or the last row is a demonstration of one draw only."""
+    rows = [Example({"sentence": f"{number}"}, "0", number) for number in range(3000)]
+    draws = {1: ((), [rows[number] for number in first_draw]), 0: ((), rows)}
+    assert evidence.LIMIT - 2 <= len(trials.compared(fitted, draws)) <= evidence.LIMIT
 
 
 def test_warnings(model):

@@ -1,6 +1,8 @@
 """Measures of predictions, from numbers worked out by hand."""
 
+import csv
 import dataclasses
+import io
 
 import numpy as np
 import pytest
@@ -61,6 +63,8 @@ def test_csv_and_text(measured):
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
     assert "rows,'=1+1,4" in sections.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
+    odd = sections.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
+    assert {len(row) for row in csv.reader(io.StringIO(odd, newline=""))} == {3}
     assert "Wilson's 95 % interval: 25.0 to 84.2 %." in sections.describe(measured).replace("\u00a0", " ")
 
 

@@ -69,3 +69,14 @@ def test_suggestions_are_not_formulas():
         "8,X ,'=a,b,\"2 of the 2 nearest anchors have the suggested label; anchor 5 is the same text, labelled 'b'\"",
         "5,x,b,,\"anchor 8 is the same text, labelled '=a'\"",
     ]
+
+
+def test_an_anchor_with_the_text_of_a_demonstration_and_another_label_is_listed():
+    y_N, nothing = np.array([1, 1, 1]), np.zeros((3, 2))
+    given = {"labels": ("a", "b"), "names": ("a", "b"), "ids": (3, 5, 8), "texts": ("u", "v", "w")}
+    shown = ((0, "V", "a"), (1, "w", "b"), (2, "z", "a"))
+    near_Nk = np.array([[1, 2], [0, 2], [0, 1]])
+    table = anchors_lib.suggestions(
+        make(y_N, near_Nk, nothing, nothing, predicted_N=y_N, demonstrations=shown, **given)
+    )
+    assert table.to_csv(index=False).splitlines()[1:] == ["5,v,b,,\"demonstration 0 is the same text, labelled 'a'\""]

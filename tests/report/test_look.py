@@ -77,22 +77,19 @@ def test_an_edit_while_the_page_is_drawn_is_kept(store, tmp_path, monkeypatch):
 
 
 def test_a_cut_listing_says_so(classifier, monkeypatch):
-    anchors = look.read(classifier)
-    every = pd.DataFrame({"suggested": [0, 1, 0], "lead": [0.9, 0.8, 0.7]}, index=[5, 3, 11])
-    monkeypatch.setattr(anchors_lib, "suspects", lambda anchors: every)
-    monkeypatch.setattr(look, "_MOST", len(every) - 1)
-    with drawing.style():
-        listing = next(section.listings[0] for section in look.build(anchors, "a.csv") if section.name == "suspects")
-    assert (
-        f"The first {len(every) - 1} of {len(every)} anchors with a lead above 50 %" in listing.caption
-        and len(listing.rows) == len(every) - 1
-    )
+    table = pd.DataFrame({"id": [5, 3, 11], "text": ["'=x", "b", "c"], "why": ["same", "other", "text"]})
+    for most, caption in ((2, "The first 2 of 3 rows of the table."), (3, "The rows of the table.")):
+        monkeypatch.setattr(look, "_MOST", most)
+        with drawing.style():
+            (listing,) = look.build(look.read(classifier), table, "a.csv")[0].listings
+        assert (listing.caption, listing.headers, len(listing.rows)) == (caption, ("Id", "Text", "Why"), most)
+        assert listing.rows[0] == ("5", "=x", "same")
 
 
 def test_a_small_map_shows_some_anchors(classifier, monkeypatch):
     monkeypatch.setattr(look, "_MOST_POINTS", 13)
     with drawing.style():
-        sections = {section.name: section for section in look.build(look.read(classifier), "a.csv")}
+        sections = {each.name: each for each in look.build(look.read(classifier), pd.DataFrame(), "a.csv")}
     (shown,) = sections["map"].maps
     assert len(shown.points) == 13 and "13 of 57 anchors" in shown.caption
     assert all(index < 13 for point in shown.points for index, _ in point.neighbours)
@@ -142,5 +139,6 @@ def test_suggestions_are_read_back(classifier, tmp_path):
         classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
     )
     assert changing.read_corrections(str(path), "utf-8", content)[0] == wanted
+    assert {number for number, *_ in anchors.demonstrations}.isdisjoint(anchors.ids) and anchors.demonstrations
     odd = dataclasses.replace(anchors, user_ids=[{"id": "\ud800"}] * len(anchors.texts))
     assert set(anchors_lib.suggestions(odd).iloc[:, 1]) == {"\ud800"}
