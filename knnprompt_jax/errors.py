@@ -16,6 +16,10 @@ class UserError(ValueError):
         super().__init__(shortened(message))
 
 
+class Busy(UserError):
+    """Another process or thread holds a lock."""
+
+
 class EmptyCell(UserError):
     """A row's text or label is missing."""
 

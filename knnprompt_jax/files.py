@@ -16,13 +16,13 @@ import filelock
 from knnprompt_jax import errors
 
 MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
-_LONGEST_ENDING = ".progress.writing.lock"  # Files beside an output have its name with endings up to this one.
+_LONGEST_ENDING = ".progress.writing.lock"  # The longest ending that a file beside an output adds to its name.
 _SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
 
 
 @contextlib.contextmanager
-def lock(path: pathlib.Path, named: pathlib.Path | None = None) -> Iterator[None]:
-    """Lock `path` against other processes and threads; raises UserError at once if one of them holds it.
+def lock(path: pathlib.Path, named: pathlib.Path | None = None, timeout: float = 0) -> Iterator[None]:
+    """Lock `path` against other processes and threads; raises UserError if one of them holds it for `timeout` seconds.
 
     The lock is the empty file `.<name>.lock` beside `path` (beside the target of a link). It is removed at the end, and one that a
     killed process left locks nothing. A missing folder is made. In a run of several processes, process 0 locks for all of them:
@@ -32,13 +32,13 @@ def lock(path: pathlib.Path, named: pathlib.Path | None = None) -> Iterator[None
         named: the path that errors name instead of `path`.
     """
     display, name = named or path, _sibling(path, "lock")
-    holder = filelock.FileLock(name, timeout=0)
+    holder = filelock.FileLock(name, timeout=timeout)
     try:
         name.parent.mkdir(parents=True, exist_ok=True)
         holder.acquire()
     except filelock.Timeout:
         check_writable(name.parent, folder=True)  # filelock raises Timeout, too, where no file can be made.
-        raise errors.UserError(f"{display}: another process is writing to it") from None
+        raise errors.Busy(f"{display}: another process is writing to it") from None
     except FileExistsError as error:  # From mkdir.
         raise errors.UserError(f"{display}: {name.parent} is a file, not a folder") from error
     except OSError as error:
@@ -46,7 +46,7 @@ def lock(path: pathlib.Path, named: pathlib.Path | None = None) -> Iterator[None
     try:
         yield
     finally:
-        try:  # The file goes first: a process that opens it now notices, once it holds it, that it is gone from the folder.
+        try:  # Before the release: a process that has opened the file sees, once it has the lock, that the file is gone.
             with contextlib.suppress(OSError):
                 name.unlink()
         finally:
@@ -177,7 +177,7 @@ def user_cache() -> pathlib.Path | None:
     if given == "off":
         return None
     home = pathlib.Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
-    folder = pathlib.Path(given) if given else home / "knnprompt_jax"
+    folder = pathlib.Path(given).expanduser() if given else home / "knnprompt_jax"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

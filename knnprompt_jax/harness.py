@@ -2,7 +2,7 @@
 
 python -m knnprompt_jax.harness --model knnprompt --model_args pretrained=Qwen/Qwen3-0.6B --tasks arc_easy --num_fewshot 5
 
-Options are the harness's, except `batch_size` and `device`, which are ignored. Texts with a common beginning share one prefix, and
+Options are the harness's; `batch_size`, `max_batch_size` and `device` have no effect. Texts with a common beginning share one prefix, and
 duplicate requests are read once. Scores do not depend on the order of the requests.
 """
 
@@ -19,7 +19,7 @@ from lm_eval.api import registry
 
 from knnprompt_jax import app, errors, parallel, progress
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.prompts import continuations
+from knnprompt_jax.prompts import continuations, layout
 
 Text = tuple[tuple[int, ...], tuple[int, ...]]
 """The tokens of a context and of the continuation to score."""
@@ -39,7 +39,10 @@ class HarnessModel(model_lib.TemplateLM):
         dtype: str = "float32",
         mesh_model: int = 1,
         max_length: int | None = None,
-        **_: Any,
+        batch_size: Any = None,
+        max_batch_size: Any = None,
+        device: Any = None,
+        **unknown: Any,
     ):
         """Load the model.
 
@@ -48,14 +51,23 @@ class HarnessModel(model_lib.TemplateLM):
             max_length: tokens of context; None for all that the model reads.
 
         Raises:
-            UserError: as `LanguageModel.from_pretrained`, or `max_length` exceeds the model's context.
+            UserError: as `LanguageModel.from_pretrained`; an unknown argument, one that is no whole number, or a `max_length` that
+                exceeds the model's context.
         """
         super().__init__()
-        mesh = parallel.make_mesh(0, int(mesh_model))
+        del batch_size, max_batch_size, device  # The packed pass chooses its own.
+        if unknown:
+            raise errors.UserError(
+                f"{min(unknown)}: no argument of this model; choose from pretrained, revision, dtype, mesh_model, max_length"
+            )
+        for argument, number in (("mesh_model", mesh_model), ("max_length", max_length or 0)):
+            if type(number) is not int:
+                raise errors.UserError(f"{argument}={number!r}: give a whole number")
+        mesh = parallel.make_mesh(0, mesh_model)
         name, colon, file = str(pretrained).partition(":" if revision else "\0")
         revised = f"{name}@{revision}{colon}{file}" if revision else name
         self.lm = lm_lib.LanguageModel.from_pretrained(revised, dtype, mesh=mesh)
-        self.tokenizer, self.max_length = self.lm.tokenizer, int(max_length or self.lm.context)
+        self.tokenizer, self.max_length = self.lm.tokenizer, max_length or self.lm.context
         if not 1 <= self.max_length <= self.lm.context:
             raise errors.UserError(f"max_length={max_length}: {pretrained} reads 1 to {self.lm.context} tokens")
 
@@ -119,6 +131,7 @@ class HarnessModel(model_lib.TemplateLM):
         order: list[int] = []
         # The last token is scored but not read.
         laid = continuations.lay_out(families(texts, order), self.max_length + 1)
+        layout.warn_truncated(laid.num_truncated, len(texts), self.max_length)
         shown = contextlib.nullcontext() if disable_tqdm else progress.bar(len(texts), unit="text")
         with shown as report:
             scores = self.lm.score(laid, report)

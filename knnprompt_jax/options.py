@@ -42,7 +42,7 @@ def option(
         least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
         most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
         needed: whether an empty value is refused.
-        words: values that have a word; they may lie outside the limits.
+        words: special values by the word that stands for each; the limits do not apply to them.
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
     return dataclasses.field(default=default, metadata=declared)

@@ -113,7 +113,7 @@ def call_in_main(function: Callable[[], Any]) -> Any:
     if jax.process_count() > 1:
         content = np.frombuffer(pickle.dumps((result, error)), np.uint8)  # The processes of a run trust each other.
         num_bytes = int(from_main(np.array(content.size)))
-        # Each size compiles a program, so there are few. Pickle ignores what follows the end.
+        # Each size compiles a program, so sizes are powers of two. Pickle ignores the filling.
         filled_up = np.resize(content, 1 << (num_bytes - 1).bit_length())
         result, error = pickle.loads(from_main(filled_up).tobytes())
     if error:

@@ -8,6 +8,7 @@ import pathlib
 from knnprompt_jax import errors, files
 
 DEFAULT = "smollm2"
+_JOIN_SECONDS = 600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ def locate(name: str) -> pathlib.Path:
 
 
 def _installed(package: str, ending: str) -> list[pathlib.Path]:
-    """Return the files of a package whose names end so, before digits; none if it is not installed."""
+    """Return a package's files whose names, without final digits, end in `ending`; none if it is not installed."""
     try:
         listed = importlib.metadata.distribution(package).files or []
     except importlib.metadata.PackageNotFoundError:
@@ -78,15 +79,22 @@ def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathli
             f"model {name!r} is joined from {len(parts)} packages in a cache folder: set KNNPROMPT_CACHE to a writable folder"
         )
     path = cache / "models" / f"{name}-{packages.sha256[:16]}.gguf"
-    if path.is_file() and files.sha256(path) == packages.sha256:
+
+    def is_whole() -> bool:
+        return path.is_file() and files.sha256(path) == packages.sha256
+
+    if is_whole():
         return path
     files.check_writable(path, num_bytes=packages.num_bytes)
     digest = hashlib.sha256()
-    with files.new_file(path) as draft, draft.open("wb") as out:
-        for part in parts:
-            content = part.read_bytes()
-            digest.update(content)
-            out.write(content)
-        if digest.hexdigest() != packages.sha256:
-            raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")
+    with files.lock(path, timeout=_JOIN_SECONDS):
+        if is_whole():  # Another process has joined the parts meanwhile.
+            return path
+        with files.new_file(path) as draft, draft.open("wb") as out:
+            for part in parts:
+                content = part.read_bytes()
+                digest.update(content)
+                out.write(content)
+            if digest.hexdigest() != packages.sha256:
+                raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")
     return path

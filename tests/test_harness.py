@@ -141,10 +141,24 @@ def test_families_contain_every_text_once(parts):
     assert all(len(family.prefix_P) >= 64 for family in families[:-1])
 
 
-@pytest.mark.parametrize("length", [0.5, -1, 10**6])
+@pytest.mark.parametrize("length", [0.5, -1, 10**6, "x"])
 def test_invalid_context_length(length):
     with pytest.raises(errors.UserError, match="max_length="):
         harness.HarnessModel("tiny", max_length=length)
+
+
+def test_arguments_that_do_not_exist_are_refused():
+    harness.HarnessModel("tiny", batch_size="auto", max_batch_size=None, device="cuda:0")
+    with pytest.raises(errors.UserError, match="dtpye: no argument of this model; choose from pretrained, revision"):
+        harness.HarnessModel("tiny", dtpye="bfloat16")
+    with pytest.raises(errors.UserError, match="mesh_model='two': give a whole number"):
+        harness.HarnessModel("tiny", mesh_model="two")
+
+
+def test_texts_that_are_cut_give_a_warning(caplog):
+    model = harness.HarnessModel("tiny", max_length=16)
+    model.loglikelihood(requests(("one word " * 40, " more"), ("short", " more")))
+    assert "1 of 2 prompts are longer than the context of 16 tokens" in caplog.text
 
 
 def test_generation_exits_with_one_line(tmp_path, monkeypatch, capsys):

@@ -176,7 +176,7 @@ def read(folder: pathlib.Path) -> Saved:
 
 
 def recover(folder: pathlib.Path) -> bool:
-    """Restore a folder that a dying process left behind, which the caller has locked; return whether it has any files.
+    """Restore the folder if a process died while replacing it; return whether it has files. The caller has locked it.
 
     Raises:
       UserError: the folder has other files than a classifier's, which must not be replaced.

@@ -226,7 +226,9 @@ class LanguageModel:
 
 
 def checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:
-    """Return the most tokens of a prompt, by default the model's limit; raise UserError if it reads fewer."""
+    """Return `context`, or the model's limit if it is 0; raise UserError unless the model reads as many tokens."""
+    if type(context) is not int:
+        raise errors.UserError(f"context={context!r}: give a whole number of tokens")
     if not 0 <= context <= config.num_positions:
         raise errors.UserError(f"context={context}: {name} reads at most {config.num_positions} tokens")
     return context or config.num_positions

@@ -44,7 +44,7 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
         return hidden_JE, jax.nn.logsumexp(model.head.logits(hidden_JE), -1), layers
 
 
-@functools.cache  # A program is compiled for each function.
+@functools.cache  # Each new function would compile a program.
 def reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     """Return `read_suffixes` with the outputs of these blocks.
 

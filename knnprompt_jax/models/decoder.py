@@ -103,8 +103,8 @@ class Decoder(nnx.Module):
             stable_softmax: if false, a state may be NaN where attention logits are very large
                 (see `attention.shared_prefix_attention`).
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            whole_last_block: run the last block on all tokens instead of these J. Where most tokens are read, J tokens alone save
-                next to nothing.
+            whole_last_block: run the last block on all tokens instead of these J. If most tokens are read, J tokens alone
+                save almost nothing.
 
         Returns:
             The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all float32.

@@ -47,7 +47,11 @@ class SentenceEncoder:
         """
         self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
         self.tokenizer = tokenizers.load(folder, of_prompts=False, vocab_size=self.config.vocab_size)
-        self.max_length = min(longest, self.tokenizer.model_max_length)
+        self.max_length = min(longest, int(self.tokenizer.model_max_length))
+        if self.max_length <= (special := len(self.tokenizer("")["input_ids"])):
+            raise errors.UserError(
+                f"{folder}: texts of {self.max_length} tokens hold only the {special} special tokens"
+            )
         self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
         self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
         self.known: dict[str, np.ndarray] = {}  # The embeddings that `embed` has computed.
@@ -111,7 +115,7 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
         )
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
-    options = folder / modules.get("Transformer", "") / "sentence_bert_config.json"
+    options = folder / "sentence_bert_config.json"
     described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {}, str(options))
     described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)
@@ -141,7 +145,7 @@ def _pooling(folder: pathlib.Path) -> str:
     described = hf_config.read(folder)
     older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
     modes = described.get("pooling_mode", older)
-    modes = [_OLDER_NAMES.get(mode, mode) for mode in ([modes] if isinstance(modes, str) else modes)]
+    modes = [_OLDER_NAMES.get(mode, mode) for mode in map(str, modes if isinstance(modes, list) else [modes])]
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise errors.UserError(
             f"{folder}/config.json: pooling {modes} is not supported; choices: {', '.join(POOLINGS)}"

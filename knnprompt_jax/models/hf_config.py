@@ -56,7 +56,7 @@ class Fields:
         if type(value) is not int or value < 1:
             raise self._refused(key, value, "is not a positive whole number")
         if value > (most := MOST_LAYERS if key in _LAYERS else MOST):
-            raise self._refused(key, value, f"is no size of a model; at most {most:,} is read")
+            raise self._refused(key, value, f"is too large; the maximum is {most:,}")
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:

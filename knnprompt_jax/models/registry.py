@@ -22,7 +22,7 @@ _MODULES = (gpt2, opt, llama, gemma, gpt_neox, bert)
 FAMILIES = {family.name: family for module in _MODULES for family in module.FAMILIES}
 ENCODERS = tuple(family.name for family in bert.FAMILIES)
 LANGUAGE_MODELS = tuple(name for name in FAMILIES if name not in ENCODERS)
-# The keys of config.json that describe the shape of published models, by Hub name: all of them, and the language models.
+# The keys of config.json that describe the shape of published models, by Hub name. `PUBLISHED` lacks the encoders.
 PUBLISHED_CONFIGS = json.loads(
     (pathlib.Path(__file__).parent / "families" / "published.json").read_text(encoding="utf-8")
 )

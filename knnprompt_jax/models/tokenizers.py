@@ -52,6 +52,8 @@ def _load_folder(folder: pathlib.Path) -> Any:
     loader = transformers.PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
     try:
         tokenizer = loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise ValueError(f"model_max_length is {tokenizer.model_max_length!r}")
         return _with_roles(tokenizer, folder) if is_whole else tokenizer
     except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -97,7 +99,10 @@ def _growth(normalizer: dict[str, Any]) -> int:
 
 
 def _read_special_tokens_as_text(tokenizer: Any) -> None:
-    """Split special tokens in texts; those that the vocabulary itself still yields are cut after their first character."""
+    """Make the tokenizer read special tokens in texts as plain text.
+
+    If the vocabulary can still produce one, the tokenizer cuts it after its first character.
+    """
     import tokenizers
     from tokenizers import pre_tokenizers
 

@@ -47,7 +47,12 @@ class Training:
         options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(folder.absolute() / f"checkpoints-{digest[:16]}", options=options)
         if (step := self._manager.latest_step()) is not None:
-            saved = self._manager.restore(step, args=ocp.args.StandardRestore(self._tree()))
+            try:
+                saved = self._manager.restore(step, args=ocp.args.StandardRestore(self._tree()))
+            except Exception as error:  # Orbax raises nothing narrower for damaged files.
+                raise errors.UserError(
+                    f"{self._manager.directory}/{step}: damaged checkpoint ({errors.one_line(error)}); remove it to begin anew"
+                ) from None
             nnx.replace_by_pure_dict(params, saved["params"])
             self.step, self._state = step, jax.tree.unflatten(jax.tree.structure(state), saved["optimizer"])
 

@@ -91,8 +91,8 @@ class FileOutput(Output):
           source: the path of the input, or - for standard input, which can be read only once.
 
         Raises:
-          UserError: a bad row comes before the last finished one, or the input does not begin with the finished rows. With
-            `overwrite` the output begins anew in the latter case.
+          UserError: a bad row comes before the last finished one, or the input does not begin with the finished rows
+            (with `overwrite`, the output then begins anew).
         """
         remaining, seen = read(), 0
         for row in remaining:

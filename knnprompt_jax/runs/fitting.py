@@ -106,8 +106,9 @@ def _fit(
     cache: states.AnyCache,
 ) -> None:
     """Choose between the draws and fit the classifier. Prompts are laid out, and the disk is checked, before `load`."""
+    count = trials.num_rows(draws)
     samples = {
-        shots: (demonstrations, [anchors[place] for place in trials.sample(anchors, classifier.random_state)])
+        shots: (demonstrations, [anchors[place] for place in trials.sample(anchors, classifier.random_state, count)])
         for shots, (demonstrations, anchors) in draws.items()
     }
     prompts = [classifier.lay_out(anchors, demonstrations) for demonstrations, anchors in samples.values()]

@@ -29,9 +29,11 @@ class ExecutionOptions:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The values that can change a result, in JSON's types. In deterministic mode, batch and mesh change none."""
-        content = {"dtype": self.dtype, "deterministic": self.deterministic}
-        return content if self.deterministic else content | {"batch": self.batch, "mesh": self.mesh.to_dict()}
+        """The values that can change a result, in JSON's types. In deterministic mode, batch and `mesh.data` change none."""
+        content, mesh = {"dtype": self.dtype, "deterministic": self.deterministic}, self.mesh.to_dict()
+        return content | (
+            {"mesh": {"model": mesh["model"]}} if self.deterministic else {"batch": self.batch, "mesh": mesh}
+        )
 
     def make_mesh(self, configs: Sequence[config_lib.DecoderConfig]) -> Mesh:
         """Make the mesh. If `mesh.model` is 0, use the smallest size at which every model fits.

@@ -31,7 +31,7 @@ class MemoryCache:
     """Rows in host memory, for any threads. The least recently used rows are evicted when the total exceeds `max_bytes`."""
 
     is_durable = False
-    _lock = threading.Lock()  # Of all caches: an attribute of one could not be pickled.
+    _lock = threading.Lock()  # Shared by all caches: a cache with a lock of its own could not be pickled.
 
     def __init__(self, max_bytes: int):
         self.max_bytes = max_bytes
@@ -108,6 +108,8 @@ class Cache:
                 self.folder.mkdir(parents=True, exist_ok=True)
             with files.new_file(path) as draft, draft.open("wb") as file:
                 np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
+        except errors.Busy:  # It writes the same rows.
+            pass
         except errors.UserError as error:
             logging.warning("states are not cached: %s", error)
         try:

@@ -1,7 +1,7 @@
 """Read each distinct prompt once, skip cached prompts, and cache finished chunks.
 
 A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested layer. The
-key of a state is the SHA-256 of the prompt's tokens, the files of the model, its dtype and its deterministic mode. A restarted
+key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its numbers. A restarted
 job finds its finished chunks in the cache. Each chunk is packed independently, so the resumed job gives bitwise the same states.
 
 In names of arrays, N counts prompts and U distinct prompts.
@@ -93,6 +93,8 @@ def _read_set(
     identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
         identity += f" {model.execution.platform}"
+    if model.deterministic:  # Results are bitwise equal only for the same number of devices per copy of the weights.
+        identity += f" {model.mesh.shape[parallel.MODEL]}"
     keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:

@@ -24,7 +24,7 @@ class DenseKeys:
 
 @dataclasses.dataclass(frozen=True)
 class Codec:
-    """One kind of store, for one head and one set of label words: the paper's, or `factored.Codec`, which replaces its methods.
+    """A kind of store for one head and one set of label words. This class is the paper's; `factored.Codec` overrides it.
 
     The paper's store keeps the representation that `built_for` compares, by default log-probabilities of all V tokens. These take
     4 V bytes per anchor, and the label words can be read from them. A `key_dtype` of "float16" or "bfloat16" halves that

@@ -87,8 +87,8 @@ def is_text(values: Iterable[Any]) -> bool:
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
-    Such a cell is a single word with a digit (in a column named like an id, any word). Or it has digits, and no letters but
-    those of English words of dates. Cells that are no texts are ignored.
+    Such a cell is one word with a digit (in a column named like an id, any one word), or a text with digits whose only
+    letters are English words of dates. Cells that are no texts are ignored.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
     texts = (value.strip() for value in values if isinstance(value, str) and value.strip())

@@ -131,8 +131,8 @@ class Task:
           y: the labels; by default the column `label` of X.
           label: the name of the label, in X and in the template.
           fields: the columns to use; by default all columns of texts except the label and
-            identifiers (`cells.is_identifier`). A column of texts may have empty cells, and a few that are no
-            texts; one that is missing in some rows is used only if there is no other.
+            identifiers (`cells.is_identifier`). Up to a tenth of the filled cells of a column may be no texts. A column that
+            some rows lack is used only if all columns are like that.
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:

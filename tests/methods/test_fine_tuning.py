@@ -184,6 +184,13 @@ def test_learns(model, predict, tmp_path):
     again = predict("fine_tuning", problem, model, checkpoints=str(tmp_path), **OPTIONS)
     np.testing.assert_array_equal(again.probabilities_QC, prediction.probabilities_QC)
     assert again.note == "30 steps of 8 rows"  # All of them were done before.
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:1])
+    with pytest.raises(
+        errors.UserError, match=r"checkpoints-\w+/30: damaged checkpoint \(.*\); remove it to begin anew"
+    ):
+        predict("fine_tuning", problem, model, checkpoints=str(tmp_path), **OPTIONS)
 
 
 @pytest.mark.parametrize(("task", "shots", "steps", "batch"), [("mr", 8, 125, 16), ("dbpedia", 256, 250, 4)])

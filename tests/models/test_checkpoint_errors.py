@@ -139,7 +139,7 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
         ("{", "not readable as JSON"),
         ("[]", "holds no JSON object"),
         ('{"model_type": "bert"}', "model_type='bert' is not supported; choices: gpt2, opt, llama, mistral, "),
-        ('{"model_type": "gpt2", "n_layer": 1000000}', "n_layer=1000000 is no size of a model; at most 1,000"),
+        ('{"model_type": "gpt2", "n_layer": 1000000}', "n_layer=1000000 is too large; the maximum is 1,000"),
     ],
 )
 def test_damaged_or_missing_config(folder, text, message):

@@ -162,6 +162,8 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path, monkeypatch):
         ({"modules.json": [{**MODULES[1], "path": "../1_Pooling"}]}, "the path '../1_Pooling' of module Pooling"),
         ({**POOLED, "config.json": {**HF.to_diff_dict(), "vocab_size": 11}}, "but the model has 11 tokens"),
         ({**POOLED, "1_Pooling/config.json": {"pooling_mode": "max"}}, r"pooling \['max'\] is not supported"),
+        ({**POOLED, "1_Pooling/config.json": {"pooling_mode": 5}}, r"pooling \['5'\] is not supported"),
+        ({**POOLED, "sentence_bert_config.json": {"max_seq_length": 2}}, "texts of 2 tokens hold only the 2 special"),
         ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2' is not supported; choices: bert"),
         ({"config.json": {"model_type": "bert", "is_decoder": True}}, "is_decoder=True is not supported"),
         ({"config.json": {"model_type": "bert", "position_embedding_type": "x"}}, "position_embedding_type='x' is not"),

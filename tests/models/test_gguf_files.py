@@ -241,7 +241,7 @@ LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
         ("llama", {"context_length": None}, "llama.context_length is missing"),
         ("gpt2", {"attention.causal": False}, "gpt2.attention.causal=False is not supported"),
         ("gptneox", {"attention.causal": False}, "gptneox.attention.causal=False is not supported"),
-        ("llama", {"block_count": 2**31 - 1}, "llama.block_count=2147483647 is no size of a model"),
+        ("llama", {"block_count": 2**31 - 1}, "llama.block_count=2147483647 is too large"),
         ("llama", {"block_count": 2}, "llama.block_count: 2 layers, but the tensors belong to 3"),
         ("llama", {"embedding_length": 64}, "llama.embedding_length: 64, and token_embd has [96]"),
         ("llama", {"attention.head_count": [6, 6]}, "head_count=[6, 6] is not a positive whole number"),

@@ -3,11 +3,13 @@
 import hashlib
 import importlib.metadata
 import sys
+import threading
 import types
+from concurrent import futures
 
 import pytest
 
-from knnprompt_jax import errors, shipped
+from knnprompt_jax import errors, files, shipped
 
 
 def test_both_are_found_without_importing_a_package():
@@ -61,6 +63,20 @@ def test_parts_are_joined_once(parts):
     for damaged in (b"first part", b"first part, second pArt"):
         path.write_bytes(damaged)
         assert shipped.locate("gemma-3-270m").read_bytes() == b"first part, second part"
+
+
+def test_two_that_join_at_once_both_find_the_file(parts, monkeypatch):
+    check, started = files.check_writable, threading.Barrier(2)
+
+    def wait(path, **options):
+        if options:
+            started.wait(10)
+        check(path, **options)
+
+    monkeypatch.setattr(files, "check_writable", wait)
+    with futures.ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(shipped.locate, ["gemma-3-270m"] * 2))
+    assert paths[0] == paths[1] and paths[0].read_bytes() == b"first part, second part"
 
 
 def test_damaged_parts_are_refused(parts):

@@ -194,10 +194,13 @@ def check_likelihoods() -> None:
 def check_deterministic() -> None:
     """Check that states and distances have the same bits on all meshes with the same number of model shards."""
     original, prompts, seen = small.make_decoder("opt"), random_prompts.make(NUM_PROMPTS), {}
+    cache = states_lib.MemoryCache(2**20)
     for data, model_shards in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]:
         mesh = parallel.make_mesh(data, model_shards)
         model = lm.LanguageModel(original, range(208), mesh=mesh, deterministic=True)
-        states = states_lib.read(model, prompts)
+        model.fingerprint = "weights"  # Equal weights, so that only the mesh decides what the cache holds.
+        states = states_lib.read(model, prompts, cache)
+        assert bool(model.statistics.prompts) == (model_shards not in seen), "the cache mixes numbers of model shards"
         found, anchors, queries = [states], states[:NUM_ANCHORS], states[NUM_ANCHORS:]
         for kind in store_lib.KINDS:
             options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4

@@ -136,12 +136,14 @@ def test_the_content_of_a_methods_own_model_counts(name, option, job, rows, mode
 
 
 def test_what_changes_no_result_changes_no_key(job, rows, model):
-    """Checkpoints of fine-tuning, and batch and mesh in deterministic mode."""
+    """Checkpoints of fine-tuning, and batch and `mesh.data` in deterministic mode."""
     kept = [choosing(job, fine_tuning=change) for change in ({}, {"checkpoints": "x"}, {"checkpoint_every": 7})]
     assert len({run_of(changed, rows, model, "fine_tuning").key for changed in kept}) == 1
     job, mesh = dataclasses.replace(job, deterministic=True), dataclasses.replace(job.mesh, data=1)
     kept = [dataclasses.replace(job, **change) for change in ({}, {"batch": 512}, {"mesh": mesh})]
     assert len({run_of(changed, rows, model).key for changed in kept}) == 1
+    split = dataclasses.replace(job, mesh=dataclasses.replace(job.mesh, model=2))
+    assert run_of(split, rows, model).key != run_of(job, rows, model).key, "sums are in another order"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from knnprompt_jax import states
+from knnprompt_jax import files, states
 from knnprompt_jax.states import cache as cache_lib
 
 WIDTH = 7
@@ -174,6 +174,19 @@ def test_the_users_cache_can_be_turned_off_and_a_disk_that_refuses_ends_nothing(
     assert states.user_cache(1.5).folder == tmp_path / "states" and states.user_cache(0) is None
     monkeypatch.setenv("KNNPROMPT_CACHE", "off")
     assert states.user_cache(1.5) is None
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KNNPROMPT_CACHE", "~/mine")
+    assert states.user_cache(1.5).folder == tmp_path / "mine" / "states"
+
+
+def test_another_process_that_writes_the_same_rows_is_no_reason_for_a_warning(tmp_path, caplog):
+    cache, rows = cache_in(tmp_path), made(3)
+    cache.keep(*rows)
+    (path,) = cache.folder.glob("*.npz")
+    path.unlink()
+    with files.lock(files.draft(path)):
+        cache.keep(*rows)
+    assert "not cached" not in caplog.text and not path.exists()
 
 
 def _keep_and_find(folder, seed):

@@ -24,7 +24,7 @@ def parameters(
 ) -> Parameters:
     """Return the scaling, its base and the share of the head that turns.
 
-    They are the object `rope_parameters` in today's files. Older files have `rope_scaling` and the two keys `older`.
+    Newer files have them in `rope_parameters`. Older files have `rope_scaling` and the two keys `older`.
     """
     default = {"rope_theta": theta, "partial_rotary_factor": share}
     separate = dict(zip(default, map(hf.value, older), strict=True))

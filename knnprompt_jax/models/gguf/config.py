@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 _THETA = 10_000.0  # llama.cpp's default base of rotary frequencies.
 _NEOX_20B = {"hidden_size": 6144, "num_hidden_layers": 44}  # The only GPT-NeoX whose GELU is the tanh approximation.
-# Numbers of layers of the published Gemmas. Only of these is the query scale known: the head size, or in the largest (27B) the
-# width per head.
+# Numbers of layers of the published Gemmas. GGUF files lack the query scale; it is known for these models only, from the head size
+# (27B: from the width per head).
 _GEMMA2_LAYERS, _GEMMA3_LAYERS = (26, 42, 46), (18, 26, 34, 48, 62)
 _GPT2_KEYS = {
     "hidden_size": "n_embd",

@@ -50,7 +50,7 @@ def read(file: pathlib.Path) -> Header:
 
 
 class Fields(hf_config.Fields):
-    """The values of a file whose keys begin with `prefix`, under the rest of the key."""
+    """The metadata of a file whose keys begin with `prefix`, by key without the prefix."""
 
     def __init__(self, header: Header, prefix: str):
         values = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
