@@ -68,7 +68,7 @@ def _summary(measured: Measures) -> Listing:
     low, high = 100 * overall["accuracy_low"], 100 * overall["accuracy_high"]
     loss = "Mean −log of the probability of the true class, in nats."
     if overall["impossible_rows"]:
-        loss += f" {overall['impossible_rows']:,} rows had probability 0 and count as 36 each."
+        loss += f" {overall['impossible_rows']:,} of the rows had probability 0 and count as 36 nats."
     interval = f"Wilson's {100 * measures.CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %."
     error = f"{100 * overall['expected_calibration_error']:.1f} points"
     rows = (

@@ -21,7 +21,7 @@ _TEXT = (
 
 
 def run(settings: grids.ReportSettings) -> str:
-    """Write the page and return its path, or return the tables, which also show records of other runs than the paper's.
+    """Write the page and return its path, or return the tables that have records, also of other runs than the paper's.
 
     Raises:
       UserError: there are no records of this version, or a library for pages is missing.
@@ -32,7 +32,7 @@ def run(settings: grids.ReportSettings) -> str:
     results, others = _read(folder)
     found = [overview.section(others)] if others else []
     if any(results.values()) or not others:
-        found += _draw(results, folder)
+        found += _draw({name: records for name, records in results.items() if records}, folder)
     return "\n".join(page.to_text(section, settings.format == "markdown") for section in found if section.tables)
 
 
@@ -75,11 +75,11 @@ def _read(folder: pathlib.Path) -> tuple[dict[str, list[Any]], list[records_lib.
 
 def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path, hint: str = "") -> list[page.Section]:
     if not any(results.values()):
-        listed = ", ".join(list(results)[:3])
+        listed = ", ".join(list(experiments.EXPERIMENTS)[:3])
         raise errors.UserError(f"{folder}: no results: records are expected in its subfolders {listed} …{hint}")
     with drawing.style():
         drawn = [
             experiments.EXPERIMENTS[name].section(results[name], folder / name if (folder / name).is_dir() else folder)
-            for name in sorted(experiments.EXPERIMENTS, key=lambda name: not results[name])
+            for name in sorted(results, key=lambda name: not results[name])
         ]
     return [section for section in drawn if section.tables or section.figures or section.maps]

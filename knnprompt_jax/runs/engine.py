@@ -81,7 +81,7 @@ def run(
                         yield record
                 if parallel.is_main() and len(passes) > 1:
                     finished_work += planned.work
-                    line = f"{title}: {len(planned.runs)} records"
+                    line = f"{title}: {len(planned.runs)} records written"
                     if finished_work:
                         seconds = (time.monotonic() - started) * (total_work / finished_work - 1)
                         line += f"; {datetime.timedelta(seconds=round(seconds))} left"

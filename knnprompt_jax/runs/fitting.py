@@ -189,9 +189,10 @@ def summarize(result: changing.Result) -> str:
     )
     per_class = " to ".join(f"{count:,}" for count in sorted({counts.min(), counts.max()}))
     rows = (
-        f"{num_anchors + num_demonstrations:,} rows of {task.num_classes} class{'es' * (task.num_classes > 1)}, "
+        f"{num_anchors + num_demonstrations:,} row{'s' * (num_anchors + num_demonstrations > 1)} of {task.num_classes} "
+        f"class{'es' * (task.num_classes > 1)}, "
         f"read by {classifier.model.name}: "
-        f"{num_anchors:,} anchors ({per_class} per class), {demonstrations}"
+        f"{num_anchors:,} anchor{'s' * (num_anchors > 1)} ({per_class} per class), {demonstrations}"
     )
     rule = f"{type(classifier).__name__}: {classifier.rule_.words}"
     if classifier.choice_.candidates:

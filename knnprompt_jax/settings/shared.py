@@ -117,6 +117,10 @@ class RowOptions(LabelledFileOptions):
             self.refuse(("data_dir", "hub"), f"with --task={task}")
         if train_file:
             self.refuse(("restore_dropped",), "with --train_file, only with --data_dir")
+        else:
+            self.refuse(("encoding",), "without --train_file: other rows are UTF-8")
+        if self.hub:
+            self.refuse(("label_column",), "with --hub, whose columns the task names")
 
 
 class SharedSettings(ReadingOptions, RowOptions):

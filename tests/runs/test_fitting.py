@@ -175,7 +175,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     tuning.run(commands.TuningSettings(**store, k=(1,), apply=True))
     fitting.run(commands.FitSettings(**store, append="more.csv"))
     for message in (
-        "train.csv: 1 of 13 rows are left out, the first: ",
+        "train.csv: 1 of 13 rows are left out: ",
         "different classes (rows): 'pay' (6), 'Pay ' (6)",
         "3 of 3 rows repeat a text that the classifier was fitted to, so scores are too high; first: test.csv:2",
         "1 of 1 rows to append have another label than an earlier row with the same text: more.csv:2 is 'PAY', id 1 is 'Pay '",

@@ -112,7 +112,7 @@ def test_empty_cells_of_a_table(tmp_path, options, expected, caplog):
     prompts = {row.row: task.render(row) for row in rows}
     assert set(task.labels) == {row.label for row in rows}
     assert [(row, prompts[row]) if row < 2 and len(expected) == 3 else row for row in prompts] == expected
-    assert f"messy.csv: {5 - len(rows)} of 5 rows are left out, the first: {path}:" in caplog.text
+    assert f"messy.csv: {5 - len(rows)} of 5 rows are left out: {path}:" in caplog.text
 
 
 def test_dropped_rows_go_back_to_their_lines(tmp_path):
