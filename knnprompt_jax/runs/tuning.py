@@ -79,7 +79,7 @@ def run(settings: commands.TuningSettings) -> Result:
 
 def summarize(result: Result) -> str:
     """Return what the binary prints: the table, and how to use the best candidate."""
-    return f"{result.tuning}\n{f'saved: {result.saved}/' if result.saved else f'to use it: {result.command}'}"
+    return f"{result.tuning}\n{f'saved: {pathlib.Path(result.saved)}/' if result.saved else f'to use it: {result.command}'}"
 
 
 def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Sequence[Example]) -> trials.Tuning:
@@ -88,8 +88,9 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
     The baselines are the most common class, and TF-IDF in five folds.
     """
     warnings = tuning.warnings
-    if left_out := sorted({k for k in ks if k >= len(anchors)}):
-        warnings += (f"k={', '.join(map(str, left_out))} left out: there are {len(anchors) - 1} other anchors",)
+    tried = {candidate.rule.k for candidate in tuning.choice.candidates}
+    if tried and (left_out := sorted({*ks} - tried)):
+        warnings += (f"k={', '.join(map(str, left_out))} left out: there are too few other anchors",)
     y_N = classifier_inputs.classes_of(task, anchors)
     shares_C = np.bincount(y_N, minlength=task.num_classes) / len(y_N)
     baselines = {"most common class": choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score}

@@ -4,6 +4,7 @@ import pathlib
 import shlex
 from collections.abc import Iterable, Sequence
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from absl import logging
 
@@ -79,13 +80,17 @@ def load_table(
     texts = [{**row, label_column: 0} for _, row in rows if isinstance(row, dict)]
     if not texts:
         raise next((row for _, row in rows if isinstance(row, errors.UserError)), errors.UserError(f"{path}: no rows"))
-    try:
-        draft = Task.infer(texts, label=label_column, fields=fields or None, empty=empty)
-    except errors.UserError as error:
-        raise errors.UserError(f"{path}: {error}") from None
+
+    def infer(rows: Sequence[Any], labels: Sequence[str] | None, fields: Sequence[str] | None) -> Task:
+        try:
+            return Task.infer(rows, labels, label=label_column, fields=fields, empty=empty)
+        except errors.UserError as error:
+            raise errors.UserError(f"{path}: {error}") from None
+
+    draft = infer(texts, None, fields or None)
     examples = _examples(draft, path, rows, label_column, on_bad, new_labels=True)
     known, labels = zip(*((example.fields, example.label) for example in examples), strict=True)
-    return Task.infer(known, labels, label=label_column, fields=draft.fields, empty=empty), examples
+    return infer(known, labels, draft.fields), examples
 
 
 def _examples(

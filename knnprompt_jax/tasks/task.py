@@ -167,7 +167,9 @@ class Task:
         for field in fields:
             answers = zip((row.get(field) for row in rows), names, strict=False)
             if all(isinstance(cell, str) and cell == answer for cell, answer in answers):
-                raise errors.UserError(f"task {name!r}: column {field!r} holds the labels: leave it out of X")
+                raise errors.UserError(
+                    f"task {name!r}: column {field!r} holds the labels: leave it out of X, or name the others (--text_columns=)"
+                )
         labels = sorted(set(names), key=_label_order)
         lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
         return cls(
