@@ -64,10 +64,10 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
     for label, votes_C, shares_C in zip(anchors.y_N, votes_NC, anchors.shares_NC, strict=True):
         count = votes_C.sum()
         suggestion, lead = int(votes_C.argmax()), float(votes_C.max() / count - votes_C[label] / count)
-        why = f"{votes_C[suggestion]} of the {count} nearest anchors have the suggested label"
+        why = f"{votes_C[suggestion]} of {count} nearest anchors"
         if anchors.has_probabilities and shares_C.max() - shares_C[label] > lead:
             suggestion, lead = int(shares_C.argmax()), float(shares_C.max() - shares_C[label])
-            why = f"the other anchors give the suggested label a probability of {100 * shares_C[suggestion]:.0f} %"
+            why = f"probability {100 * shares_C[suggestion]:.0f} %"
         rows.append((suggestion, lead, why))
     found = pd.DataFrame(rows, columns=["suggested", "lead", "why"])
     return found[found.lead > 0.5].sort_values("lead", ascending=False, kind="stable")
@@ -88,11 +88,11 @@ def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
         for at in members:
             if others := [other for other in members if anchors.y_N[other] != anchors.y_N[at]]:
                 label = anchors.names[anchors.y_N[others[0]]]
-                reasons[at].append(f"anchor {anchors.ids[others[0]]} is the same text, labelled {label!r}")
+                reasons[at].append(f"same text as anchor {anchors.ids[others[0]]}, {label!r}")
     for number, text, label in anchors.demonstrations:
         for at in same_text.get(defects.plain(text), ()):
             if anchors.names[anchors.y_N[at]] != label:
-                reasons[at].append(f"demonstration {number} is the same text, labelled {label!r}")
+                reasons[at].append(f"same text as demonstration {number}, {label!r}")
     rows, names = [], tuple(dict.fromkeys(name for ids in anchors.user_ids for name in ids))
     for at, why in reasons.items():
         own = [str(anchors.user_ids[at].get(name, "")) for name in names]

@@ -147,4 +147,5 @@ def _listing(table: pd.DataFrame) -> Listing:
     caption = (
         f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )
-    return Listing(caption, tuple(name.capitalize() for name in table.columns), tuple(rows))
+    why = "Why: how many of the nearest anchors have the suggested label, or its probability by all other anchors."
+    return Listing(f"{caption} {why}", tuple(name.capitalize() for name in table.columns), tuple(rows))

@@ -66,8 +66,8 @@ def test_suggestions_are_not_formulas():
     table = anchors_lib.suggestions(anchors).to_csv(index=False)
     assert table.splitlines() == [
         "id,text,label,suggested,why",
-        "8,X ,'=a,b,\"2 of the 2 nearest anchors have the suggested label; anchor 5 is the same text, labelled 'b'\"",
-        "5,x,b,,\"anchor 8 is the same text, labelled '=a'\"",
+        "8,X ,'=a,b,\"2 of 2 nearest anchors; same text as anchor 5, 'b'\"",
+        "5,x,b,,\"same text as anchor 8, '=a'\"",
     ]
 
 
@@ -79,4 +79,4 @@ def test_an_anchor_with_the_text_of_a_demonstration_and_another_label_is_listed(
     table = anchors_lib.suggestions(
         make(y_N, near_Nk, nothing, nothing, predicted_N=y_N, demonstrations=shown, **given)
     )
-    assert table.to_csv(index=False).splitlines()[1:] == ["5,v,b,,\"demonstration 0 is the same text, labelled 'a'\""]
+    assert table.to_csv(index=False).splitlines()[1:] == ["5,v,b,,\"same text as demonstration 0, 'a'\""]

@@ -82,7 +82,8 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
         monkeypatch.setattr(look, "_MOST", most)
         with drawing.style():
             (listing,) = look.build(look.read(classifier), table, "a.csv")[0].listings
-        assert (listing.caption, listing.headers, len(listing.rows)) == (caption, ("Id", "Text", "Why"), most)
+        assert listing.caption.startswith(f"{caption} Why: ")
+        assert (listing.headers, len(listing.rows)) == (("Id", "Text", "Why"), most)
         assert listing.rows[0] == ("5", "=x", "same")
 
 
@@ -133,7 +134,7 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     wrong, given = rows[62], classifier.anchors_[62]
     assert (wrong["text"], wrong["label"]) == (given.fields["sentence"], given.label)
     if 32 in classifier.anchors_:
-        assert f"anchor 32 is the same text, labelled {classifier.anchors_[32].label!r}" in wrong["why"]
+        assert f"same text as anchor 32, {classifier.anchors_[32].label!r}" in wrong["why"]
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
     content = Content.of(
         classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
