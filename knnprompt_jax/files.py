@@ -177,7 +177,7 @@ def user_cache() -> pathlib.Path | None:
     if given == "off":
         return None
     home = pathlib.Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
-    folder = pathlib.Path(given).expanduser() if given else home / "knnprompt_jax"
+    folder = pathlib.Path(os.path.expanduser(given)) if given else home / "knnprompt_jax"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

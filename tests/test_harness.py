@@ -157,7 +157,7 @@ def test_arguments_that_do_not_exist_are_refused():
 
 def test_texts_that_are_cut_give_a_warning(caplog):
     model = harness.HarnessModel("tiny", max_length=16)
-    model.loglikelihood(requests(("one word " * 40, " more"), ("short", " more")))
+    model.loglikelihood(requests(("one word " * 40, " more"), ("short", " more"), ("short", " more")))
     assert "1 of 2 prompts are longer than the context of 16 tokens" in caplog.text
 
 

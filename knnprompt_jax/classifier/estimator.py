@@ -71,7 +71,7 @@ class ChangeableClassifier(base.Classifier):
         return self._change(anchors, self.host_states(), self.task.with_labels(wanted.values()))
 
     def remove(self, ids: Sequence[int]) -> Self:
-        """Remove anchors by their ids; raise UserError on an unknown id, or if fewer than k would be left."""
+        """Remove anchors by their ids; raise UserError on an unknown id, or if fewer than k (AutoClassifier: 1) would be left."""
         self._check_fitted()
         ids = inputs.anchor_ids(ids)
         self._check_ids(ids)

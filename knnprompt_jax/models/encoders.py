@@ -47,7 +47,7 @@ class SentenceEncoder:
         """
         self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
         self.tokenizer = tokenizers.load(folder, of_prompts=False, vocab_size=self.config.vocab_size)
-        self.max_length = min(longest, int(self.tokenizer.model_max_length))
+        self.max_length = int(min(longest, self.tokenizer.model_max_length))
         if self.max_length <= (special := len(self.tokenizer("")["input_ids"])):
             raise errors.UserError(
                 f"{folder}: texts of {self.max_length} tokens hold only the {special} special tokens"

@@ -52,7 +52,7 @@ def _load_folder(folder: pathlib.Path) -> Any:
     loader = transformers.PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
     try:
         tokenizer = loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        if not isinstance(tokenizer.model_max_length, int | float):
+        if not (isinstance(tokenizer.model_max_length, int | float) and tokenizer.model_max_length > 0):
             raise ValueError(f"model_max_length is {tokenizer.model_max_length!r}")
         return _with_roles(tokenizer, folder) if is_whole else tokenizer
     except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.

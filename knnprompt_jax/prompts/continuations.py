@@ -96,7 +96,7 @@ def slots(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[
 
 
 def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> layout.PromptGroup:
-    """Return the group of some texts. The token before a target stays in its suffix, because the model must read it there."""
+    """Return the group of some texts. The token before a target stays in the suffix, because its output predicts the target."""
     spared = 0 if all(len(context) for _, context, _ in members) else 1
     kept = len(prefix_P) - spared if len(prefix_P) else 0
     return layout.PromptGroup(

@@ -76,7 +76,7 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
 def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
     """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.changing`).
 
-    The most suspicious anchors come first. Anchors follow whose text recurs with another label, without a suggestion.
+    The most suspicious anchors come first. Then come those whose text also occurs with another label, without a suggestion.
     """
     suspected = suspects(anchors)
     reasons = collections.defaultdict(list, {at: [why] for at, why in suspected.why.items()})

@@ -49,7 +49,7 @@ def run(settings: commands.LookSettings) -> str:
         f"{f'after {num_demonstrations}' if num_demonstrations else 'without'} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).resolve().name}", text, sections)
-    unchecked = f" (the {num_demonstrations} demonstrations are not checked)" * bool(num_demonstrations)
+    unchecked = f" (the {num_demonstrations} demonstrations are not listed)" * bool(num_demonstrations)
     lines = [
         f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled{unchecked}: {path}",
         f"page: {written}",
@@ -148,4 +148,4 @@ def _listing(table: pd.DataFrame) -> Listing:
         f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )
     why = "Why: how many of the nearest anchors have the suggested label, or its probability by all other anchors."
-    return Listing(f"{caption} {why}", tuple(name.capitalize() for name in table.columns), tuple(rows))
+    return Listing(f"{caption} {why}", tuple(table.columns), tuple(rows))

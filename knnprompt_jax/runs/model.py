@@ -27,6 +27,12 @@ class ExecutionOptions:
     batch: int = 0
     mesh: models_settings.MeshOptions = models_settings.MeshOptions()
 
+    def __post_init__(self) -> None:
+        if self.deterministic and not self.mesh.model:
+            raise errors.UserError(
+                "--mesh.model=0: with --deterministic, give the number, because it changes the last digits"
+            )
+
     @property
     def content(self) -> dict[str, Any]:
         """The values that can change a result, in JSON's types. In deterministic mode, batch and `mesh.data` change none."""

@@ -170,7 +170,7 @@ class FineTuningOptions(options.Options):
     checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
 
     def with_published(self, task_name: str, shots: int) -> "FineTuningOptions":
-        """Replace steps and batch of 0 by the paper's; its next larger number of shots decides the steps."""
+        """Replace steps and batch of 0 by the paper's; the steps are those of its next larger number of shots."""
         steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
         return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
 

@@ -53,9 +53,9 @@ class PlanSettings(WorkloadOptions):
         True, "Compile the programs for a TPU to get the exact memory; False: arithmetic alone, in a second."
     )
     anchors: int = options.option(
-        0, "Number of anchors, of the lengths of the task's; 0: as many as are drawn.", least=0
+        0, "Number of anchors, as long as those of the task; 0: as many as are drawn.", least=0
     )
-    queries: int = options.option(256, "Number of texts to classify, of the lengths of the task's.", least=1)
+    queries: int = options.option(256, "Number of texts to classify, as long as those of the task.", least=1)
     mesh: MeshOptions = options.group(PlannedMesh)
     datastore: StoreOptions = options.group(StoreOptions)
 

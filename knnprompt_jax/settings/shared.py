@@ -118,7 +118,7 @@ class RowOptions(LabelledFileOptions):
         if train_file:
             self.refuse(("restore_dropped",), "with --train_file, only with --data_dir")
         else:
-            self.refuse(("encoding",), "without --train_file: other rows are UTF-8")
+            self.refuse(("encoding",), "on rows of --data_dir, --hub or the demo, which are UTF-8")
         if self.hub:
             self.refuse(("label_column",), "with --hub, whose columns the task names")
 

@@ -21,7 +21,7 @@ class StoreOptions(options.Options):
     )
     key_dtype: str = options.option(
         "float32",
-        "Dtype of anchors; float16 and bfloat16 halve the memory; of the 3 nearest anchors, up to 3 % (11 %) differ.",
+        "Dtype of anchors; float16 and bfloat16 halve the memory; up to 3 % (float16) or 11 % (bfloat16) of the 3 nearest anchors differ.",
         choices=KEY_DTYPES,
     )
     placement: str = options.option(

@@ -51,7 +51,9 @@ def get(name: str) -> Task:
     task = read_task(_path(name))
     if name.endswith(SUFFIXES) and task.name in names() and task != get(task.name):
         # Methods and reports know the paper's tasks by name.
-        raise errors.UserError(f"{name}: this package has another task named {task.name!r}; give yours another `name`")
+        raise errors.UserError(
+            f"{name}: {task.name!r} is the name of one of this package's tasks; give yours another `name:`"
+        )
     return task
 
 

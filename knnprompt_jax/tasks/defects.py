@@ -61,7 +61,7 @@ def alike(labels: Iterable[str]) -> Iterator[str]:
             counted = ", ".join(f"{name!r} ({counts[name]})" for name in names)
             yield (
                 "labels that differ only in case, spaces, number format or Unicode form are different classes (rows): "
-                f"{counted}; write them alike in the file to make them one class (--relabel corrects rows that are saved already)"
+                f"{counted}; write them alike in the file to make them one class (`relabel` corrects rows that are saved already)"
             )
 
 

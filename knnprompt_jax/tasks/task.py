@@ -132,7 +132,7 @@ class Task:
           label: the name of the label, in X and in the template.
           fields: the columns to use; by default all columns of texts except the label and
             identifiers (`cells.is_identifier`). Up to a tenth of the filled cells of a column may be no texts. A column that
-            some rows lack is used only if all columns are like that.
+            is missing in some rows is used only if every column is.
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:

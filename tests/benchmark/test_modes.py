@@ -31,7 +31,7 @@ def test_more_neighbours_than_anchors_are_refused_at_once():
 
 
 def test_a_search_without_a_store_is_refused_before_construction(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(construction, "run", None)
+    monkeypatch.setitem(job._MODES, "construction", None)
     with pytest.raises(errors.UserError, match=r"--max_store_gb=1e-06: no store of \(1024,\) anchors is smaller"):
         run(small, tmp_path, max_store_gb=1e-6)
 

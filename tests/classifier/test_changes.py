@@ -48,6 +48,11 @@ def test_as_many_anchors_as_k_must_be_left(model):
     assert len(classifier.anchors_) == 7 and len(classifier.remove([0, 1, 2, 3]).predict(TEXTS)) == 7
 
 
+def test_a_chosen_rule_takes_fewer_neighbours_if_anchors_are_removed(model):
+    classifier = kp.AutoClassifier(model, made(model, ("no", "yes"), ("bad", "good")).task, k=3, demo_shots=0)
+    assert classifier.fit(TEXTS, LABELS).remove([0, 1, 2, 3, 4]).rule_.k == 2
+
+
 def test_a_new_fit_forgets_the_file_of_the_earlier_rows(changed):
     changed.source_ = {"encoding": "cp1252"}
     assert changed.fit(TEXTS, LABELS).source_ == {}

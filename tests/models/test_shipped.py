@@ -74,9 +74,12 @@ def test_two_that_join_at_once_both_find_the_file(parts, monkeypatch):
         check(path, **options)
 
     monkeypatch.setattr(files, "check_writable", wait)
+    made, new_file = [], files.new_file
+    monkeypatch.setattr(files, "new_file", lambda path: made.append(path) or new_file(path))
     with futures.ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(shipped.locate, ["gemma-3-270m"] * 2))
     assert paths[0] == paths[1] and paths[0].read_bytes() == b"first part, second part"
+    assert made == paths[:1], "it is joined once"
 
 
 def test_damaged_parts_are_refused(parts):

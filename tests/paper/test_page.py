@@ -50,6 +50,7 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
 
 def test_differences_from_the_shipped_config_are_listed_once(make_record):
     settings = {"label_token": "first", "options": {"template": 3}}
+    settings |= {"deterministic": True, "mesh": {"model": 1}}
     fields = {"cell": {"regime": "few-shot"}, "settings": settings, "source": {"rows": 100}}
     made = [make_record("few_shot", "mr", "noisy_channel", 8, seed, demo_shots=8, **fields) for seed in (1, 2)]
     with drawing.style():
@@ -61,6 +62,7 @@ def test_differences_from_the_shipped_config_are_listed_once(make_record):
         "2 of 10 seeds",
         "rows = 100 instead of 0",
         "label_token = first instead of last",
+        "deterministic = True instead of False",
         "Noisy channel: template = 3 instead of 0",
     ]
 
@@ -73,6 +75,10 @@ def test_a_missing_few_shot_run_is_not_a_missing_m(make_record):
     differences = facts["Differences from the shipped config"].split("; ")
     assert {"without m 64, 128, 256, 512, 1024", "without few-shot m 1, 2, 4, 8, 16, 32"} <= {*differences}
     assert "Few-shot draws" not in facts
+    other = [make_record("few_shot", "mr", "knn", 4, 1, model="gpt2-xl", cell={"regime": "full"})]
+    with drawing.style():
+        differences = experiments.EXPERIMENTS["few_shot"].section(other, pathlib.Path()).facts
+    assert "without m 2, 4, 8, 16, 32; " in differences["Differences from the shipped config"]
     few = [dataclasses.replace(record, cell={"regime": "few-shot"}) for record in made]
     with drawing.style():
         facts = experiments.EXPERIMENTS["data_scaling"].section(few, pathlib.Path()).facts

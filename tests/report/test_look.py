@@ -41,7 +41,7 @@ def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     assert f"{commands.SUGGESTIONS}\npage: {tmp_path / 'page' / 'index.html'}" in printed
     with (tmp_path / "page" / commands.SUGGESTIONS).open(newline="", encoding="utf-8") as file:
         count = len(list(csv.DictReader(file)))
-    expected = rf"{count} of 57 anchors may be mislabelled \(the \d+ demonstrations are not checked\): "
+    expected = rf"{count} of 57 anchors may be mislabelled \(the \d+ demonstrations are not listed\): "
     assert re.match(expected, printed)
     assert ("next: in that table" in printed) == (count > 0)
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
         with drawing.style():
             (listing,) = look.build(look.read(classifier), table, "a.csv")[0].listings
         assert listing.caption.startswith(f"{caption} Why: ")
-        assert (listing.headers, len(listing.rows)) == (("Id", "Text", "Why"), most)
+        assert (listing.headers, len(listing.rows)) == (("id", "text", "why"), most)
         assert listing.rows[0] == ("5", "=x", "same")
 
 

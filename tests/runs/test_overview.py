@@ -64,5 +64,7 @@ def test_seeds_that_an_earlier_run_cached_do_not_count():
 def test_seeds_without_demonstrations_share_one_pass():
     counts = {"yes": {"word": "good", "demonstrations": 0, "anchors": 1}}
     done = [record("knn", seed, 0.5, demo_shots=0, class_counts=counts) for seed in (1, 2)]
+    cached = dataclasses.replace(done[0], seconds={"language_model": 0.0, "method": 1})
+    assert "were cached" not in comparison.describe_comparison([cached, done[1]])
     text = comparison.describe_comparison(done)
     assert " s for all seeds, " in text and "7 train rows per class: 0 demonstrations, 1 anchor\n" in text

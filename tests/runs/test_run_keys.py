@@ -144,6 +144,8 @@ def test_what_changes_no_result_changes_no_key(job, rows, model):
     assert len({run_of(changed, rows, model).key for changed in kept}) == 1
     split = dataclasses.replace(job, mesh=dataclasses.replace(job.mesh, model=2))
     assert run_of(split, rows, model).key != run_of(job, rows, model).key, "sums are in another order"
+    with pytest.raises(errors.UserError, match="--mesh.model=0: with --deterministic, give the number"):
+        run_of(dataclasses.replace(job, mesh=dataclasses.replace(job.mesh, model=0)), rows, model)
 
 
 @pytest.fixture

@@ -1,6 +1,10 @@
 """Tasks in YAML files: values as written, and errors with file, line and key."""
 
+import importlib.resources
+import json
+
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +40,18 @@ def test_values_are_read_as_they_are_written(tmp_path, words):
     )
 
 
+@pytest.mark.parametrize("suffix", catalogue.SUFFIXES)
+def test_a_published_name_needs_the_published_task(tmp_path, suffix):
+    published = importlib.resources.files("knnprompt_jax") / "tasks" / "published" / "mr.yaml"
+    path, content = tmp_path / f"mr{suffix}", yaml.safe_load(published.read_text())
+    texts = {"labels": [*map(str, content["labels"])]} if suffix == ".json" else {}
+    path.write_text(json.dumps(content | texts))
+    assert catalogue.get(str(path)) == catalogue.get("mr")
+    path.write_text(json.dumps(content | texts | {"label_words": ["bad", "good"]}))
+    with pytest.raises(errors.UserError, match=f"mr{suffix}: 'mr' is the name of one of this package's tasks"):
+        catalogue.get(str(path))
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -51,7 +67,7 @@ def test_values_are_read_as_they_are_written(tmp_path, words):
         ({"template": "[a]"}, r"support.yaml:2: 'template' should be a text"),
         ({"fields": "[title, body"}, r"support.yaml:\d: not a task declaration: "),
         ({"[1]": "2"}, r"support.yaml:9: .*found unhashable key"),
-        ({"name": "mr"}, r"support.yaml: this package has another task named 'mr'; give yours another `name`"),
+        ({"name": "mr"}, r"support.yaml: 'mr' is the name of one of this package's tasks; give yours another `name:`"),
         ({"name": "../up"}, r"support.yaml:9: 'name' should be fit for a file's name"),
         ({"labels": "[" * 5000}, r"support.yaml: not a task declaration"),
         ({"labels": '!!python/object/apply:os.system ["touch here"]'}, r"differ in '01'"),  # It runs nothing.

@@ -14,9 +14,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SST2 = experiments.EXPERIMENTS["sst2"]
 
 
-def test_an_unknown_name_is_an_error_with_the_choices():
+def test_an_unknown_name_is_an_error_with_the_choices(tmp_path):
     with pytest.raises(errors.UserError, match="no experiment 'table_7'; choose from sst2, max_shots"):
         grids.kind("table_7")
+    with pytest.raises(errors.UserError, match="two files have the task name 'x'"):
+        for folder in "ab":
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "x.yaml").write_text("{fields: [a], template: '{a}', labels: [b], label_words: [c]}")
+        grids.GridSettings(experiment="robustness", tasks=[str(path) for path in tmp_path.glob("*/x.yaml")])
     with pytest.raises(errors.UserError, match="--experiment=split_strategy: give --config=configs/paper.py:split_str"):
         grids.GridSettings(experiment="split_strategy")
 
