@@ -24,7 +24,8 @@ def main() -> None:
         store = shlex.quote(FLAGS.value.store)
         app.show(fitting.summarize(result).replace("--store=FOLDER", f"--store={store}"))
         app.show(f"saved: {FLAGS.value.store}/")
-        app.show(f"next: knnprompt evaluate --store={store} --input=test.csv, look --store={store}, or")
+        app.show(f"next: knnprompt evaluate --store={store} --input=test.csv")
+        app.show(f"      knnprompt look --store={store}")
         app.show(f"      knnprompt predict --store={store} --input=rows.csv --output=labels.jsonl")
 
 

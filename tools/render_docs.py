@@ -30,7 +30,8 @@ IN_README = (
     *(scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "icl_many_shot", "batch_calibration"),
     *("knn", "linear_probe", "chosen"),
 )
-LINES = ("icl", "icl_many_shot", "knn", "chosen")  # In the figure of accuracy against train rows.
+# In the figure of accuracy against train rows, each with a note on its prompts.
+LINES = {"icl": "\n(1,024 tokens)", "icl_many_shot": "\n(whole context)", "knn": "", "chosen": ""}
 SHOWN_AGAIN = (
     "encoder_probe",
     "icl",
@@ -183,8 +184,10 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
         tasks -= {scales.CAPPED}
         panels[f"{scales.MODELS[model].short}: {', '.join(map(names.task, names.ordered('task', tasks)))}"] = {
             # A gap, where the number of demonstrations changes.
-            _label(name): parts[0].means(model, name, tasks) | {16: math.nan} | parts[1].means(model, name, tasks)
-            for name in LINES
+            _label(name) + note: parts[0].means(model, name, tasks)
+            | {16: math.nan}
+            | parts[1].means(model, name, tasks)
+            for name, note in LINES.items()
         }
     _draw(
         panels,

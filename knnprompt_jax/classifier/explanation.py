@@ -243,7 +243,9 @@ def _lines(
     shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _LEAST)
     aside = "" if explanation.has_votes else "; the linear probe decides without them"
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
-    terms = "; below each, the tokens that add most to its distance, each with its probabilities after your text and after the anchor"
+    terms = (
+        "; below each, the next tokens that add most to its distance (probability after your text and after the anchor)"
+    )
     has_terms = any(near.reasons for near in explanation.neighbours)
     lines.append(f"nearest anchors ({explanation.measure}{aside}){terms * has_terms}:")
     for near in explanation.neighbours[:_MOST]:

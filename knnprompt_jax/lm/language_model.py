@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+import numbers
 import os
 import pathlib
 import time
@@ -227,7 +228,7 @@ class LanguageModel:
 
 def checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:
     """Return `context`, or the model's limit if it is 0; raise UserError unless the model reads as many tokens."""
-    if type(context) is not int:
+    if isinstance(context, bool) or not isinstance(context, numbers.Integral):
         raise errors.UserError(f"context={context!r}: give a whole number of tokens")
     if not 0 <= context <= config.num_positions:
         raise errors.UserError(f"context={context}: {name} reads at most {config.num_positions} tokens")

@@ -55,7 +55,7 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
     except (OSError, hub_errors.HTTPError) as error:
         if cached := _find_cached(name, revision, file or _CONFIG, weights and not file and not config_only):
             return cached / file
-        known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
+        known = "" if "/" in name else f" is none of the shipped models ({', '.join(shipped.SHIPPED)}),"
         near = difflib.get_close_matches(base_name(name), shipped.SHIPPED, 1, 0.85)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise errors.UserError(

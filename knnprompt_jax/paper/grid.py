@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     for source, run in planned.copies:
         copied = dataclasses.replace(records.Record.of(run, made[source]), environment=made[source].environment)
         parallel.call_in_main(functools.partial(records.write, folder, copied))
-    _print(f"records: {folder}/; to see them: python experiments/report.py --records={settings.output}")
+    _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
     if experiment.check and parallel.is_main():
         verdict = experiment.check(experiment.read(folder))
         if "FAIL" in verdict:

@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import shlex
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, measures, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
+from knnprompt_jax.runs import changing
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import distances, search
 
@@ -110,8 +112,9 @@ def build(anchors: ClassifiedAnchors, table: pd.DataFrame, advice: str) -> list[
     """Return the page's sections; `table` has the suggestions, and `advice` says how to correct labels."""
     suspects = f"Anchors whose label others contradict. To correct them: {advice}"
     places = "Similar anchors lie together. Check an anchor that lies among anchors of another label."
+    words = dict(zip(anchors.names, anchors.labels, strict=True))
     return [
-        Section("suspects", "Probably mislabelled", suspects, listings=(_listing(table),)),
+        Section("suspects", "Probably mislabelled", suspects, listings=(_listing(table, words),)),
         Section("map", "Map", places, maps=(_map(anchors),)),
         measures.confusion(anchors.measured, anchors.labels, "anchors"),
         measures.calibration(anchors.measured, "anchors"),
@@ -141,9 +144,15 @@ def _map(anchors: ClassifiedAnchors) -> maps.Map:
     )
 
 
-def _listing(table: pd.DataFrame) -> Listing:
-    """Return the first rows of the table of suggestions."""
-    rows = [tuple(tables.from_cell(str(cell)) for cell in row) for row in table.head(_MOST).itertuples(index=False)]
+def _listing(table: pd.DataFrame, words: Mapping[str, str]) -> Listing:
+    """Return the first rows of the table of suggestions, with the label words, as in the other sections."""
+    rows = [
+        tuple(
+            words.get(text, text) if column in (changing.LABEL, changing.SUGGESTED) else text
+            for column, text in zip(table.columns, (tables.from_cell(str(cell)) for cell in row), strict=True)
+        )
+        for row in table.head(_MOST).itertuples(index=False)
+    ]
     caption = (
         f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )

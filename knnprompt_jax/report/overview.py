@@ -59,7 +59,10 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     results.check(frame, ["method", "task", "shots"])
     for (task, shots), group in results.groups(frame, ["task", "shots"]).items():
         if group.true.nunique() > 1:
-            raise errors.UserError(f"records of {task} with m = {shots} have different test rows: move some elsewhere")
+            files = ", ".join(group.drop_duplicates("true").file_name)
+            raise errors.UserError(
+                f"records of {task} with m = {shots} have different test rows: {files}; move some elsewhere"
+            )
     share, uneven = ([getattr(record, name) for record in frame.record] for name in ("most_common", "is_uneven"))
     frame = frame.assign(value=frame.accuracy, share=share, uneven=uneven)
     tried, candidates = frame[frame.candidates.map(len) > 0], []

@@ -115,7 +115,11 @@ def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int])
     labels = {number: label for number, label in labels.items() if number in classifier.anchors_}
     if labels:
         classifier.relabel(list(labels), list(labels.values()))
-    caution = ". If you did not check the new labels, estimates of accuracy are now too high" if labels else ""
+    caution = (
+        ". If you did not check the new labels, estimates of accuracy, also those of tune, are now too high"
+        if labels
+        else ""
+    )
     return [f"anchors relabelled: {len(labels)}{caution}", *_report_missing(missing)]
 
 

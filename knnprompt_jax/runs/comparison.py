@@ -115,11 +115,11 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {seeds}",
-            f"{first.shots} train rows per class: {_sizes(first)}",
+            f"{first.shots} train rows per class{' or fewer' * ('; ' in (sizes := _sizes(first)))}: {sizes}",
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once. Seconds exclude shared prompts.",
+            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once. Seconds: without the shared pass.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
@@ -134,10 +134,10 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return "Reading the shared prompts: no method needs it."
+        return "Shared pass: no method needs it."
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "Reading the shared prompts: an earlier run cached their states."
+        return "Shared pass: an earlier run cached its states."
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
@@ -146,7 +146,7 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
         if per == "per seed" and len(read) < len(by_seed)
         else ""
     )
-    return f"Reading the shared prompts, once for all methods: {seconds:.1f} s {per}, {rate:.1f} prompts/s{cached}."
+    return f"Shared pass, which reads the prompts of anchors and test rows: {seconds:.1f} s {per}, {rate:.1f} prompts/s{cached}."
 
 
 def _sizes(record: records.Record) -> str:

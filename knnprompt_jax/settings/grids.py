@@ -59,8 +59,8 @@ class GridSettings(shared.SharedSettings):
             names = tuple(dict.fromkeys(getattr(self, option)))
             list(map(get, names))
             object.__setattr__(self, option, names)
-        names = [catalogue.get(task).name for task in self.tasks]
-        if repeated := next((name for name in names if names.count(name) > 1), ""):
+        tasks = [catalogue.get(task).name for task in self.tasks]
+        if repeated := next((name for name in tasks if tasks.count(name) > 1), ""):
             raise errors.UserError(f"--tasks: two files have the task name {repeated!r}; give one another `name`")
         self.check_rows(self.tasks[0])
         self.shard_numbers  # noqa: B018 (raises)

@@ -53,7 +53,8 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
 def test_methods_with_other_test_rows_are_not_mixed(record):
     records = [record("knn", 1, 0.5), record("icl", 1, 0.5, true=UNEVEN)]
     with pytest.raises(
-        errors.UserError, match="records of mr with m = 7 have different test rows: move some elsewhere"
+        errors.UserError,
+        match="records of mr with m = 7 have different test rows: mr-knn.*, mr-icl.*; move some elsewhere",
     ):
         list(overview.by_shots(records))
     assert len(list(overview.by_shots([records[0], record("icl", 1, 0.5, shots=128, true=UNEVEN)]))) == 3

@@ -115,7 +115,9 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     done = change(job, relabel=str(path))
     assert (
         done.notes
-        == ("anchors relabelled: 1. If you did not check the new labels, estimates of accuracy are now too high",)
+        == (
+            "anchors relabelled: 1. If you did not check the new labels, estimates of accuracy, also those of tune, are now too high",
+        )
         and done.statistics.prompts == 0
     )
     assert kp.load(job.store).anchors_[first].label == str(1 - int(label))
