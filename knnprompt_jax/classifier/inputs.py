@@ -156,7 +156,11 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
 
 def label_list(y: Any) -> list[Any]:
     """Return labels as a list; raise UserError unless there can be one for each row."""
-    if isinstance(y, str | bytes) or hasattr(y, "columns") or not (isinstance(y, Iterable) and getattr(y, "ndim", True)):
+    if (
+        isinstance(y, str | bytes)
+        or hasattr(y, "columns")
+        or not (isinstance(y, Iterable) and getattr(y, "ndim", True))
+    ):
         raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
     return list(y)
 

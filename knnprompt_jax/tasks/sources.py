@@ -170,7 +170,7 @@ def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[f
     removed = [(row.pop("line", None), place, row) for place, row in formats.read(dropped)]
     count = len(rows) + len(removed)
     for line, place, _ in removed:
-        if line not in range(count):
+        if type(line) is not int or line not in range(count):
             raise errors.UserError(f"{place}: line={line!r}: the row's line number is needed, from 0 to {count - 1}")
     for line, place, row in sorted(removed, key=lambda each: each[0]):
         rows.insert(line, (place, row))

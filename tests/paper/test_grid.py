@@ -98,6 +98,8 @@ def test_options_are_checked_for_each_model(grid, monkeypatch):
     probe = dataclasses.replace(grid.options.linear_probe, representation="log_probabilities")
     grid = dataclasses.replace(grid, options=dataclasses.replace(grid.options, linear_probe=probe), shots=(5,))
     grid = dataclasses.replace(grid, models=(folder, f"{folder}/"), methods=("linear_probe",))
+    plan = grid_lib.plan(dataclasses.replace(grid, methods=("knn",))).describe()
+    assert plan.count(f"\n{folder} ") == plan.count(f"\n{folder}/ ") == 1, "a line for each model"
     with pytest.raises(errors.UserError, match="caps its logits"):
         grid_lib.plan(grid)
     assert grid_lib.plan(dataclasses.replace(grid, models=(folder,))).passes

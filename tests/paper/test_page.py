@@ -112,6 +112,7 @@ def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp
     printed = page.run(grids.ReportSettings(records=str(folder), format=form))
     for text in ("Model: the tiny model", "Test rows: 47 per task", "KL direction: KL(anchor ‖ test)", *texts):
         assert text in printed
+    assert "Data scaling" not in printed and "64.0" not in printed, "tables without a record are left out"
 
 
 def test_the_page_names_the_number_of_records_that_it_leaves_out(make_record, tmp_path, caplog):

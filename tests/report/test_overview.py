@@ -50,6 +50,20 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     assert rows(many)[icl] == ["50.0"]
 
 
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("facebook/opt-2.7b", "opt-2.7b (2.7B)"),
+        ("a/model", "a/model"),
+        ("b/model", "b/model"),
+        ("my/tiny", "my/tiny"),
+        ("tiny", "the tiny model"),
+    ],
+)
+def test_models_of_different_folders_have_different_titles(name, title):
+    assert names.model(name) == title
+
+
 def test_methods_with_other_test_rows_are_not_mixed(record):
     records = [record("knn", 1, 0.5), record("icl", 1, 0.5, true=UNEVEN)]
     with pytest.raises(

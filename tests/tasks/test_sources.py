@@ -115,6 +115,14 @@ def test_empty_cells_of_a_table(tmp_path, options, expected, caplog):
     assert f"messy.csv: {5 - len(rows)} of 5 rows are left out: {path}:" in caplog.text
 
 
+@pytest.mark.parametrize("num_bad", [5, 6])
+def test_the_first_bad_rows_are_named(tmp_path, num_bad, caplog):
+    path = tmp_path / "messy.csv"
+    path.write_text("text,label\nfine,a\n" + "bad,\n" * num_bad)
+    sources.load_table(str(path), on_bad="skip")
+    assert caplog.text.count("the label is missing") == 5 and ("…" in caplog.text) == (num_bad > 5)
+
+
 def test_dropped_rows_go_back_to_their_lines(tmp_path):
     rows = [{"sentence": word, "label": "0"} for word in "abcdefg"]
     kept = [row for line, row in enumerate(rows) if line not in (0, 3, 6)]
@@ -126,7 +134,7 @@ def test_dropped_rows_go_back_to_their_lines(tmp_path):
     assert [example.fields["sentence"] for example in load(tmp_path)] == list("bcef")
 
 
-@pytest.mark.parametrize("line", [{}, {"line": "1"}, {"line": 3}])
+@pytest.mark.parametrize("line", [{}, {"line": "1"}, {"line": 3}, {"line": 1.0}])
 def test_dropped_rows_need_a_line_within_the_file(tmp_path, line):
     write_split(tmp_path, "train.jsonl", ROWS)
     write_split(tmp_path, "train_dropped.jsonl", [line | ROWS[0]])

@@ -155,6 +155,8 @@ def test_records_of_other_settings_are_no_further_seeds(make_record, tmp_path, n
 def test_the_gate_says_when_it_has_no_verdict(gate, make_record):
     mr = [dataclasses.replace(make_record("sst2", "mr", "knn", 1024, 1), accuracy=0.5, true=("0",) * 256)]
     assert gate(others=mr).startswith("gate: pass") and SST2.check(mr).startswith("gate: no verdict")
+    (table,), _ = SST2.draw(experiment.Data("sst2", results.frame(mr)))
+    assert not table.is_ours
     assert "1 of 10 runs are missing" in gate(left_out={("icl", 4)})
     assert gate({("knn", 3): 3}.items(), left_out={("icl", 4)}).startswith("gate: FAIL"), "more runs cannot mend it"
     assert gate(model="tiny").startswith("gate: no verdict")
