@@ -1,6 +1,7 @@
 """Comparisons from settings to records and table, on a small world."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from knnprompt_jax import errors, files, lm
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, records
+from knnprompt_jax.settings import shared
+from knnprompt_jax.tasks import sources, splits
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
@@ -159,3 +162,26 @@ def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
             comparison.run(dataclasses.replace(job, methods="icl"))
         assert comparison.run(dataclasses.replace(job, methods="tfidf"))  # In the same folder, and other records.
     assert {record.seed for record in records.read_all(tmp_path / "results") if record.method == "icl"} == {1, 2}
+
+
+def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp_path, caplog):
+    """One of 40 rows is too long; it is an anchor of one of two seeds only."""
+    rows = [{"text": f"some {number}", "label": "ab"[number % 2]} for number in range(40)]
+    rows[7]["text"] = "word " * 200
+    for name, some in (("train", rows), ("test", rows[:4])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    given = {"train_file": str(tmp_path / "train.jsonl"), "eval_file": str(tmp_path / "test.jsonl"), "task": "own"}
+    task, train = sources.load_table(given["train_file"])
+
+    def part(seed):
+        drawn = splits.draw(train, task, shots=4, demo_shots=1, seed=seed)
+        return [any(row.row == 7 for row in rows) for rows in (drawn.demonstrations, drawn.anchors)]
+
+    long, short = (next(seed for seed in range(99) if part(seed) == [False, wanted]) for wanted in (True, False))
+    for seeds in ((long, short), (short, long)):
+        caplog.clear()
+        settings = {"shots": 4, "demo_shots": 1, "seeds": seeds, "context": 100, "methods": "knn", "cache_gb": 0}
+        comparison.run(
+            shared.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
+        )
+        assert "1 queries exceed the context of 100 tokens" in caplog.text
