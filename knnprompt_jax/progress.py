@@ -1,6 +1,7 @@
 """Show the progress of a pass over prompts, with prompts/s and the remaining time: a bar on a terminal, otherwise lines."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,10 +39,11 @@ def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Pr
 
     A bar with a title, one of many, disappears when it is full. Without a terminal there is a line every half minute.
     """
-    look: dict[str, Any] = {"leave": not title, "dynamic_ncols": True, "smoothing": 0.1}
-    if not sys.stderr.isatty():
-        look = {"leave": False, "ascii": True, "ncols": 100, "file": _Lines()}
-        look |= {"delay": SECONDS, "mininterval": SECONDS, "miniters": 1}
+    look: dict[str, Any] = {"leave": False, "ascii": True, "ncols": 100, "file": _Lines()}
+    look |= {"delay": SECONDS, "mininterval": SECONDS, "miniters": 1}
+    if sys.stderr.isatty():
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())  # 0 if the terminal has no size.
+        look = {"leave": not title, "ncols": (columns or 80) - 1, "nrows": lines or 24, "smoothing": 0.1}
     with tqdm.tqdm(total=total, desc=title or None, unit=unit, disable=not parallel.is_main(), **look) as display:
         tokens = 0
 

@@ -1,5 +1,8 @@
-"""Progress without a terminal: a line every half minute, and none for shorter passes."""
+"""Progress: a bar on a terminal; otherwise a line every half minute, and none for shorter passes."""
 
+import os
+import pty
+import sys
 import types
 
 import pytest
@@ -26,3 +29,14 @@ def test_a_line_every_half_minute(clock, capsys, seconds, lines):
     output = capsys.readouterr().err
     assert [line.removeprefix("seed 1: ").partition("|")[0].strip() for line in output.splitlines()] == lines
     assert "\r" not in output and all(f"{70 / seconds:,.0f} suffix tokens/s" in line for line in output.splitlines())
+
+
+def test_a_terminal_without_a_size_shows_a_bar(monkeypatch):
+    ours, theirs = pty.openpty()  # Its size is 0 × 0.
+    os.set_blocking(ours, False)
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        with progress.bar(3, "seed 1") as report:
+            report(3, 30)
+        assert "seed 1:   0%" in os.read(ours, 4096).decode()
+    os.close(ours)
