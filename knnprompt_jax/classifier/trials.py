@@ -147,7 +147,8 @@ class Tuning:
 
     def __str__(self) -> str:
         warnings = (f"WARNING: {text}" for text in self.warnings)
-        return "\n".join([self.choice.table(self.baselines), "", *warnings, self.choice.line])
+        table = [self.choice.table(self.baselines), ""] if self.choice.candidates else []
+        return "\n".join([*table, *warnings, self.choice.line])
 
 
 def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: Choice) -> Iterator[str]:

@@ -57,7 +57,7 @@ def run(settings: commands.LookSettings) -> str:
         f"page: {written}",
     ]
     if len(table):
-        lines.append(f"next: in that table, clear `suggested` where `label` is right; then {relabel}")
+        lines.append(f"next: in {path.name}, clear `suggested` where `label` is right; then {relabel}")
     return "\n".join(lines)
 
 

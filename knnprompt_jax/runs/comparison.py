@@ -19,6 +19,8 @@ from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared, stores
 from knnprompt_jax.store import store as store_lib
 
+_SECONDS = "Seconds are those after reading the prompts of anchors and test rows, which"
+
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     """Run every method for every seed and write each record as soon as it is finished.
@@ -119,7 +121,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once. Seconds: without the shared pass.",
+            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
@@ -134,19 +136,16 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return "Shared pass: no method needs it."
+        return "No method reads the prompts of anchors or test rows."
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "Shared pass: an earlier run cached its states."
+        return f"{_SECONDS} an earlier run had cached."
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
-    cached = (
-        f" ({len(by_seed) - len(read)} of {len(by_seed)} seeds were cached)"
-        if per == "per seed" and len(read) < len(by_seed)
-        else ""
-    )
-    return f"Shared pass, which reads the prompts of anchors and test rows: {seconds:.1f} s {per}, {rate:.1f} prompts/s{cached}."
+    is_part = per == "per seed" and len(read) < len(by_seed)
+    cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
+    return f"{_SECONDS} took {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
 
 
 def _sizes(record: records.Record) -> str:

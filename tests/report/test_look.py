@@ -43,7 +43,7 @@ def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
         count = len(list(csv.DictReader(file)))
     expected = rf"{count} of 57 anchors may be mislabelled \(the \d+ demonstrations are not listed\): "
     assert re.match(expected, printed)
-    assert ("next: in that table" in printed) == (count > 0)
+    assert ("next: in suggestions.csv, clear" in printed) == (count > 0)
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     for name in ("map", "classes", "calibration", "suspects"):
         assert f'<section id="{name}">' in text

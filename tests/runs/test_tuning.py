@@ -1,6 +1,7 @@
 """Tuning from settings to table, from rows and from a saved classifier."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import trials
+from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.runs import fitting, tuning
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks.task import Example
@@ -102,3 +104,10 @@ def test_a_table_is_a_task_of_its_own():
     assert commands.TuningSettings(train_file="a.csv").task_name == "own"
     assert commands.TuningSettings().task_name == "demo"
     assert commands.TuningSettings(task="mr", train_file="a.csv").task_name == "mr"
+
+
+def test_too_few_anchors_print_no_table(files):
+    done = tuning.run(commands.TuningSettings(model="tiny", **files, demo_shots=(0,)))
+    assert "anchors classified by the others" in str(done.tuning)
+    few = dataclasses.replace(done.tuning, choice=Choice(done.tuning.choice.rule))
+    assert str(few).splitlines()[-1].startswith("too few anchors to choose by") and "classified" not in str(few)
