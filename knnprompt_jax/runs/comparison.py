@@ -19,7 +19,7 @@ from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared, stores
 from knnprompt_jax.store import store as store_lib
 
-_SECONDS = "Seconds are those after reading the prompts of anchors and test rows, which"
+_SECONDS = "Seconds leave out reading the prompts of anchors and test rows"
 
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
@@ -139,13 +139,13 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
         return "No method reads the prompts of anchors or test rows."
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return f"{_SECONDS} an earlier run had cached."
+        return f"{_SECONDS}, which an earlier run had cached."
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
     is_part = per == "per seed" and len(read) < len(by_seed)
     cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
-    return f"{_SECONDS} took {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
+    return f"{_SECONDS}: {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
 
 
 def _sizes(record: records.Record) -> str:
