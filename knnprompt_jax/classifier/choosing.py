@@ -121,12 +121,10 @@ def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Ch
     candidate is within two standard errors of the overall best is chosen. A candidate better by every metric replaces
     it. Sets of fewer than `FEWEST` anchors or of a single class are left out.
     """
-    first, sets = (
-        sets[0],
-        [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1],
-    )
+    preferred = sets[0]
+    sets = [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1]
     if not sets:
-        return Choice(grid.default(first), metric=metric)
+        return Choice(grid.default(preferred), metric=metric)
     common = functools.reduce(np.intersect1d, [evidence.ids_N for evidence in sets])
     best, trials = _best(sets, grid, metric, common)
     estimate = Outcome.of(*_held_out(sets, grid, metric, common)).score

@@ -156,11 +156,8 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
 
 def label_list(y: Any) -> list[Any]:
     """Return labels as a list; raise UserError unless there can be one for each row."""
-    if (
-        isinstance(y, str | bytes)
-        or hasattr(y, "columns")
-        or not (isinstance(y, Iterable) and getattr(y, "ndim", True))
-    ):
+    is_single = isinstance(y, str | bytes) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0
+    if is_single or hasattr(y, "columns"):
         raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
     return list(y)
 

@@ -16,7 +16,7 @@ from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task
 
 STOP = "stop"
 ON_BAD = (STOP, SKIP)
-_SHOWN = 5
+_SHOWN = 5  # Bad rows that a warning names.
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 
 
@@ -121,8 +121,8 @@ def _examples(
         raise errors.UserError(f"all {len(bad)} rows are bad; the first: {bad[0]}" if bad else f"{where}: no rows")
     if bad:
         count = len(bad) + len(examples)
-        errors_shown = "; ".join([*map(str, bad[:_SHOWN]), *["…"] * (len(bad) > _SHOWN)])
-        logging.warning("%s: %d of %d rows are left out: %s", where, len(bad), count, errors_shown)
+        messages = "; ".join([*map(str, bad[:_SHOWN]), *["…"] * (len(bad) > _SHOWN)])
+        logging.warning("%s: %d of %d rows are left out: %s", where, len(bad), count, messages)
     return examples
 
 

@@ -65,7 +65,13 @@ def test_ten_thousand_classes(model):
 
 @pytest.mark.parametrize(
     ("labels", "kind"),
-    [("ab", "str"), (pd.DataFrame({"label": ["a", "b"]}), "DataFrame"), (None, "NoneType"), (3, "int")],
+    [
+        ("ab", "str"),
+        (pd.DataFrame({"label": ["a", "b"]}), "DataFrame"),
+        (None, "NoneType"),
+        (3, "int"),
+        (np.array("x"), "ndarray"),
+    ],
 )
 def test_labels_that_are_no_list_are_refused(model, labels, kind):
     fitted = kp.KNNPrompting(model, TASK, **ONE, demo_shots=0).fit(["x", "z"], ["no", "yes"])
