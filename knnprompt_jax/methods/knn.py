@@ -74,6 +74,6 @@ METHODS = (
     _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="hidden"),
     _declare("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
     _declare("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
-    _declare_auto("chosen", "AutoClassifier, layer=0"),
+    _declare_auto("chosen", "AutoClassifier, last layer"),
     _declare_auto("knn_chosen", "AutoClassifier, votes only"),
 )
