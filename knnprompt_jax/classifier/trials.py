@@ -158,7 +158,7 @@ def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: Choic
     enough = 2 if choice.rule.rule == "probe" else choice.rule.k // 2 + 2
     for label in classifier.task.labels:
         if counts[label] < enough:
-            yield f"class {label!r} has {counts[label]} of the {enough} anchors that judging it takes"
+            yield f"class {label!r} has too few anchors to be judged: {counts[label]}, at least {enough} are needed"
     if len(counts) == 1:
         yield "all anchors have one class: every prediction is right"
     texts = collections.Counter(tuple(example.fields.values()) for example in anchors)

@@ -92,9 +92,7 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = (
-        "Accuracy if only the most confident predictions are kept; equal probabilities are kept or dropped together."
-    )
+    caption = "Accuracy if only the most confident predictions are kept. Rows of equal probability stay together."
     return Listing(caption, headers, rows)
 
 

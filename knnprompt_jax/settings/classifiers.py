@@ -18,7 +18,7 @@ TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
 _DISTANCE_HELP = (
     "forward is KL(test ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ test), as in its code; partial distances compare "
-    "label words only; hidden is the Euclidean distance of hidden states."
+    "label words only; hidden is the L2 distance of hidden states."
 )
 _RECALL = options.option(
     0.0, "Target recall of approximate search on TPUs; 0: exact search, as on other devices.", least=0, most=1

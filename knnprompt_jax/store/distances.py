@@ -131,7 +131,7 @@ DISTANCES: dict[str, Distance] = {
         _released("partial_released", "label words, KL(anchor ‖ test)", representation="partial"),
         _forward("partial_raw", "label words, raw, KL(test ‖ anchor)", representation="partial_raw"),
         _released("partial_raw_released", "label words, raw, KL(anchor ‖ test)", representation="partial_raw"),
-        Distance("hidden", "hidden state, L2", "Euclidean", "hidden", _euclidean, is_candidate=True),
+        Distance("hidden", "hidden states", "L2", "hidden", _euclidean, is_candidate=True),
     )
 }
 
