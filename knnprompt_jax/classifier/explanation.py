@@ -241,13 +241,13 @@ def _lines(
         contributions = f"contributions to the probability of {explanation.label}: {', '.join(largest)}"
     classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MOST]
     shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _LEAST)
-    aside = "" if explanation.has_votes else "; the linear probe decides without them"
+    aside = "" if explanation.has_votes else "; the linear probe does not use them"
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
-    terms = (
-        "; below each, the next tokens that add most to its distance (probability after your text and after the anchor)"
-    )
-    has_terms = any(near.reasons for near in explanation.neighbours)
-    lines.append(f"nearest anchors ({explanation.measure}{aside}){terms * has_terms}:")
+    lines.append(f"nearest anchors by {explanation.measure}{aside}:")
+    if any(near.reasons for near in explanation.neighbours):
+        lines.append(
+            "  (indented: the next tokens that add most to the distance, with their probabilities after text and anchor)"
+        )
     for near in explanation.neighbours[:_MOST]:
         text = _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in near.fields.values()), _WIDTH)
         lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")

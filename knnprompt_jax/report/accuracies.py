@@ -122,7 +122,7 @@ def seeds(paper: pd.DataFrame) -> Iterator[str]:
     """Say how many seeds the paper's numbers rest on, and what that is inferred from."""
     counted = paper.assign(count=[score.count for score in paper.score])
     for (count, basis), group in results.groups(counted, ("count", "basis")).items():
-        methods = ", ".join(map(names.method, group.method.unique()))
+        methods = " / ".join(map(names.method, group.method.unique()))
         yield f"The paper's numbers for {methods}: {count} seed{'' if count == 1 else 's'} ({basis})."
 
 

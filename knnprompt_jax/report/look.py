@@ -156,5 +156,6 @@ def _listing(table: pd.DataFrame, words: Mapping[str, str]) -> Listing:
     caption = (
         f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )
-    why = "Why: how many of the nearest anchors have the suggested label, or its probability by all other anchors."
-    return Listing(f"{caption} {why}", tuple(table.columns), tuple(rows))
+    order = "The suggestion that leads the present label most is first."
+    why = "Why: how many of the nearest anchors have the suggested label, or the probability that all other anchors give it."
+    return Listing(f"{caption} {order} {why}", tuple(table.columns), tuple(rows))

@@ -1,4 +1,4 @@
-"""The facts of any records, and their section: a table of methods against tasks for each number of shots."""
+"""The facts of any records, and their section: a table of methods against tasks for each number of train rows."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from knnprompt_jax.report import names, page, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
+_AXES = ("train rows", "demonstrations")
 _OTHER_ROWS = (
     "at equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then its "
     "anchors from the other rows, as the released code does; the paper says that all use T = D ∪ A"
@@ -42,21 +43,25 @@ def facts(ours: pd.DataFrame) -> dict[str, str]:
 def section(records: Sequence[Record]) -> page.Section:
     """Return the section of any records; raise UserError like `by_shots`."""
     found = facts(results.frame(records))
-    return page.Section("overview", "Accuracy by number of shots", "", found, tables=tuple(by_shots(records)))
+    return page.Section("overview", "Accuracy by train rows per class", "", found, tables=tuple(by_shots(records)))
 
 
 def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     """Yield a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds, in %.
 
+    If a method ran with several numbers of demonstrations on the same rows, each number has a table.
     Methods that kept their best candidate also have their candidates' mean and worst. A second table has macro F1 for tasks
     with classes of uneven size. A cell with fewer seeds than the table's maximum gives their number in brackets.
 
     Raises:
-      UserError: two records have the same method, task, shots and seed, or differ in another setting than the seed; or
-        methods were measured on different test rows.
+      UserError: two records of a cell have the same seed, or differ in another setting than the seed; or methods were
+        measured on different test rows.
     """
     frame = results.frame(records)
-    results.check(frame, ["method", "task", "shots"])
+    axes = ["shots"]
+    if frame.groupby(["method", "task", "shots"]).demo_shots.nunique().max() > 1:
+        axes.append("demo_shots")
+    results.check(frame, ["method", "task", *axes])
     for (task, shots), group in results.groups(frame, ["task", "shots"]).items():
         if group.true.nunique() > 1:
             files = ", ".join(group.drop_duplicates("true").file_name)
@@ -70,13 +75,15 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         rows = zip(tried.method, tried.candidates, strict=True)
         method = [f"{names.method(name)}, {title} of {len(values)}" for name, values in rows]
         candidates.append(tried.assign(method=method, value=100 * tried.candidates.map(choose)))
-    for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
+    own = results.groups(frame, axes)
+    for place, group in sorted(results.groups(pd.concat([frame, *candidates]), axes).items()):
         first = group.drop_duplicates("task")
         most_common = {
             (names.MOST_COMMON, task): Score(100 * most) for task, most in zip(first.task, first.share, strict=True)
         }
-        yield _table(f"Accuracy in %, {shots} shots per class", group, most_common)
-        if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
+        rows = ", ".join(f"{count} {name}" for count, name in zip(place, _AXES, strict=False))
+        yield _table(f"Accuracy in %, {rows} per class", group, most_common)
+        if len(uneven := own[place][own[place].uneven]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
             yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})
 

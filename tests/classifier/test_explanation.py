@@ -83,7 +83,7 @@ def explained(text="<script>bad</script> ok\x1b[31m \u202enot", **values):
 
 def test_html_is_escaped_marked_and_short():
     page = explained()._repr_html_()
-    assert re.findall(r"<(\w+)", page) == ["pre", "mark", "mark", *["br"] * 24]
+    assert re.findall(r"<(\w+)", page) == ["pre", "mark", "mark", *["br"] * 25]
     assert "\x1b" not in page and "\u202e" not in page
     assert 'title="+0.50">&lt;script' in page and "label &amp;: &amp; 0.750, &lt;b&gt; 0.250" in page
     assert "text-decoration:underline" in page and 'title="-0.25"' in page, "colour alone tells nothing"
@@ -96,8 +96,8 @@ def test_terminals_get_plain_lines_or_colours():
     assert max(map(len, lines)) < 250 and "\x1b" not in str(plain) and "\u202e" not in str(plain)
     assert "  label &: & 0.750, <b> 0.250" in lines
     assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
-    assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[4]
-    assert lines[5] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 2 more"
+    assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[5]
+    assert lines[6] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 2 more"
     coloured = explanation.to_terminal(plain, coloured=True).splitlines()
     assert coloured[1:] == lines[1:] and coloured[0].count("\x1b[0m") == 2
     assert coloured[0].replace("\x1b[1;32m", "").replace("\x1b[4;31m", "").replace("\x1b[0m", "") == lines[0]

@@ -57,7 +57,7 @@ def test_differences_from_the_shipped_config_are_listed_once(make_record):
         facts = experiments.EXPERIMENTS["few_shot"].section(made, pathlib.Path()).facts
     assert facts["Differences from the shipped config"].split("; ") == [
         "without tasks SST2, SUBJ, MPQA, CR, TREC",
-        "without methods In-context learning, Contextual calibration, kNN Prompting, kNN, label words",
+        "without methods In-context learning / Contextual calibration / kNN Prompting / kNN, label words",
         "without m 2, 4, 16, 32",
         "2 of 10 seeds",
         "rows = 100 instead of 0",
@@ -98,8 +98,8 @@ def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
     [
         ("", "markdown", ["(paper 63.7 ± 5.5)", "|---:|"]),
         ("few_shot", "text", ["paper 63.7 ± 5.5"]),  # `paper.py` prints this folder.
-        ("any", "text", ["8 shots per class, 1 seed"]),
-        ("both", "text", ["8 shots per class, 1 seed", "paper 63.7 ± 5.5"]),
+        ("any", "text", ["8 train rows per class, 1 seed"]),
+        ("both", "text", ["8 train rows per class, 1 seed", "paper 63.7 ± 5.5"]),
     ],
 )
 def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp_path, records_at, form, texts):

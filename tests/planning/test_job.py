@@ -38,7 +38,7 @@ def test_every_mesh_that_divides_is_a_row(plan):
 def test_a_plan_says_that_nothing_was_run_and_what_fits(plan, tmp_path):
     text = report.render(plan)
     assert re.search("ESTIMATED +nothing was run", text) and re.search("ms per step +mib sent per step", text)
-    assert re.search("times +a roofline, a lower bound", text) and re.search("working memory +arithmetic", text)
+    assert re.search("times +a roofline, a lower bound", text) and re.search("working memory +calculated", text)
     own = settings.PlanSettings(**{**OPTIONS, "queries": 11})
     record = json.loads(report.write(str(tmp_path), "plan", own, plan).read_text())
     assert record["settings"]["queries"] == 11 and record["meshes"] == plan["meshes"] and "jax" in record["versions"]

@@ -34,7 +34,7 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
         record("icl", 1, 0.5, shots=128),
     ]
     few, macro_f1, many = overview.by_shots(done)
-    assert few.caption == "Accuracy in %, 7 shots per class, 2 seeds" and few.columns == ("MR", "TREC")
+    assert few.caption == "Accuracy in %, 7 train rows per class, 2 seeds" and few.columns == ("MR", "TREC")
     icl, knn = "In-context learning", "kNN Prompting"
     assert rows(few) == {
         icl: ["25.0 ± 0.0"] * 2,
@@ -64,6 +64,19 @@ def test_models_of_different_folders_have_different_titles(name, title):
     assert names.model(name) == title
 
 
+def test_numbers_of_demonstrations_have_tables_of_their_own(record):
+    done = [
+        record(method, seed, 0.5 + seed / 8, demo_shots=demo_shots)
+        for method, demo_shots in (("icl", 2), ("icl", 5), ("knn", 2))
+        for seed in (1, 2)
+    ]
+    two, five = overview.by_shots(done)
+    assert two.caption == "Accuracy in %, 7 train rows, 2 demonstrations per class, 2 seeds" and len(two.rows) == 3
+    assert five.caption == "Accuracy in %, 7 train rows, 5 demonstrations per class, 2 seeds" and len(five.rows) == 2
+    with pytest.raises(errors.UserError, match="of the same run .method knn, task mr, shots 7, demo_shots 2."):
+        list(overview.by_shots([*done, record("knn", 2, 0.25)]))
+
+
 def test_methods_with_other_test_rows_are_not_mixed(record):
     records = [record("knn", 1, 0.5), record("icl", 1, 0.5, true=UNEVEN)]
     with pytest.raises(
@@ -78,7 +91,7 @@ def test_records_of_different_settings_are_not_mixed(record):
     settings = {"options": {"k": 5}}
     one = record("knn", 1, 0.5, settings={})
     for other, differing in (
-        (record("knn", 1, 0.25, settings=settings, demo_shots=3), "demo_shots, options.k"),
+        (record("knn", 1, 0.25, settings=settings), "options.k"),
         (record("knn", 2, 0.25, settings=settings), "options.k"),
         (record("knn", 2, 0.25, settings={}, model="tiny"), "model"),
         (record("knn", 2, 0.25, settings={}, source={"rows": 31}), "rows_from.rows"),

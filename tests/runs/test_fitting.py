@@ -128,7 +128,9 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
     assert fitting.summarize(again) == fitting.summarize(first)
     jax.tree.map(np.testing.assert_array_equal, again.classifier.store_.anchors, first.classifier.store_.anchors)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    with pytest.raises(errors.UserError, match="holds a classifier with other rows or options"):
+    with pytest.raises(
+        errors.UserError, match="holds a classifier that `tune` changed, or one with other rows or options"
+    ):
         fitting.run(dataclasses.replace(job, seed=4))
     assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).classifier.random_state == 4
 

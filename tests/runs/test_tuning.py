@@ -65,7 +65,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]
     assert loaded.choice_ == applied.tuning.choice and loaded.rule_ == done.tuning.choice.rule
-    with pytest.raises(kp.UserError, match="or that `tune` changed"):
+    with pytest.raises(kp.UserError, match="holds a classifier that `tune` changed"):
         fitting.run(commands.FitSettings(model="tiny", **files, store=store, demo_shots=0))
     fitting.run(
         commands.FitSettings(model="tiny", **files, store=store, demo_shots=0, metric="accuracy", overwrite=True)

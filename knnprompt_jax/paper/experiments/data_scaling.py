@@ -58,8 +58,8 @@ def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
     model = published.MODEL if published.MODEL in models else next(iter(models))
     paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
     caption = (
-        f"With {names.model(model)}, kNN Prompting continues where in-context learning reaches the end of the context "
-        "(|D| = 1 while m is small, then M_T)."
+        f"In-context learning and kNN Prompting with {names.model(model)}. In-context learning ends with the context; kNN "
+        "Prompting has |D| = 1 while m is small, then M_T."
     )
     plot = figures.Plot("m", figures.SHOTS)
     return figures.curves("first", caption, models[model], paper, plot)
@@ -155,8 +155,8 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
             cells[model, task, name] = tables.Cell(ours_of, printed_of, name != "r_squared", digits=digits)
     cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
     caption = (
-        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The paper "
-        "prints none of these numbers: the same curve was fitted to its accuracies."
+        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The "
+        "paper's values are our fits of this curve to its printed accuracies."
     )
     return tables.build("power_law", caption, axes, _TITLES, cells)
 
