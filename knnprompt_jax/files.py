@@ -68,6 +68,12 @@ def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
             unfinished.unlink(missing_ok=True)
 
 
+def write(path: pathlib.Path, content: str | bytes) -> None:
+    """Write a file with `new_file`, text in UTF-8, and make its folder; raise UserError if the system refuses."""
+    with new_file(path) as unfinished:
+        unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
 def finish_file(path: pathlib.Path) -> None:
     """Move the draft to `path`, replacing an earlier file."""
     unfinished = draft(path)
@@ -210,8 +216,8 @@ def sha256(file: pathlib.Path) -> str:
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if memory and max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
-        with contextlib.suppress(errors.UserError), new_file(memory) as draft:  # The memory only saves time.
-            draft.write_text(digest, encoding="ascii")
+        with contextlib.suppress(errors.UserError):  # The memory only saves time.
+            write(memory, digest)
     return digest
 
 

@@ -138,10 +138,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def _fit(self, X: Any, y: Any) -> Self:
         inputs.check_model(self.model)
         X, y = list(X) if isinstance(X, Iterator) else X, inputs.label_list(y)
-        if self.infers_task:
-            self.use_task(Task.infer(X, y), is_inferred=True)
-        else:
-            self.task = self.given_task
+        given = self.given_task
+        self.use_task(given or Task.infer(X, y), given)
         examples = inputs.labelled(self.task, X, y)
         for warning in defects.label_warnings(examples):
             logging.warning("%s", warning)

@@ -30,8 +30,7 @@ class Content:
       kind: the name of its class.
       labels: the labels as in y, in class order.
       num_rows: the number of rows given so far.
-      infers_task: whether the task was inferred, so that the next `fit` infers it anew.
-      given_task: the task that was given, if later rows changed its classes.
+      given_task: the task that the next `fit` takes, without the classes of later rows; None: it infers one.
       source: the encoding and label column of the file that the rows came from, if it was one.
     """
 
@@ -44,7 +43,6 @@ class Content:
     anchors: tuple[Example, ...]
     choice: Choice | None = None
     source: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    infers_task: bool = False
     given_task: Task | None = None
 
     @classmethod
@@ -64,8 +62,7 @@ class Content:
             tuple(anchors),
             getattr(classifier, "choice_", None),
             classifier.source_,
-            classifier.infers_task,
-            None if classifier.given_task == classifier.task else classifier.given_task,
+            classifier.given_task,
         )
 
     @classmethod
@@ -94,8 +91,7 @@ class Content:
             tuple(rows[count:]),
             Choice.from_dict(described["choice"]),
             {name: str(value) for name, value in described.get("source", {}).items()},
-            described["infers_task"] is True,
-            given and _task(given),
+            None if described["infers_task"] is True else _task(given) if given else task,
         )
 
     def files(self) -> dict[str, str]:
@@ -109,8 +105,8 @@ class Content:
             "num_demonstrations": len(self.demonstrations),
             "choice": self.choice and dataclasses.asdict(self.choice),
             "source": dict(self.source),
-            "infers_task": self.infers_task,
-            "given_task": self.given_task and dataclasses.asdict(self.given_task),
+            "infers_task": self.given_task is None,
+            "given_task": dataclasses.asdict(self.given_task) if self.given_task not in (None, self.task) else None,
         }
         lines = []
         for example in (*self.demonstrations, *self.anchors):

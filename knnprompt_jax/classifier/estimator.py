@@ -106,7 +106,7 @@ class ChangeableClassifier(base.Classifier):
                 similar = f"; the class {near[0]!r} is similar" if near else ""
                 print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)
         labels_C = inputs.classes_like(task, self.labels_.tolist())
-        self.use_task(task, self.infers_task)
+        self.use_task(task, self.given_task)
         choice = dataclasses.replace(self.choice_, is_earlier=True)
         return self.use_store(
             store, self.demonstrations_, anchors, choice, num_rows or self.num_rows_, labels_C, states
@@ -237,9 +237,8 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel) -> Any:
         raise errors.UserError(f"{saved.folder}: class {content.kind!r}: choose from {', '.join(CLASSES)}")
     if set(content.parameters) != set(names := kind.option_names()):
         raise errors.UserError(f"{saved.folder}: its options are not {', '.join(names)}")
-    task = content.given_task or content.task
-    classifier = kind(model, task, **{**content.parameters, "store_options": saved.store_options})
-    classifier.use_task(content.task, content.infers_task)
+    classifier = kind(model, **{**content.parameters, "store_options": saved.store_options})
+    classifier.use_task(content.task, content.given_task)
     classifier.choice_ = content.choice  # The chosen distance decides which label words are read.
     saved.check(model.identity, content.task, classifier.label_ids())
     classifier.source_, store = content.source, saved.load_store(model, saved.store_options)
@@ -260,6 +259,6 @@ def _unpickle(model: lm_lib.LanguageModel, content: Mapping[str, bytes]) -> Any:
 def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
     classifier.source_, anchors = fitted.source_, list(fitted.anchors_.values())
-    classifier.use_task(fitted.task, fitted.infers_task)
+    classifier.use_task(fitted.task, fitted.given_task)
     states, demonstrations = fitted.device_states(), fitted.demonstrations_
     return classifier.fit_states(states, demonstrations, anchors, choice, fitted.num_rows_, fitted.labels_)

@@ -65,24 +65,14 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         return self.options_kind(**{name: getattr(self, name) for name in self.option_names()})
 
     @property
-    def infers_task(self) -> bool:
-        """Whether `fit` infers the task, because none was given."""
-        return self.task is None or self.task is getattr(self, "inferred_task_", None)
-
-    @property
-    def given_task(self) -> Any:
+    def given_task(self) -> Task | None:
         """The task that was given, without the classes of later rows; None if `fit` infers the task."""
-        if self.infers_task:
-            return None
-        return self.given_task_ if self.task is getattr(self, "changed_task_", None) else self.task
+        used, given = getattr(self, "used_and_given_task_", (None, None))
+        return given if self.task is used else self.task
 
-    def use_task(self, task: Task, is_inferred: bool) -> None:
-        """Use this task until the next `fit`, which infers a new one or, unless `is_inferred`, takes the given one."""
-        if is_inferred:
-            self.inferred_task_ = task
-        else:
-            self.given_task_, self.changed_task_ = self.given_task, task
-        self.task = task
+    def use_task(self, task: Task, given: Task | None) -> None:
+        """Use this task until the next `fit`, which takes the given one or, without one, infers a new one."""
+        self.used_and_given_task_, self.task = (task, given), task
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares the model."""

@@ -41,10 +41,8 @@ def run(settings: commands.EvaluationSettings) -> str:
     measured = measure(classifier, examples)
     about = {"store": settings.store, "input": settings.input, "model": model.name}
     content = json.dumps({**about, **sections.to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
-    output.mkdir(parents=True, exist_ok=True)
-    for name, written in {"measures.json": content, "measures.csv": sections.to_csv(measured)}.items():
-        with files.new_file(output / name) as unfinished:
-            unfinished.write_text(written, encoding="utf-8")
+    files.write(output / "measures.json", content)
+    files.write(output / "measures.csv", sections.to_csv(measured))
     text = (
         f"{len(examples):,} rows of {settings.input}, classified by {model.name} with {len(classifier.anchors_):,} anchors "
         f"and {len(classifier.demonstrations_)} demonstrations."

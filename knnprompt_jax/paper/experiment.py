@@ -165,7 +165,8 @@ def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
     for option, axis in _AXES.items():
         wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
         if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:
-            yield f"without {option if axis in ('model', 'task', 'method') else names.HEADERS[axis]} {(' / ' if axis == 'method' else ', ').join(missing)}"
+            what = option if axis in ("model", "task", "method") else names.HEADERS[axis]
+            yield f"without {what} {(' / ' if axis == 'method' else ', ').join(missing)}"
     searched_once = all(results.rows_used(method) == "draws" for method in ours.method)
     if ours.seed.nunique() < (expected := 1 if searched_once else len(shipped.seeds)):
         yield f"{ours.seed.nunique()} of {expected} seeds"

@@ -21,7 +21,6 @@ def write(folder: str, kind: str, settings: options.Options, result: Mapping[str
     """Write the result with its settings, the command and the versions as JSON under a new name, and return its path."""
     date = datetime.datetime.now(datetime.UTC)
     path = pathlib.Path(folder) / f"{kind}-{date:%Y-%m-%dT%H%M%SZ}-{os.getpid()}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     installed = {package.name: package.version for package in importlib.metadata.distributions()}
     record = {
         "command": " ".join(sys.argv),
@@ -30,8 +29,7 @@ def write(folder: str, kind: str, settings: options.Options, result: Mapping[str
         "settings": settings.to_dict(),
         **result,
     }
-    with files.new_file(path) as draft:
-        draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    files.write(path, json.dumps(record, indent=1) + "\n")
     return path
 
 

@@ -126,8 +126,7 @@ class FileOutput(Output):
             self.num_rows = example.row + 1
         note = {"plan": self.plan, "rows": self.num_rows, "checksum": self._digest.hexdigest()}
         note |= {"predictions": self.num_predictions, "bytes": self.num_bytes, "kept": self.kept}
-        with files.new_file(self._progress) as draft:
-            draft.write_text(json.dumps(note), encoding="utf-8")
+        files.write(self._progress, json.dumps(note))
 
     def finish(self) -> None:
         """Put the complete file in its place."""

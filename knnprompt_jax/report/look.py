@@ -36,10 +36,8 @@ def run(settings: commands.LookSettings) -> str:
     table = anchors_lib.suggestions(anchors)
     rows = [table.columns, *table.itertuples(index=False)]
     suggestions = tables.to_csv(rows).encode("utf-8", "backslashreplace")
-    output.mkdir(parents=True, exist_ok=True)
     path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
-    with files.new_file(path) as unfinished:  # Before the page is drawn: a person may edit the table meanwhile.
-        unfinished.write_bytes(suggestions)
+    files.write(path, suggestions)  # Before the page is drawn: a person may edit the table meanwhile.
     relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
     with drawing.style():
         sections = build(

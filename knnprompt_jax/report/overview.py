@@ -81,8 +81,8 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         most_common = {
             (names.MOST_COMMON, task): Score(100 * most) for task, most in zip(first.task, first.share, strict=True)
         }
-        rows = ", ".join(f"{count} {name}" for count, name in zip(place, _AXES, strict=False))
-        yield _table(f"Accuracy in %, {rows} per class", group, most_common)
+        counts = ", ".join(f"{count} {name}" for count, name in zip(place, _AXES, strict=False))
+        yield _table(f"Accuracy in %, {counts} per class", group, most_common)
         if len(uneven := own[place][own[place].uneven]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
             yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})

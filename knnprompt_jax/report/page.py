@@ -83,9 +83,7 @@ def folder(output: str, needs_page: bool = True) -> pathlib.Path:
 
 def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
     """Write index.html, and every table as CSV and Markdown into tables/; return the path of the page."""
-    output.mkdir(parents=True, exist_ok=True)
     for table in (table for section in sections for table in section.tables):
-        (output / "tables").mkdir(exist_ok=True)
         _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
         _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
     _write(output / "index.html", render(title, text, sections))
@@ -122,6 +120,4 @@ def to_text(section: Section, markdown: bool = False) -> str:
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    with files.new_file(path) as unfinished:
-        # JSON may contain lone surrogates, which UTF-8 cannot encode.
-        unfinished.write_text(text, encoding="utf-8", errors="replace")
+    files.write(path, text.encode("utf-8", "replace"))  # JSON may contain lone surrogates, which UTF-8 cannot encode.

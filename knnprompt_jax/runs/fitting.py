@@ -159,7 +159,8 @@ def _finished(
             saved.check(model)
             return saved
         raise errors.UserError(
-            f"{folder}: holds a classifier that `tune` changed, or one with other rows or options; choose another folder, or add --overwrite"
+            f"{folder}: holds a classifier that `tune` changed, or one with other rows or options; choose another folder, or add "
+            "--overwrite"
         )
     except errors.UserError:
         if not overwrite:

@@ -127,11 +127,8 @@ def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
     """Write the record atomically, replacing an earlier record of the same run."""
     path = folder / record.file_name
     content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
-    with files.refusals(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
-    with files.new_file(path) as draft:
-        draft.write_text(text, encoding="utf-8")
+    files.write(path, text)
     return path
 
 

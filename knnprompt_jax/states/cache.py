@@ -104,8 +104,6 @@ class Cache:
         keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY.itemsize)
         path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
         try:
-            with files.refusals(path):
-                self.folder.mkdir(parents=True, exist_ok=True)
             with files.new_file(path) as draft, draft.open("wb") as file:
                 np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
         except errors.Busy:  # It writes the same rows.

@@ -75,11 +75,9 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
     written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
     written |= {"architectures": [family.architecture], "model_type": model.config.family}
     written |= {"torch_dtype": jnp.dtype(dtype).name}
-    folder.mkdir(parents=True, exist_ok=True)
     with files_lib.new_file(folder / "model.safetensors") as path:
         safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
-    with files_lib.new_file(folder / "config.json") as path:
-        path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    files_lib.write(folder / "config.json", json.dumps(written, indent=2) + "\n")
 
 
 def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:

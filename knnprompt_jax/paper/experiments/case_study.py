@@ -47,10 +47,7 @@ def path_of(folder: pathlib.Path, record: Record) -> pathlib.Path:
 
 def write(path: pathlib.Path, drawn: maps.Map) -> None:
     """Write a map as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.new_file(path) as unfinished:
-        values = dataclasses.asdict(drawn) | {"places_N2": drawn.places_N2.tolist()}
-        unfinished.write_text(json.dumps(values), encoding="utf-8")
+    files.write(path, json.dumps(dataclasses.asdict(drawn) | {"places_N2": drawn.places_N2.tolist()}))
 
 
 def read(path: pathlib.Path) -> maps.Map:

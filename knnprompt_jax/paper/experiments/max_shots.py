@@ -66,9 +66,7 @@ def _count(settings: grids.CountSettings) -> str:
         parts = task_rows.task, task_rows.train, task_rows.evaluation
         rows += [{**row, "task": name} for row in statistics.describe(*parts, tokenize, settings.contexts)]
     path = pathlib.Path(settings.output) / _NAME / f"{_NAME}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.new_file(path) as unfinished:
-        unfinished.write_text(json.dumps({"rows": rows}, indent=1), encoding="utf-8")
+    files.write(path, json.dumps({"rows": rows}, indent=1))
     return tables.to_text(_table(rows))
 
 
