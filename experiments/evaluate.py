@@ -11,9 +11,9 @@ FLAGS = app.Flags(commands.EvaluationSettings)
 
 
 def main() -> None:
-    from knnprompt_jax.evaluation import job
+    from knnprompt_jax import evaluation
 
-    app.show(job.run(FLAGS.value))
+    app.show(evaluation.run(FLAGS.value))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors
+from knnprompt_jax import errors, evaluation
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.evaluation import job
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import sources
@@ -35,7 +34,7 @@ def table(tmp_path_factory):
 
 def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
     examples = sources.load_rows(classifier.task, "evaluation", path=str(table), label_column="mood")
-    measured = job.measure(classifier, examples)
+    measured = evaluation.measure(classifier, examples)
     texts, labels = [row.fields["text"] for row in examples], [row.label for row in examples]
     assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")
     assert measured.overall["accuracy"] == classifier.score(texts, labels)
@@ -47,11 +46,11 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
     kp.KNNPrompting(kp.demo_model("tiny"), task, k=1, demo_shots=0).fit(["a", "b"], ["7", "7"]).save(tmp_path / "mine")
     (tmp_path / "rows.csv").write_text("text,label\nx,7\ny,7\n")
     place = {name: str(tmp_path / path) for name, path in (("store", "mine"), ("input", "rows.csv"), ("output", "out"))}
-    assert "Accuracy: 100.0" in job.run(commands.EvaluationSettings(**place))
+    assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place))
     assert json.loads((tmp_path / "out" / "measures.json").read_text())["log_loss"] == 0
     assert (tmp_path / "out" / "index.html").exists()
     monkeypatch.setattr(page, "lacking", lambda: "a library is missing")
-    job.run(commands.EvaluationSettings(**place))
+    evaluation.run(commands.EvaluationSettings(**place))
     assert not (tmp_path / "out" / "index.html").exists(), "it would have other measures"
 
 
@@ -59,7 +58,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     settings = commands.EvaluationSettings(**place, label_column="mood")
-    printed = job.run(settings)
+    printed = evaluation.run(settings)
     content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
     assert (content["model"], content["rows"], content["input"]) == ("tiny", 11, str(table))
     assert f"Accuracy: {100 * content['accuracy']:.1f}" in printed
@@ -89,14 +88,14 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
     monkeypatch.setattr(saving.Saved, "load_model", None)
     options = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
     with pytest.raises(errors.UserError, match=message):
-        job.run(commands.EvaluationSettings(**options))
+        evaluation.run(commands.EvaluationSettings(**options))
 
 
 def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
-    printed = job.run(commands.EvaluationSettings(**place, label_column="mood"))
+    printed = evaluation.run(commands.EvaluationSettings(**place, label_column="mood"))
     assert "the page needs absent_package: pip install 'knnprompt_jax[report]'" in caplog.text
     assert "Accuracy: " in printed and "page: " not in printed and not (tmp_path / "out" / "index.html").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}

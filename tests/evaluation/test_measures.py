@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from knnprompt_jax.evaluation import sections
+from knnprompt_jax import evaluation
 from knnprompt_jax.report import measures
 from knnprompt_jax.report.measures import Measures
 
@@ -59,13 +59,13 @@ def test_risk_and_coverage(measured):
 
 
 def test_csv_and_text(measured):
-    lines = sections.to_csv(measured).splitlines()
+    lines = evaluation.to_csv(measured).splitlines()
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
-    assert "rows,'=1+1,4" in sections.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
-    odd = sections.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
+    assert "rows,'=1+1,4" in evaluation.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
+    odd = evaluation.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
     assert {len(row) for row in csv.reader(io.StringIO(odd, newline=""))} == {3}
-    assert "Wilson's 95 % interval: 25.0 to 84.2 %." in sections.describe(measured).replace("\u00a0", " ")
+    assert "Wilson's 95 % interval: 25.0 to 84.2 %." in evaluation.describe(measured).replace("\u00a0", " ")
 
 
 def test_a_class_without_rows_has_no_recall_and_one_without_predictions_no_precision(measured):

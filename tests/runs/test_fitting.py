@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, evaluation, lm
 from knnprompt_jax.classifier import evidence, trials
-from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import comparison, fitting, tuning

@@ -1,1 +1,0 @@
-"""Measure a saved classifier on labelled rows."""
