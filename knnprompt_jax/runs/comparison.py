@@ -19,8 +19,6 @@ from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared, stores
 from knnprompt_jax.store import store as store_lib
 
-_SECONDS = "Seconds leave out reading the prompts of anchors and test rows"
-
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     """Run every method for every seed and write each record as soon as it is finished.
@@ -139,13 +137,13 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
         return "No method reads the prompts of anchors or test rows."
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return f"{_SECONDS}, which an earlier run had cached."
+        return "An earlier run had read the prompts of anchors and test rows."
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
     is_part = per == "per seed" and len(read) < len(by_seed)
     cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
-    return f"{_SECONDS}: {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
+    return f"To read the prompts of anchors and test rows, the model took another {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
 
 
 def _sizes(record: records.Record) -> str:

@@ -19,7 +19,7 @@ def test_of_a_comparison():
     done = [
         *(record("icl", seed, 0.25) for seed in (1, 2)),
         record("noisy_channel", 1, 0.75, **chosen),
-        record("noisy_channel", 2, 0.75, note="another", candidates=(0.75, 0.5)),
+        record("noisy_channel", 2, 0.75, note="best of 3", candidates=(0.75, 0.5)),
     ]
     text = " ".join(comparison.describe_comparison(done).split())
     for expected in (
@@ -30,17 +30,17 @@ def test_of_a_comparison():
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "test rows: 3.0 s per seed",
+        "model took another 3.0 s per seed",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
-    assert "another" not in text
+    assert "best of 3" not in text
 
 
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("knn", "test rows, which an earlier run had cached."),
+        ("knn", "An earlier run had read the prompts of anchors and test rows."),
         ("tfidf", "No method reads the prompts of anchors or test rows."),
     ],
 )
@@ -55,13 +55,13 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         record("icl", 1, 0.5),
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
-    assert "test rows: 2.0 s per seed" in comparison.describe_comparison(done)
+    assert "model took another 2.0 s per seed" in comparison.describe_comparison(done)
 
 
 def test_seeds_that_an_earlier_run_cached_do_not_count():
     cached = dataclasses.replace(record("icl", 1, 0.5), seconds={"language_model": 0.0, "method": 1})
     done = [cached, dataclasses.replace(record("icl", 2, 0.5), prompts_per_second=7.5)]
-    expected = "test rows: 4.0 s per seed (7.5 prompts/s; 1 of 2 seeds were cached)."
+    expected = "model took another 4.0 s per seed (7.5 prompts/s; 1 of 2 seeds were cached)."
     assert expected in comparison.describe_comparison(done)
 
 
