@@ -15,8 +15,8 @@ from knnprompt_jax.settings import grids
 _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
     "Tables and figures of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
-    "(Xu et al., ICLR 2023). A table shows our number above the paper's number and their difference; ✓: our number and the "
-    "paper's differ by at most two standard errors; ✗: by more. Tables without a run of ours have the paper's numbers alone."
+    "(Xu et al., ICLR 2023). Tables show our number above the paper's. For the same model, they show the difference, too: ✓ if "
+    "it is at most two standard errors, ✗ if it is more."
 )
 
 

@@ -54,7 +54,7 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, pape
     if any(cell.paper for (*_, column), cell in cells.items() if column == _OWN_AVERAGE):
         notes.append("The paper's average of the tasks run is that of its printed numbers.")
     if any(cell.paper and cell.paper.note == published.TRUNCATED for cell in cells.values()):
-        notes.append("(†) behind a number of the paper: it truncated prompts.")
+        notes.append("A number of the paper with (†) is of truncated prompts.")
     return tables.build(name, caption, axes, _columns(tasks), cells, places, notes)
 
 

@@ -39,7 +39,7 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
     if len(paper):
         printed = names.ordered("model", paper.model)
         models = "" if {*ours.model} & {*printed} else f" of {', '.join(map(names.model, printed))}"
-        caption += f" Hollow marks on dotted lines: the paper's{models}."
+        caption += f" Hollow marks on dotted lines: the paper's numbers{models}."
     legend = {names.text(plot.line, value): look for value, look in looks.items()}
     return drawing.Figure(name, caption, tuple(panels), drawing.legend(legend))
 

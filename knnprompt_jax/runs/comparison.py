@@ -108,7 +108,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds*", "LM tokens"]
     num_seeds = len({record.seed for record in done})
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
@@ -134,16 +134,16 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return "No method reads the prompts of anchors or test rows."
+        return "* No method reads the shared prompts."
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "An earlier run had read the prompts of anchors and test rows."
+        return "* An earlier run had read the shared prompts."
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
     is_part = per == "per seed" and len(read) < len(by_seed)
     cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
-    return f"To read the prompts of anchors and test rows, the model took another {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
+    return f"* Plus {seconds:.1f} s {per}, in which the model read the shared prompts ({rate:.1f} prompts/s{cached})."
 
 
 def _sizes(record: records.Record) -> str:

@@ -81,7 +81,8 @@ def run(
                         yield record
                 if parallel.is_main() and len(passes) > 1:
                     finished_work += planned.work
-                    line = f"{title}: {len(planned.runs)} records written"
+                    count = len(planned.runs)
+                    line = f"{title}: {count} record{'s' * (count != 1)} written"
                     if finished_work:
                         seconds = (time.monotonic() - started) * (total_work / finished_work - 1)
                         line += f"; {datetime.timedelta(seconds=round(seconds))} left"

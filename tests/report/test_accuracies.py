@@ -62,8 +62,8 @@ def test_the_papers_marks_of_truncated_prompts_are_shown():
     table = build([])
     marked = [cell.paper_text for cell in table.cells if cell.paper_text.endswith("(†)")]
     assert len(marked) == 27 and row(table, "16", "In-context learning")["SUBJ"].paper_text == "75.5 ± 11.4 (†)"
-    assert any(note.startswith("(†)") for note in table.notes)
-    assert not any(note.startswith("(†)") for note in build([], "distance", ("method",)).notes)
+    assert any("(†)" in note for note in table.notes)
+    assert not any("(†)" in note for note in build([], "distance", ("method",)).notes)
 
 
 @pytest.mark.parametrize(
