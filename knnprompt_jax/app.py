@@ -179,7 +179,7 @@ def one_line_errors() -> Iterator[None]:
     except OSError as error:
         _fail(files.refusal(error))
     except KeyboardInterrupt:
-        print("interrupted; rerun the same command to continue or repeat", file=sys.stderr, flush=True)
+        print("interrupted; run the same command again", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):
             print(end="", flush=True)
         os._exit(130)  # Threads of XLA still compute, and may crash while Python ends.

@@ -155,7 +155,7 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = "Accuracy if only the most confident predictions are kept. Rows of equal probability stay together."
+    caption = "Accuracy if only the most confident predictions are kept."
     return Listing(caption, headers, rows)
 
 

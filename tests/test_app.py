@@ -114,7 +114,7 @@ def test_mistakes_are_one_line_and_status_2(parse, arguments, message):
     [
         (errors.UserError("two\nlines"), "error: two lines\n"),
         (OSError(2, "No such file or directory", "nowhere/file"), "error: nowhere/file: No such file or directory\n"),
-        (KeyboardInterrupt(), "interrupted; rerun the same command to continue or repeat\n"),
+        (KeyboardInterrupt(), "interrupted; run the same command again\n"),
     ],
 )
 def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, message, monkeypatch):

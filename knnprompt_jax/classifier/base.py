@@ -139,7 +139,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         inputs.check_model(self.model)
         X, y = list(X) if isinstance(X, Iterator) else X, inputs.label_list(y)
         given = self.given_task
-        self.use_task(given or Task.infer(X, y), given)
+        self.use_task(Task.infer(X, y) if given is None else given, given)
         examples = inputs.labelled(self.task, X, y)
         for warning in defects.label_warnings(examples):
             logging.warning("%s", warning)

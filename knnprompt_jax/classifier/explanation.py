@@ -246,7 +246,7 @@ def _lines(
     lines.append(f"nearest anchors by {explanation.measure}{aside}:")
     if any(near.reasons for near in explanation.neighbours):
         lines.append(
-            "  (indented: the next tokens that add most to the distance, with their probabilities after text and anchor)"
+            "  below each: next tokens, the nats that they add (probability after your text, after the anchor)"
         )
     for near in explanation.neighbours[:_MOST]:
         text = _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in near.fields.values()), _WIDTH)

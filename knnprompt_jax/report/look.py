@@ -154,6 +154,5 @@ def _listing(table: pd.DataFrame, words: Mapping[str, str]) -> Listing:
     caption = (
         f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )
-    order = "The suggestion that leads the present label most is first."
-    why = "Why: how many of the nearest anchors have the suggested label, or the probability that all other anchors give it."
-    return Listing(f"{caption} {order} {why}", tuple(table.columns), tuple(rows))
+    why = "Strongest suggestion first. Why: the nearest anchors with the suggested label, or that label's probability."
+    return Listing(f"{caption} {why}", tuple(table.columns), tuple(rows))

@@ -11,7 +11,6 @@ from knnprompt_jax.report import names, page, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
-_AXES = ("train rows", "demonstrations")
 _OTHER_ROWS = (
     "at equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then its "
     "anchors from the other rows, as the released code does; the paper says that all use T = D ∪ A"
@@ -49,7 +48,7 @@ def section(records: Sequence[Record]) -> page.Section:
 def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     """Yield a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds, in %.
 
-    If a method ran with several numbers of demonstrations on the same rows, each number has a table.
+    If a method ran with several numbers of demonstrations on a task, each number has a row.
     Methods that kept their best candidate also have their candidates' mean and worst. A second table has macro F1 for tasks
     with classes of uneven size. A cell with fewer seeds than the table's maximum gives their number in brackets.
 
@@ -58,10 +57,13 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         measured on different test rows.
     """
     frame = results.frame(records)
-    axes = ["shots"]
-    if frame.groupby(["method", "task", "shots"]).demo_shots.nunique().max() > 1:
-        axes.append("demo_shots")
-    results.check(frame, ["method", "task", *axes])
+    results.check(frame, ["method", "task", "shots"], apart=["demo_shots"])
+    for (method, _), group in results.groups(frame, ["method", "shots"]).items():
+        if group.groupby("task").demo_shots.nunique().max() > 1:
+            frame.loc[group.index, "method"] = [
+                f"{names.method(method)}, {count} demonstration{'s' * (count != 1)} per class"
+                for count in group.demo_shots
+            ]
     for (task, shots), group in results.groups(frame, ["task", "shots"]).items():
         if group.true.nunique() > 1:
             files = ", ".join(group.drop_duplicates("true").file_name)
@@ -75,15 +77,13 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         rows = zip(tried.method, tried.candidates, strict=True)
         method = [f"{names.method(name)}, {title} of {len(values)}" for name, values in rows]
         candidates.append(tried.assign(method=method, value=100 * tried.candidates.map(choose)))
-    own = results.groups(frame, axes)
-    for place, group in sorted(results.groups(pd.concat([frame, *candidates]), axes).items()):
+    for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
         first = group.drop_duplicates("task")
         most_common = {
             (names.MOST_COMMON, task): Score(100 * most) for task, most in zip(first.task, first.share, strict=True)
         }
-        counts = ", ".join(f"{count} {name}" for count, name in zip(place, _AXES, strict=False))
-        yield _table(f"Accuracy in %, {counts} per class", group, most_common)
-        if len(uneven := own[place][own[place].uneven]):
+        yield _table(f"Accuracy in %, {shots} train rows per class", group, most_common)
+        if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
             yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})
 

@@ -49,13 +49,16 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
 
 
-def check(frame: pd.DataFrame, axes: Sequence[str]) -> None:
-    """Raise UserError unless the records at each place on the axes have different seeds, and otherwise the same settings."""
+def check(frame: pd.DataFrame, axes: Sequence[str], apart: Sequence[str] = ()) -> None:
+    """Raise UserError unless the records at each place on the axes have different seeds, and otherwise the same settings.
+
+    Records that differ in `apart` may have the same seed.
+    """
     for place, runs in groups(frame, axes).items():
-        same = next((same for _, same in groups(runs, ["seed"]).items() if len(same) > 1), runs)
+        same = next((same for _, same in groups(runs, [*apart, "seed"]).items() if len(same) > 1), runs)
         settings = pd.json_normalize([_settings(record) for record in same.record]).map(str)
         if same is runs:
-            settings = settings.drop(columns=["seed", "rows"])
+            settings = settings.drop(columns=["seed", "rows", *apart])
         if (differing := settings.columns[settings.nunique() > 1]).size or same is not runs:
             where = ", ".join(f"{axis} {value}" for axis, value in zip(axes, place, strict=True) if value == value)
             files = ", ".join(record.file_name for record in same.record)

@@ -158,23 +158,30 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     """Return a binary file as text. A byte order mark overrides the encoding.
 
     Raises:
-      UserError: the encoding is a Western one of single bytes, but the beginning of the file is UTF-8 with more than ASCII.
+      UserError: the encoding is a Western one of single bytes, but the first characters beyond ASCII are UTF-8. In a pipe only the
+        beginning is checked.
     """
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(4)
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
-    if not marked and _SINGLE_BYTE.match(encoding) and _is_utf8(start):
+    if not marked and _SINGLE_BYTE.match(encoding) and _is_utf8(file):
         raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
 
 
-def _is_utf8(start: bytes) -> bool:
-    """Return whether the beginning of a file is UTF-8 with more than ASCII; the last character may be cut."""
+def _is_utf8(file: Any) -> bool:
+    """Return whether the first block of a file with more than ASCII is UTF-8; a character at its end may be cut."""
+    decoder, is_pipe = codecs.getincrementaldecoder("utf-8")(), not file.seekable()
+    start = 0 if is_pipe else file.tell()
+    blocks = [file.peek()] if is_pipe else iter(functools.partial(file.read, 2**20), b"")
     try:
-        return not codecs.getincrementaldecoder("utf-8")().decode(start).isascii()
+        return any(not decoder.decode(block).isascii() for block in blocks)
     except UnicodeDecodeError:
         return False
+    finally:
+        if not is_pipe:
+            file.seek(start)
 
 
 @contextlib.contextmanager

@@ -64,17 +64,36 @@ def test_models_of_different_folders_have_different_titles(name, title):
     assert names.model(name) == title
 
 
-def test_numbers_of_demonstrations_have_tables_of_their_own(record):
+def test_numbers_of_demonstrations_have_rows_of_their_own(record):
     done = [
-        record(method, seed, 0.5 + seed / 8, demo_shots=demo_shots)
-        for method, demo_shots in (("icl", 2), ("icl", 5), ("knn", 2))
+        record(method, seed, accuracy, task, shots, demo_shots=demo_shots)
+        for method, accuracy, task, shots, demo_shots in (
+            ("icl", 0.25, "mr", 7, 1),
+            ("icl", 0.5, "mr", 7, 5),
+            ("icl", 0.5, "trec", 7, 1),
+            ("icl", 0.75, "mr", 128, 5),
+            ("knn", 0.75, "mr", 7, 1),
+            ("knn", 1.0, "trec", 7, 5),
+        )
         for seed in (1, 2)
     ]
-    two, five = overview.by_shots(done)
-    assert two.caption == "Accuracy in %, 7 train rows, 2 demonstrations per class, 2 seeds" and len(two.rows) == 3
-    assert five.caption == "Accuracy in %, 7 train rows, 5 demonstrations per class, 2 seeds" and len(five.rows) == 2
-    with pytest.raises(errors.UserError, match="of the same run .method knn, task mr, shots 7, demo_shots 2."):
-        list(overview.by_shots([*done, record("knn", 2, 0.25)]))
+    few, many = (rows(table) for table in overview.by_shots(done))
+    assert few == {
+        names.MOST_COMMON: ["50.0", "50.0"],
+        "In-context learning, 1 demonstration per class": ["25.0 ± 0.0", "50.0 ± 0.0"],
+        "In-context learning, 5 demonstrations per class": ["50.0 ± 0.0", "–"],
+        "kNN Prompting": ["75.0 ± 0.0", "100.0 ± 0.0"],
+    }
+    assert many == {names.MOST_COMMON: ["50.0"], "In-context learning": ["75.0 ± 0.0"]}
+    for other, message in (
+        (record("icl", 2, 0.25, demo_shots=5), "2 records of the same run (method icl, task mr, shots 7)"),
+        (
+            record("icl", 2, 0.25, demo_shots=2, model="tiny"),
+            "5 records (method icl, task mr, shots 7) differ in model",
+        ),
+    ):
+        with pytest.raises(errors.UserError, match=re.escape(message)):
+            list(overview.by_shots([*done, other]))
 
 
 def test_methods_with_other_test_rows_are_not_mixed(record):
@@ -91,7 +110,7 @@ def test_records_of_different_settings_are_not_mixed(record):
     settings = {"options": {"k": 5}}
     one = record("knn", 1, 0.5, settings={})
     for other, differing in (
-        (record("knn", 1, 0.25, settings=settings), "options.k"),
+        (record("knn", 1, 0.25, settings=settings, demo_shots=3), "options.k"),
         (record("knn", 2, 0.25, settings=settings), "options.k"),
         (record("knn", 2, 0.25, settings={}, model="tiny"), "model"),
         (record("knn", 2, 0.25, settings={}, source={"rows": 31}), "rows_from.rows"),

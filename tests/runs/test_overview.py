@@ -61,7 +61,9 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
 def test_seeds_that_an_earlier_run_cached_do_not_count():
     cached = dataclasses.replace(record("icl", 1, 0.5), seconds={"language_model": 0.0, "method": 1})
     done = [cached, dataclasses.replace(record("icl", 2, 0.5), prompts_per_second=7.5)]
-    expected = "Plus 4.0 s per seed, in which the model read the shared prompts (7.5 prompts/s; 1 of 2 seeds were cached)."
+    expected = (
+        "Plus 4.0 s per seed, in which the model read the shared prompts (7.5 prompts/s; 1 of 2 seeds were cached)."
+    )
     assert expected in comparison.describe_comparison(done)
 
 

@@ -219,10 +219,11 @@ def test_an_endless_line_is_refused(monkeypatch):
         list(formats.parse(pathlib.Path("/dev/zero"), kind=".csv"))
 
 
+@pytest.mark.parametrize("num_ascii", [0, 200_003])
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ISO-8859-15", "windows-1251"])
-def test_utf8_is_not_read_as_a_western_encoding(tmp_path, encoding):
+def test_utf8_is_not_read_as_a_western_encoding(tmp_path, encoding, num_ascii):
     path = tmp_path / "rows.csv"
-    path.write_bytes("text\nK\u00fcndigung\n".encode())
+    path.write_bytes(("text\n" + "rows\n" * num_ascii + "K\u00fcndigung\n").encode())
     assert refusal(path, encoding) == f"{path}: UTF-8, not {encoding.upper()}: add --encoding=utf-8"
     path.write_bytes("text\nK\u00fcndigung\n".encode("cp1252"))
     assert read(path, encoding)
