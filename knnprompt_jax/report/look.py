@@ -73,7 +73,7 @@ def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
 def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     """Return the estimate for new texts, which `fit` prints too, or else how many anchors the others classify correctly."""
     if choice.estimate and not choice.is_earlier:
-        below = "Below, each anchor is classified by the others, which tends to be optimistic, because the rule was chosen on them."
+        below = "Below, the other anchors classify each anchor. The rule was chosen on these anchors, so scores are rather too high."
         return f"Expect {choice.estimate.words} on new texts. {below}"
     optimistic = " This is optimistic, because the rule was chosen on these anchors." if choice.candidates else ""
     return f"Each anchor is classified by the others: {100 * np.mean(anchors.predicted_N == anchors.y_N):.1f} % are right.{optimistic}"
@@ -154,5 +154,5 @@ def _listing(table: pd.DataFrame, words: Mapping[str, str]) -> Listing:
     caption = (
         f"The first {_MOST} of {len(table):,} rows of the table." if len(table) > _MOST else "The rows of the table."
     )
-    why = "Strongest suggestion first. Why: the nearest anchors with the suggested label, or that label's probability."
+    why = "Order: by the suggestion's lead over the present label. Why: the nearest anchors with the suggested label, or its probability."
     return Listing(f"{caption} {why}", tuple(table.columns), tuple(rows))

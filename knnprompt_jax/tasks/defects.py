@@ -43,6 +43,8 @@ def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
     counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:
         yield f"all train rows have the label {rows[0].label!r}, so every prediction will be {rows[0].label!r}"
+    elif len(counts) == len(rows):
+        yield f"each of {len(rows)} train rows has a label of its own, such as {rows[0].label!r}: is it the right label column?"
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {listed(single)}"
     yield from alike(row.label for row in rows)

@@ -100,7 +100,7 @@ def test_a_model_must_be_a_language_model(fitted, tmp_path):
 
 def test_swapped_texts_and_labels_give_a_warning(model, caplog):
     kp.KNNPrompting(model, k=1, demo_shots=0).fit(["a", "b", "a"], ["one text", "another", "a third"])
-    assert "labels with a single train row: 'one text', 'another', 'a third'" in caplog.text
+    assert "each of 3 train rows has a label of its own, such as 'one text'" in caplog.text
 
 
 @pytest.mark.parametrize(

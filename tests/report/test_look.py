@@ -82,7 +82,7 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
         monkeypatch.setattr(look, "_MOST", most)
         with drawing.style():
             (listing,) = look.build(look.read(classifier), table, "a.csv")[0].listings
-        assert listing.caption.startswith(f"{caption} Strongest suggestion first. ")
+        assert listing.caption.startswith(f"{caption} Order: ")
         assert (listing.headers, len(listing.rows)) == (("id", "text", "why"), most)
         assert listing.rows[0] == ("5", "=x", "same")
 

@@ -26,6 +26,7 @@ def test_defects_are_counted_over_exact_texts_and_removed():
     [
         (["x", "x"], ["all train rows have the label 'x', so every prediction will be 'x'"]),
         (["a", "b", "b", "c"], ["labels with a single train row: 'a', 'c'"]),
+        (["a", "b", "c"], ["each of 3 train rows has a label of its own, such as 'a': is it the right label column"]),
         (["Wet", " wet", "Wet", " wet", "dry", "dry"], ["differ only in .*: 'Wet' .2., ' wet' .2.; write them alike"]),
         (["1", "01", "1.0", "1", "01", "1.0", "2", "2"], ["differ only in .*: '1' .*, '01' .*, '1.0' .2."]),
         (["caf\u00e9", "cafe\u0301"] * 2, ["differ only in "]),
