@@ -151,11 +151,13 @@ def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator
         if isinstance(value, dict):  # A deterministic record names only what can change it.
             expected[name] = {key: expected[name][key] for key in value}
         if value != expected[name]:
-            first, second = (
-                ", ".join(map(str, listed)) if isinstance(listed, list | tuple) else str(listed) or "none"
-                for listed in (value, expected[name])
-            )
-            yield f"{name} = {first} instead of {second}"
+            yield f"{name} = {_in_words(name, value)} instead of {_in_words(name, expected[name])}"
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "context" and value == 0:
+        return "the model's"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value) or "none"
 
 
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:

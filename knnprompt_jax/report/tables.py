@@ -113,7 +113,8 @@ class Table:
     @property
     def footnotes(self) -> list[str]:
         """All texts below the table."""
-        return [*self.notes, *(f"{symbol} {mark}." for mark, symbol in self.symbols.items())]
+        alone = [] if self.is_ours else ["No run of ours: the paper's numbers alone."]
+        return [*alone, *self.notes, *(f"{symbol} {mark}." for mark, symbol in self.symbols.items())]
 
     def signs(self, cell: Cell) -> str:
         """Return the signs of a cell's footnotes."""

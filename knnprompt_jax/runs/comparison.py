@@ -134,16 +134,16 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return "* No method reads the shared prompts."
+        return "* The methods share no prompts."
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "* An earlier run had read the shared prompts."
+        return "* An earlier run had read the prompts."
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
     is_part = per == "per seed" and len(read) < len(by_seed)
     cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
-    return f"* Plus {seconds:.1f} s {per}, in which the model read the shared prompts ({rate:.1f} prompts/s{cached})."
+    return f"* Plus {seconds:.1f} s {per}, in which the model read the prompts ({rate:.1f} prompts/s{cached})."
 
 
 def _sizes(record: records.Record) -> str:

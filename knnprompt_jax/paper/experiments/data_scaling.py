@@ -58,8 +58,8 @@ def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
     model = published.MODEL if published.MODEL in models else next(iter(models))
     paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
     caption = (
-        f"In-context learning and kNN Prompting with {names.model(model)}. In-context learning ends with the context; kNN "
-        "Prompting has |D| = 1 while m is small, then M_T."
+        f"In-context learning and kNN Prompting with {names.model(model)}. The curve of in-context learning ends where the "
+        "context is full; kNN Prompting has |D| = 1 while m is small, then M_T."
     )
     plot = figures.Plot("m", figures.SHOTS)
     return figures.curves("first", caption, models[model], paper, plot)
