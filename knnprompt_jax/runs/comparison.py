@@ -143,7 +143,9 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
     is_part = per == "per seed" and len(read) < len(by_seed)
     cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
-    return f"* The methods share one pass over the prompts, which took another {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
+    return (
+        f"* Plus the pass over the prompts, which methods share: {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
+    )
 
 
 def _sizes(record: records.Record) -> str:

@@ -30,7 +30,7 @@ def test_of_a_comparison():
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "which took another 3.0 s per seed",
+        "which methods share: 3.0 s per seed",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -55,13 +55,13 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         record("icl", 1, 0.5),
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
-    assert "which took another 2.0 s per seed" in comparison.describe_comparison(done)
+    assert "which methods share: 2.0 s per seed" in comparison.describe_comparison(done)
 
 
 def test_seeds_that_an_earlier_run_cached_do_not_count():
     cached = dataclasses.replace(record("icl", 1, 0.5), seconds={"language_model": 0.0, "method": 1})
     done = [cached, dataclasses.replace(record("icl", 2, 0.5), prompts_per_second=7.5)]
-    expected = "which took another 4.0 s per seed (7.5 prompts/s; 1 of 2 seeds were cached)."
+    expected = "which methods share: 4.0 s per seed (7.5 prompts/s; 1 of 2 seeds were cached)."
     assert expected in comparison.describe_comparison(done)
 
 
