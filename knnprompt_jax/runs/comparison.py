@@ -108,7 +108,10 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds*", "LM tokens"]
+    if reading := _reading(done):
+        title, seconds = reading
+        rows.append([title, "", *[""] * first.is_uneven, seconds, ""])
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
     num_seeds = len({record.seed for record in done})
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
@@ -120,32 +123,30 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             tables.render(header, rows),
             "",
             "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once.",
-            _shared_pass(done),
             *_truncated(by_method),
             *notes,
         ]
     )
 
 
-def _shared_pass(done: Sequence[records.Record]) -> str:
-    """Describe the time of the pass that methods share, over the seeds that were read.
+def _reading(done: Sequence[records.Record]) -> tuple[str, str] | None:
+    """Return the title and the seconds of the pass that methods share, over the seeds that were read; None if they share none.
 
     All records of a seed repeat it; without demonstrations, those of all seeds do.
     """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return "* The methods share no prompts."
+        return None
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "* An earlier run had read the prompts."
+        return "Reading all prompts once (cached)", ""
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
-    is_part = per == "per seed" and len(read) < len(by_seed)
-    cached = f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds were cached" * is_part
-    return (
-        f"* Plus the pass over the prompts, which methods share: {seconds:.1f} s {per} ({rate:.1f} prompts/s{cached})."
+    one_pass = not any(record.demo_shots for record in by_seed)
+    part = (
+        "" if one_pass or len(read) == len(by_seed) else f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds cached"
     )
+    return f"Reading all prompts once{', for all seeds' * one_pass} ({rate:.1f}/s{part})", f"{seconds:.2f}"
 
 
 def _sizes(record: records.Record) -> str:
