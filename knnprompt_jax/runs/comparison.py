@@ -122,7 +122,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens: shared demonstrations count once.",
+            "Mean ± standard deviation over seeds; seconds and LM tokens per seed. Demonstrations, shared by prompts, count once.",
             *_truncated(by_method),
             *notes,
         ]
@@ -139,14 +139,14 @@ def _reading(done: Sequence[records.Record]) -> tuple[str, str] | None:
         return None
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "Reading all prompts once (cached)", ""
+        return "plus reading all prompts (cached)", ""
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     one_pass = not any(record.demo_shots for record in by_seed)
     part = (
         "" if one_pass or len(read) == len(by_seed) else f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds cached"
     )
-    return f"Reading all prompts once{', for all seeds' * one_pass} ({rate:.1f}/s{part})", f"{seconds:.2f}"
+    return f"plus reading all prompts{', for all seeds' * one_pass} ({rate:.1f} prompts/s{part})", f"{seconds:.2f}"
 
 
 def _sizes(record: records.Record) -> str:
