@@ -25,6 +25,7 @@ _AXES = {  # The axis that an option lists values of.
     **{"models": "model", "tasks": "task", "methods": "method", "shots": "shots", "few_shots": "few_shots"},
     **{"shares": "ratio", "prior_settings": "setting", "demo_shots": "demo_shots", "anchor_shots": "anchor_shots"},
 }
+_OF_ZERO = {"context": "the model's", "rows": "all"}  # What a 0 means.
 _COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "mesh", "datastore")
 Cells = Callable[..., Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
@@ -155,8 +156,8 @@ def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator
 
 
 def _in_words(name: str, value: Any) -> str:
-    if name == "context" and value == 0:
-        return "the model's"
+    if value == 0 and name in _OF_ZERO:
+        return _OF_ZERO[name]
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value) or "none"
 
 

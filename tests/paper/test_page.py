@@ -21,6 +21,8 @@ def found(page_and_sections):
 def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_path):
     assert {*found} == {*experiments.EXPERIMENTS}
     assert list(found)[-1] == "low_resource", "sections without records come last"
+    alone = "No run of ours: the paper's numbers alone."
+    assert alone in found["low_resource"].tables[0].footnotes and alone not in found["few_shot"].tables[0].footnotes
     figures = {name: [figure.name for figure in section.figures] for name, section in found.items()}
     assert figures.pop("data_scaling") == ["first", "pilot", "data_scaling", "power_law"]
     drawn = {"few_shot", "prompt_compose", "fine_tuning", "robustness", "split_strategy", "choice_of_k", "imbalance"}
@@ -51,7 +53,7 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
 def test_differences_from_the_shipped_config_are_listed_once(make_record):
     settings = {"label_token": "first", "options": {"template": 3}}
     settings |= {"deterministic": True, "mesh": {"model": 1}}
-    fields = {"cell": {"regime": "few-shot"}, "settings": settings, "source": {"rows": 100}}
+    fields = {"cell": {"regime": "few-shot"}, "settings": settings, "source": {"rows": 100, "context": 1021}}
     made = [make_record("few_shot", "mr", "noisy_channel", 8, seed, demo_shots=8, **fields) for seed in (1, 2)]
     with drawing.style():
         facts = experiments.EXPERIMENTS["few_shot"].section(made, pathlib.Path()).facts
@@ -60,7 +62,8 @@ def test_differences_from_the_shipped_config_are_listed_once(make_record):
         "without methods In-context learning / Contextual calibration / kNN Prompting / kNN, label words",
         "without m 2, 4, 16, 32",
         "2 of 10 seeds",
-        "rows = 100 instead of 0",
+        "rows = 100 instead of all",
+        "context = 1021 instead of the model's",
         "label_token = first instead of last",
         "deterministic = True instead of False",
         "Noisy channel: template = 3 instead of 0",
