@@ -39,7 +39,7 @@ def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Pr
 
     A bar with a title, one of many, disappears when it is full. Without a terminal there is a line every half minute.
     """
-    look: dict[str, Any] = {"leave": False, "ascii": True, "ncols": 100, "file": _Lines()}
+    look: dict[str, Any] = {"leave": False, "ascii": True, "file": _Lines()}
     look |= {"delay": SECONDS, "mininterval": SECONDS, "miniters": 1}
     if sys.stderr.isatty():
         columns, lines = os.get_terminal_size(sys.stderr.fileno())  # 0 if the terminal has no size.

@@ -47,6 +47,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
       choice_: the chosen rule and the reasons for it; `rule_` is the rule in use.
       source_: the encoding and label column of the file that the rows came from, if it was one.
       made_with_: the values of `MADE_WITH` that the anchors were made with.
+      fitted_to_: the task and the identity of the model, without its name, that the anchors were made with.
     """
 
     source_: Mapping[str, str] = {}
@@ -203,6 +204,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
         if not hasattr(self, "made_with_"):
             self.made_with_ = {name: getattr(self, name) for name in MADE_WITH}
+        self.fitted_to_ = self._task_and_model
         self.states_ = None if states is None else jax.tree.map(np.asarray, parallel.replicate(states))
         self.demonstrations_, self.store_ = tuple(demonstrations), store
         self.searched_ = store_lib.centroids(store, self.made_with("centroid"), self.model.head, self.rule_.distance)
@@ -367,3 +369,9 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def _check_fitted(self) -> None:
         if not hasattr(self, "store_"):
             raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
+        if self.fitted_to_ != self._task_and_model:
+            raise errors.UserError("its task or its model was changed after fit: call fit again")
+
+    @property
+    def _task_and_model(self) -> tuple[Task, lm_lib.Identity]:
+        return self.task, self.model.identity._replace(name="")  # A model may move.

@@ -238,7 +238,7 @@ def _lines(
     largest = [words for _, words in sorted(listed, key=lambda item: -abs(item[0]))[:_MOST]]
     contributions = "no single word changes the probability of the label"
     if largest:
-        contributions = f"contributions to the probability of {explanation.label}: {', '.join(largest)}"
+        contributions = f"words that change the probability of {explanation.label}: {', '.join(largest)}"
     classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MOST]
     shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _LEAST)
     aside = "" if explanation.has_votes else "; the linear probe does not use them"
@@ -246,7 +246,7 @@ def _lines(
     lines.append(f"nearest anchors by {explanation.measure}{aside}:")
     if any(near.reasons for near in explanation.neighbours):
         lines.append(
-            "  below each: next tokens, the nats that they add (probability after your text, after the anchor)"
+            "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
         )
     for near in explanation.neighbours[:_MOST]:
         text = _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in near.fields.values()), _WIDTH)

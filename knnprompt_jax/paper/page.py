@@ -54,9 +54,10 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
     drawn = _draw(results, folder, "; for records of other runs use --format=text" if others else "")
     if others:
         logging.warning(
-            "%s: records of runs that are in none of the paper's tables are left out (%d); --format=text shows them",
+            "%s: %d of %d records belong to no table of the paper and are left out; --format=text shows them",
             folder,
             len(others),
+            len(others) + sum(map(len, results.values())),
         )
     return drawn
 

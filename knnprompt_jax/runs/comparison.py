@@ -108,10 +108,9 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    if reading := _reading(done):
-        title, seconds = reading
-        rows.append([title, "", *[""] * first.is_uneven, seconds, ""])
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
+    reading = _reading(done)
+    seconds = "seconds after reading" if reading else "seconds"
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, seconds, "LM tokens"]
     num_seeds = len({record.seed for record in done})
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
@@ -123,30 +122,34 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             tables.render(header, rows),
             "",
             "Mean ± standard deviation over seeds; seconds and LM tokens per seed. Demonstrations, shared by prompts, count once.",
+            *reading,
             *_truncated(by_method),
             *notes,
         ]
     )
 
 
-def _reading(done: Sequence[records.Record]) -> tuple[str, str] | None:
-    """Return the title and the seconds of the pass that methods share, over the seeds that were read; None if they share none.
+def _reading(done: Sequence[records.Record]) -> list[str]:
+    """Return a line about the pass that methods share, over the seeds that were read; none if they share none.
 
     All records of a seed repeat it; without demonstrations, those of all seeds do.
     """
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
-        return None
+        return []
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return "plus reading all prompts (cached)", ""
+        return ["An earlier run had read all prompts."]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    one_pass = not any(record.demo_shots for record in by_seed)
-    part = (
-        "" if one_pass or len(read) == len(by_seed) else f"; {len(by_seed) - len(read)} of {len(by_seed)} seeds cached"
-    )
-    return f"plus reading all prompts{', for all seeds' * one_pass} ({rate:.1f} prompts/s{part})", f"{seconds:.2f}"
+    shared, per, part = " and seeds", "", ""
+    if any(record.demo_shots for record in by_seed):
+        shared, per = "", " per seed"
+        if earlier := len(by_seed) - len(read):
+            part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
+    return [
+        f"Reading all prompts, once for all methods{shared}, took {seconds:.2f} seconds{per} ({rate:.1f} prompts/s){part}."
+    ]
 
 
 def _sizes(record: records.Record) -> str:

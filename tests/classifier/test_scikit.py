@@ -1,6 +1,7 @@
 """The classifier in scikit-learn's own hands."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -84,6 +85,21 @@ def test_later_rows_do_not_change_the_given_task(model, rows):
     assert classifier.remove([row for row in range(20) if y[row] == "b"]).task.labels == ("a", "c")
     assert classifier.fit(X, y).classes_.tolist() == ["a", "b"]
     assert classifier.set_params(task=task.with_labels(["d"])).fit(X, y).classes_.tolist() == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("changed", ["task", "model"])
+def test_a_task_or_model_set_after_fit_needs_another_fit(model, task, rows, tmp_path, changed):
+    given = {"task": task, "model": model}
+    others = {
+        "task": dataclasses.replace(task, label_words=task.label_words[::-1]),
+        "model": kp.LanguageModel.from_pretrained("tiny", context=model.context - 1),
+    }
+    classifier = kp.KNNPrompting(**given, demo_shots=0).fit(*rows).set_params(**{changed: others[changed]})
+    for use in (classifier.predict, lambda X: classifier.partial_fit(X, ["0"]), lambda X: classifier.save(tmp_path)):
+        with pytest.raises(kp.UserError, match="its task or its model was changed after fit: call fit again"):
+            use(["x"])
+    assert classifier.set_params(**{changed: given[changed]}).predict(["x"]).shape == (1,)
+    assert classifier.set_params(**{changed: others[changed]}).fit(*rows).predict(["x"]).shape == (1,)
 
 
 @pytest.mark.parametrize("demo_shots", [1.5, "x", True, -1, (0, 0.5)])

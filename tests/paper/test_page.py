@@ -125,7 +125,7 @@ def test_the_page_names_the_number_of_records_that_it_leaves_out(make_record, tm
         page.sections(tmp_path)
     records.write(tmp_path / "few_shot", made)
     assert page.sections(tmp_path)[0].name == "few_shot"
-    assert "records of runs that are in none of the paper's tables are left out (1); --format=text" in caplog.text
+    assert ": 1 of 2 records belong to no table of the paper and are left out; --format=text" in caplog.text
 
 
 @pytest.mark.parametrize(

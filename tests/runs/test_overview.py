@@ -31,7 +31,7 @@ def test_of_a_comparison():
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "plus reading all prompts (0.0 prompts/s) 3.00",
+        "Reading all prompts, once for all methods, took 3.00 seconds per seed (0.0 prompts/s).",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -41,7 +41,7 @@ def test_of_a_comparison():
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("knn", "plus reading all prompts (cached)\n"),
+        ("knn", "An earlier run had read all prompts."),
         ("tfidf", "the run's model"),
     ],
 )
@@ -49,7 +49,7 @@ def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
     done.append(dataclasses.replace(record("fine_tuning", 1, 0.5), seconds={"language_model": 0, "method": 1}))
     text = comparison.describe_comparison(done)
-    assert expected in text and ("reading" in text) == (method == "knn")
+    assert expected in text and ("seconds after reading" in text) == (method == "knn")
 
 
 def test_a_method_without_the_shared_pass_does_not_hide_its_time():
@@ -57,13 +57,13 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         record("icl", 1, 0.5),
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
-    assert re.search(r"plus reading all prompts \(0.0 prompts/s\) +2.00\n", comparison.describe_comparison(done))
+    assert "for all methods, took 2.00 seconds per seed (0.0 prompts/s)." in comparison.describe_comparison(done)
 
 
 def test_seeds_that_an_earlier_run_cached_do_not_count():
     cached = dataclasses.replace(record("icl", 1, 0.5), seconds={"language_model": 0.0, "method": 1})
     done = [cached, dataclasses.replace(record("icl", 2, 0.5), prompts_per_second=7.5)]
-    expected = r"plus reading all prompts \(7.5 prompts/s; 1 of 2 seeds cached\) +4.00\n"
+    expected = r"took 4.00 seconds per seed \(7.5 prompts/s\); an earlier run had read those of 1 of 2 seeds\.\n"
     assert re.search(expected, comparison.describe_comparison(done))
 
 
@@ -71,6 +71,9 @@ def test_seeds_without_demonstrations_share_one_pass():
     counts = {"yes": {"word": "good", "demonstrations": 0, "anchors": 1}}
     done = [record("knn", seed, 0.5, demo_shots=0, class_counts=counts) for seed in (1, 2)]
     cached = dataclasses.replace(done[0], seconds={"language_model": 0.0, "method": 1})
-    assert "seeds cached" not in comparison.describe_comparison([cached, done[1]])
+    assert "an earlier run" not in comparison.describe_comparison([cached, done[1]])
     text = comparison.describe_comparison(done)
-    assert "prompts, for all seeds (" in text and "7 train rows per class: 0 demonstrations, 1 anchor\n" in text
+    assert (
+        "once for all methods and seeds, took 3.00 seconds (" in text
+        and "7 train rows per class: 0 demonstrations, 1 anchor\n" in text
+    )

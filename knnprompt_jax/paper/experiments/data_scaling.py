@@ -155,8 +155,8 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
             cells[model, task, name] = tables.Cell(ours_of, printed_of, name != "r_squared", digits=digits)
     cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
     caption = (
-        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The "
-        "paper's values are our fits of this curve to its printed accuracies."
+        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. For "
+        "the paper's models, we fitted the curve to the accuracies that it prints."
     )
     return tables.build("power_law", caption, axes, _TITLES, cells)
 
