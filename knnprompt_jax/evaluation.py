@@ -25,7 +25,7 @@ _MOST = 20  # The most mistakes that are listed.
 
 
 def run(settings: commands.EvaluationSettings) -> str:
-    """Classify the rows, write the measures, and return what the binary prints.
+    """Classify the rows, write the measures, and return what the binary prints. An interrupted run is resumed from the cache.
 
     Raises:
       UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
@@ -42,7 +42,7 @@ def run(settings: commands.EvaluationSettings) -> str:
         logging.warning(message, len(found), len(examples), repeat, found[0][0].source)
     model = saved.load_model(parallel.make_mesh(0, settings.mesh_model))
     classifier = estimator.restore(saved, model)
-    measured = measure(classifier, examples)
+    measured = measure(classifier, examples, states.user_cache(settings.cache_gb))
     about = {"store": settings.store, "input": settings.input, "model": model.name}
     content = json.dumps({**about, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
     files.write(output / "measures.json", content)
@@ -58,11 +58,13 @@ def run(settings: commands.EvaluationSettings) -> str:
     return f"{described}\n\npage: {page.write(output, title, text, build(measured, examples, task))}"
 
 
-def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:
-    """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
+def measure(classifier: Classifier, examples: Sequence[Example], cache: states.AnyCache | None = None) -> Measures:
+    """Measure a fitted classifier on labelled examples, whose states are cached; classes are in the order of `classes_`."""
     predicted, probabilities, num_truncated = [], [], 0
     for batch in rows_lib.ahead(rows_lib.batches(examples, classifier)):
-        read = states.read(classifier.model, batch.prompts, title="rows", repeated=True, layers=classifier.layers)
+        read = states.read(
+            classifier.model, batch.prompts, cache, title="rows", repeated=True, layers=classifier.layers
+        )
         predictions = classifier.answer_states(read)
         predicted += predictions.labels.tolist()
         num_truncated += batch.prompts.num_truncated

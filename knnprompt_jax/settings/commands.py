@@ -204,7 +204,7 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
         return self.output_format or own
 
 
-class EvaluationSettings(shared.LabelledFileOptions, shared.SavedOptions):
+class EvaluationSettings(shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions):
     """The classifier, and the rows that it is measured on."""
 
     input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)

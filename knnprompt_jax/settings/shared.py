@@ -30,19 +30,24 @@ class SavedOptions(options_lib.Options):
     mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
 
 
-class ReadingOptions(PromptOptions, ModelOptions):
+class CacheOptions(options_lib.Options):
+    """The cache of states."""
+
+    cache_gb: float = options_lib.option(
+        2.0,
+        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no cache, and an interrupted job "
+        "restarts from the beginning.",
+        least=0,
+    )
+
+
+class ReadingOptions(CacheOptions, PromptOptions, ModelOptions):
     """Reproducibility, and the cache of states."""
 
     deterministic: bool = options_lib.option(
         None,
         "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
         "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
-    )
-    cache_gb: float = options_lib.option(
-        2.0,
-        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no cache, and an interrupted job "
-        "restarts from the beginning.",
-        least=0,
     )
 
 

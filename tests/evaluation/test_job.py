@@ -1,5 +1,6 @@
 """From a saved classifier and labelled rows to measures and a page."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, evaluation
 from knnprompt_jax.classifier import saving
+from knnprompt_jax.prediction import rows
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import sources
@@ -52,6 +54,29 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "lacking", lambda: "a library is missing")
     evaluation.run(commands.EvaluationSettings(**place))
     assert not (tmp_path / "out" / "index.html").exists(), "it would have other measures"
+
+
+def test_an_interrupted_run_is_resumed(classifier, table, tmp_path, monkeypatch):
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(rows, "CHARACTERS", 0)  # A row per batch.
+    classifier.save(tmp_path / "mine")
+    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    settings, read = commands.EvaluationSettings(**place, label_column="mood"), []
+    run_pass = kp.LanguageModel.run_pass
+
+    def interrupted(model, prompts, *rest, **options):
+        read.append(prompts.num_prompts)
+        if len(read) == 5:
+            raise KeyboardInterrupt
+        return run_pass(model, prompts, *rest, **options)
+
+    monkeypatch.setattr(kp.LanguageModel, "run_pass", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.run(settings)
+    described = evaluation.run(settings)
+    assert sum(read) == 11 + 1, "the fifth row is read again"
+    assert evaluation.run(settings) == described == evaluation.run(dataclasses.replace(settings, cache_gb=0))
+    assert sum(read) == 12 + 11
 
 
 def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path):
