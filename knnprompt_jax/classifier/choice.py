@@ -79,8 +79,8 @@ class Choice:
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
-            f"chosen from {len(self.candidates)} candidates: {self.rule.words}; expected on new texts, if each class is as common as "
-            f"among the anchors: {self.estimate.words}"
+            f"chosen from {len(self.candidates)} candidates: {self.rule.words}; expected on new texts: {self.estimate.words}, "
+            "if classes are as common as among the anchors"
         )
 
     def table(self, baselines: Mapping[str, Score] | None = None) -> str:

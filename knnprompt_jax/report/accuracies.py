@@ -14,7 +14,8 @@ from knnprompt_jax.report.tables import Cell, Table
 
 _TRUNCATED = 0.05  # The paper's limit on the share of truncated prompts, by which it chooses M_T.
 SIGNIFICANT = (
-    "p < 0.05 (t-test of the pairs over seeds; with one seed McNemar's exact test over rows); expect 1 in 20 by chance"
+    "p < 0.05 (t-test of the pairs over seeds; with one seed or equal differences, McNemar's exact test over rows); expect "
+    "1 in 20 by chance"
 )
 _LEVEL = 0.05
 _OWN_AVERAGE = "own_average"  # The column of averages over the tasks that were run, where the paper's are over others.
@@ -30,6 +31,7 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, pape
     ours, axes = pd.concat([ours, results.with_best_template_per_seed(ours)]), axes_of(axes, ours, paper)
     ran = {model: set(runs.task) for (model,), runs in results.groups(ours, ["model"]).items()}
     tasks = names.ordered("task", {*ours.task, *paper.task} - {published.AVERAGE})
+    tasks.sort(key=lambda task: task not in {*ours.task})  # Tasks with records come first.
     measured, printed = results.groups(ours, axes), results.groups(paper, axes)
     places = names.ordered_places(axes, measured | printed)
     if "model" in axes:  # Models with records come first.
@@ -196,16 +198,15 @@ def _averaged(runs: pd.DataFrame) -> list[str]:
 
 
 def p_value(differences: Sequence[float] | pd.Series, pairs: pd.DataFrame | None = None) -> float:
-    """Return the p-value of equal accuracies: a t-test over seeds or, with one seed, McNemar's exact test over its rows.
+    """Return the p-value of equal accuracies: a t-test over seeds.
 
-    Returns 1 if neither test applies.
+    With one seed or equal differences, it is McNemar's exact test over the rows of `pairs`, or 1 without pairs.
     """
-    if len(differences) > 1:
-        equal = np.ptp(np.asarray(differences)) < 1e-9
-        return 1.0 if equal else float(stats.ttest_1samp(differences, 0.0).pvalue)
+    if np.ptp(np.asarray(differences)) >= 1e-9:
+        return float(stats.ttest_1samp(differences, 0.0).pvalue)
     if pairs is None:
         return 1.0
-    pair = pairs.iloc[0]
-    ours, theirs = (np.array(predicted) == np.array(pair.true) for predicted in (pair.predicted, pair.predicted_other))
+    true, *predicted = (np.concatenate(list(pairs[name])) for name in ("true", "predicted", "predicted_other"))
+    ours, theirs = (predictions == true for predictions in predicted)
     better, worse = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     return float(stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0

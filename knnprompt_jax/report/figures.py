@@ -45,7 +45,7 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
 
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Yield the title, records and printed numbers of each panel; a task that was not run has printed numbers only."""
+    """Yield the title, records and printed numbers of each panel."""
     if "regime" not in plot.panel and ours.regime.nunique() > 1:
         for (regime,), runs in results.groups(ours, ["regime"]).items():
             for title, part, numbers in _parts(runs, paper[paper.regime == regime], plot):
@@ -63,9 +63,9 @@ def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tupl
             yield f"{prefix}average over tasks", runs[complete], paper[same & is_average & same_model]
         by_place = results.groups(runs, plot.panel)
         printed = results.groups(paper[~is_average & same_model], plot.panel)
-        for place in names.ordered_places(plot.panel, by_place | (printed if plot.panel == ("task",) else {})):
+        for place in names.ordered_places(plot.panel, by_place):
             title = prefix + ", ".join(map(names.text, plot.panel, place))
-            yield title, by_place.get(place, ours[:0]), printed.get(place, paper[:0])
+            yield title, by_place[place], printed.get(place, paper[:0])
 
 
 def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, looks: Mapping[Any, dict]) -> str:
@@ -101,11 +101,13 @@ def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, loo
 def _line(
     panel: drawing.Panel, accuracy: Mapping[float, float], plot: Plot, look: dict, bars: np.ndarray | None = None
 ) -> None:
-    """Draw accuracies in a band of ± `bars`; or, with a law, errors and the line of the law."""
+    """Draw accuracies in a band of ± `bars`, or one with an error bar; or, with a law, errors and the line of the law."""
     x, y = np.array(list(accuracy), float), np.array(list(accuracy.values()), float)
     y = 100 - y if plot.law else y
     panel.axes.plot(x, y, **look | ({"linestyle": "none"} if plot.law else {}))
-    if bars is not None:
+    if bars is not None and len(x) == 1:  # A band would have no width.
+        panel.axes.errorbar(x, y, bars, color=look["color"])
+    elif bars is not None:
         panel.axes.fill_between(x, y - bars, y + bars, color=look["color"], alpha=0.1, linewidth=0)
     if plot.law and (law := plot.law(accuracy)):
         panel.axes.plot(x, law.error(x), **look | {"marker": ""})

@@ -32,7 +32,6 @@ def facts(ours: pd.DataFrame) -> dict[str, str]:
         "Test rows": f"{names.span(ours.true.map(len))} per task",
         "KL direction": ", ".join(names.directions(ours.record)),
         "Few-shot draws": _OTHER_ROWS if (ours.regime == results.FEW_SHOT).any() else "",
-        "LM tokens if no records shared prompts": f"{sum(record.lm_tokens for record in ours.record):,}",
         "Run on": "; ".join(sorted(places)),
     }
     return {title: text for title, text in texts.items() if text}

@@ -121,7 +121,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds; seconds and LM tokens per seed. Demonstrations, shared by prompts, count once.",
+            "Mean ± standard deviation over seeds; seconds and LM tokens per seed. LM tokens count the demonstrations only once.",
             *reading,
             *_truncated(by_method),
             *notes,

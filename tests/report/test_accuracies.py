@@ -31,7 +31,7 @@ def test_a_cell_is_the_mean_over_seeds_beside_the_papers(make_record):
     assert (cell.ours.mean, cell.ours.std) == pytest.approx((np.mean(expected), np.std(expected, ddof=1)))
     assert (cell.paper, cell.comparable) == (Score(63.7, 5.5, 10), True)
     unrun = row(table, "32", "Noisy channel")
-    assert table.columns[:6] == ("SST2", "SUBJ", "MPQA", "CR", "MR", "TREC") and len(table.rows) == 25
+    assert table.columns[:6] == ("TREC", "SST2", "SUBJ", "MPQA", "CR", "MR") and len(table.rows) == 25
     assert unrun["MR"].ours is None and unrun["average"].paper_text
     assert any("10 seeds" in note for note in table.notes)
 
@@ -112,6 +112,17 @@ def test_differences_are_of_the_seeds_that_both_have(make_record):
     # t = 25 / (5 / sqrt 3) = 8.7 with two degrees of freedom: p = 0.013.
     assert cell.marks == (accuracies.SIGNIFICANT,)
     assert accuracies.p_value([20, 30, 25]) == pytest.approx(stats.ttest_rel([75, 85, 90], [55, 55, 65]).pvalue)
+
+
+def test_equal_differences_are_tested_over_the_rows_of_all_seeds(make_record):
+    records = [made(make_record, "knn", seed, 10 + seed) for seed in (1, 2)]
+    for wrong, p in ((3, 2 / 2**6), (2, 2 / 2**4), (0, 1)):  # 2 × `wrong` rows are right with kNN Prompting alone.
+        others = [made(make_record, "icl", seed, 10 + seed - wrong, m=4) for seed in (1, 2)]
+        pairs = results.frame(records).merge(results.frame(others), on="seed", suffixes=("", "_other"))
+        pairs["true"] = pairs.true_other
+        assert accuracies.p_value([5 * wrong] * 2, pairs) == pytest.approx(p)
+        ((cell,),) = (row.cells for row in paired([*records, *others]).rows)
+        assert (accuracies.SIGNIFICANT in cell.marks) == (p < 0.05)
 
 
 def test_a_method_with_a_model_of_its_own_is_compared_with_every_model(make_record):

@@ -57,9 +57,11 @@ def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
     models = results.by_model(ours)
     model = published.MODEL if published.MODEL in models else next(iter(models))
     paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
-    caption = (
-        f"In-context learning and kNN Prompting with {names.model(model)}. The curve of in-context learning ends where the "
-        "context is full; kNN Prompting has |D| = 1 while m is small, then M_T."
+    caption = f"In-context learning and kNN Prompting with {names.model(model)}. "
+    caption += (
+        "The curve of in-context learning ends where the context is full; kNN Prompting has |D| = 1 while m is small, then M_T."
+        if len(few.ours)
+        else "|D| = M_T."
     )
     plot = figures.Plot("m", figures.SHOTS)
     return figures.curves("first", caption, models[model], paper, plot)

@@ -57,7 +57,7 @@ def test_both_regimes_in_one_folder_are_drawn_apart(make_record, name):
         cell.ours.mean for table in drawn if table.name == "robustness_spread" for cell in table.cells if cell.ours
     ]
     assert sorted(map(round, spreads)) == ([0, 10] if name == "robustness" else [])
-    assert [len(figure.panels) for figure in figures if figure.name == "first"] == [6] * (name == "data_scaling")
+    assert [len(figure.panels) for figure in figures if figure.name == "first"] == [1] * (name == "data_scaling")
 
 
 @pytest.mark.parametrize(("name", "method"), [("data_scaling", "knn_l2"), ("choice_of_k", "icl")])
