@@ -216,6 +216,6 @@ METHODS = (
     method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
     _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer"),
     _declare_layer("linear_probe_layer", "Linear probe, chosen layer"),
-    _declare_probe("linear_probe", "Linear probe, hidden states"),
+    _declare_probe("linear_probe", "Linear probe, last layer"),
     _declare_probe("linear_probe_log_p", "Linear probe, log-probabilities", check=check_linear),
 )

@@ -118,11 +118,11 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {seeds}",
             f"{first.shots} train rows per class{' or fewer' * ('; ' in (sizes := _sizes(first)))}: {sizes}",
+            *reading,
             "",
             tables.render(header, rows),
             "",
             "Mean ± standard deviation over seeds; seconds and LM tokens per seed. LM tokens count the demonstrations only once.",
-            *reading,
             *_truncated(by_method),
             *notes,
         ]
@@ -139,7 +139,7 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         return []
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return ["An earlier run had read all prompts."]
+        return ["an earlier run had read all prompts"]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     shared, per, part = " and seeds", "", ""
@@ -148,7 +148,7 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         if earlier := len(by_seed) - len(read):
             part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
     return [
-        f"Reading all prompts, once for all methods{shared}, took {seconds:.2f} seconds{per} ({rate:.1f} prompts/s){part}."
+        f"all prompts were read in {seconds:.2f} seconds{per} ({rate:.1f} prompts/s), once for all methods{shared}{part}"
     ]
 
 
