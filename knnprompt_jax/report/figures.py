@@ -101,7 +101,7 @@ def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, loo
 def _line(
     panel: drawing.Panel, accuracy: Mapping[float, float], plot: Plot, look: dict, bars: np.ndarray | None = None
 ) -> None:
-    """Draw accuracies in a band of ± `bars`, or one with an error bar; or, with a law, errors and the line of the law."""
+    """Draw accuracies in a band of ± `bars`, a single one with an error bar; or, with a law, errors and the line of the law."""
     x, y = np.array(list(accuracy), float), np.array(list(accuracy.values()), float)
     y = 100 - y if plot.law else y
     panel.axes.plot(x, y, **look | ({"linestyle": "none"} if plot.law else {}))

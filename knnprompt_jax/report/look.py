@@ -73,7 +73,7 @@ def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
 def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     """Return the estimate for new texts, which `fit` prints too, or else how many anchors the others classify correctly."""
     if choice.estimate and not choice.is_earlier:
-        below = "Below, each anchor is classified by the others; these scores are rather too high, because the rule was chosen by them."
+        below = "Below, each anchor is classified by the others. These scores are somewhat too high, because the rule was chosen by them."
         return f"Expect {choice.estimate.words} on new texts. {below}"
     optimistic = " This is optimistic, because the rule was chosen on these anchors." if choice.candidates else ""
     return f"Each anchor is classified by the others: {100 * np.mean(anchors.predicted_N == anchors.y_N):.1f} % are right.{optimistic}"

@@ -158,7 +158,7 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
     cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. For "
-        "the paper's models, we fitted the curve to the accuracies that it prints."
+        "the paper's models, we fitted the curve to the accuracies that the paper prints."
     )
     return tables.build("power_law", caption, axes, _TITLES, cells)
 
