@@ -108,7 +108,9 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
+    reading = _reading(done)
+    seconds = "extra seconds" if reading else "seconds"
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, seconds, "LM tokens"]
     num_seeds = len({record.seed for record in done})
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
@@ -116,7 +118,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {seeds}",
             f"{first.shots} train rows per class{' or fewer' * ('; ' in (sizes := _sizes(first)))}: {sizes}",
-            *_reading(done),
+            *reading,
             "",
             tables.render(header, rows),
             "",
@@ -137,7 +139,7 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         return []
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return ["an earlier run had read all prompts; each method took the seconds below"]
+        return ["an earlier run had read all prompts; each method took the extra seconds below"]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
     of, per, part = " of all seeds", "", ""
@@ -146,7 +148,7 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         if earlier := len(by_seed) - len(read):
             part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
     took = f"reading all prompts{of} took {seconds:.2f} seconds{per} ({rate:.1f} prompts/s{part})"
-    return [f"{took}; each method then took the seconds below"]
+    return [f"{took}; each method took the extra seconds below"]
 
 
 def _sizes(record: records.Record) -> str:
