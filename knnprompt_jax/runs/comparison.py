@@ -139,16 +139,17 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         return []
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return ["an earlier run had read all prompts; each method took the extra seconds below"]
+        return ["all methods share one pass over the prompts, of an earlier run"]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    of, per, part = " of all seeds", "", ""
+    share, per, part = " and seeds", "", ""
     if any(record.demo_shots for record in by_seed):
-        of, per = "", " per seed"
+        share, per = "", " per seed"
         if earlier := len(by_seed) - len(read):
             part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
-    took = f"reading all prompts{of} took {seconds:.2f} seconds{per} ({rate:.1f} prompts/s{part})"
-    return [f"{took}; each method took the extra seconds below"]
+    return [
+        f"all methods{share} share one pass over the prompts, of {seconds:.2f} seconds{per} ({rate:.1f} prompts/s{part})"
+    ]
 
 
 def _sizes(record: records.Record) -> str:
