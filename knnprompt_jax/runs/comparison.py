@@ -90,7 +90,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         row = [title, tables.spread([record.accuracy for record in method_records])]
         if first.is_uneven:
             row.append(tables.spread([record.macro_f1 for record in method_records]))
-        row.append(f"{np.mean([record.seconds['method'] for record in method_records]):.2f}")
+        row.append(f"{np.mean([sum(record.seconds.values()) for record in method_records]):.2f}")
         row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
         rows.append(row)
         if candidates := [record.candidates for record in method_records if record.candidates]:
@@ -108,9 +108,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    reading = _reading(done)
-    seconds = "extra seconds" if reading else "seconds"
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, seconds, "LM tokens"]
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
     num_seeds = len({record.seed for record in done})
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
@@ -118,11 +116,11 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {seeds}",
             f"{first.shots} train rows per class{' or fewer' * ('; ' in (sizes := _sizes(first)))}: {sizes}",
-            *reading,
             "",
             tables.render(header, rows),
             "",
             "Mean ± standard deviation over seeds; seconds and LM tokens per seed. LM tokens count the demonstrations only once.",
+            *_reading(done),
             *_truncated(by_method),
             *notes,
         ]
@@ -139,16 +137,17 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         return []
     read = [record for record in by_seed if record.seconds["language_model"]]
     if not read:
-        return ["all methods share one pass over the prompts, of an earlier run"]
+        return ["An earlier run had read all prompts."]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    share, per, part = " and seeds", "", ""
+    of, part = " of all seeds", ""
     if any(record.demo_shots for record in by_seed):
-        share, per = "", " per seed"
+        of = ""
         if earlier := len(by_seed) - len(read):
             part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
     return [
-        f"all methods{share} share one pass over the prompts, of {seconds:.2f} seconds{per} ({rate:.1f} prompts/s{part})"
+        f"Seconds include one pass over all prompts{of}, which the methods share: {seconds:.2f} seconds "
+        f"({rate:.1f} prompts/s{part})."
     ]
 
 
