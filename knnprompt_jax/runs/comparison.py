@@ -90,7 +90,6 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         row = [title, tables.spread([record.accuracy for record in method_records])]
         if first.is_uneven:
             row.append(tables.spread([record.macro_f1 for record in method_records]))
-        row.append(f"{np.mean([sum(record.seconds.values()) for record in method_records]):.2f}")
         row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
         rows.append(row)
         if candidates := [record.candidates for record in method_records if record.candidates]:
@@ -108,7 +107,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "LM tokens"]
     num_seeds = len({record.seed for record in done})
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
@@ -119,7 +118,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds; seconds and LM tokens per seed. LM tokens count the demonstrations only once.",
+            "Mean ± standard deviation over seeds. LM tokens are per seed and count the demonstrations only once.",
             *_reading(done),
             *_truncated(by_method),
             *notes,
@@ -140,15 +139,12 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         return ["An earlier run had read all prompts."]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    of, part = " of all seeds", ""
+    of, part = "", ""
     if any(record.demo_shots for record in by_seed):
-        of = ""
+        of = " of a seed"
         if earlier := len(by_seed) - len(read):
             part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
-    return [
-        f"Seconds include one pass over all prompts{of}, which the methods share: {seconds:.2f} seconds "
-        f"({rate:.1f} prompts/s{part})."
-    ]
+    return [f"The model read all prompts{of} in {seconds:.2f} seconds ({rate:.1f} prompts/s{part})."]
 
 
 def _sizes(record: records.Record) -> str:

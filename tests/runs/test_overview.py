@@ -26,12 +26,12 @@ def test_of_a_comparison():
     for expected in (
         "4 test rows (most common class: 50.0 %), 2 seeds",
         "7 train rows per class: ",
-        "In-context learning 25.0 ± 0.0 3.75 1,500",
-        "Noisy channel 75.0 ± 0.0 3.75 1,500",
+        "In-context learning 25.0 ± 0.0 1,500",
+        "Noisy channel 75.0 ± 0.0 1,500",
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "Seconds include one pass over all prompts, which the methods share: 3.00 seconds (0.0 prompts/s).",
+        "The model read all prompts of a seed in 3.00 seconds (0.0 prompts/s).",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -57,13 +57,15 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         record("icl", 1, 0.5),
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
-    assert "which the methods share: 2.00 seconds (0.0 prompts/s).\n" in comparison.describe_comparison(done)
+    assert "The model read all prompts of a seed in 2.00 seconds (0.0 prompts/s).\n" in comparison.describe_comparison(
+        done
+    )
 
 
 def test_seeds_that_an_earlier_run_cached_do_not_count():
     cached = dataclasses.replace(record("icl", 1, 0.5), seconds={"language_model": 0.0, "method": 1})
     done = [cached, dataclasses.replace(record("icl", 2, 0.5), prompts_per_second=7.5)]
-    expected = r"share: 4.00 seconds \(7.5 prompts/s; an earlier run had read those of 1 of 2 seeds\)\.\n"
+    expected = r"in 4.00 seconds \(7.5 prompts/s; an earlier run had read those of 1 of 2 seeds\)\.\n"
     assert re.search(expected, comparison.describe_comparison(done))
 
 
@@ -74,6 +76,6 @@ def test_seeds_without_demonstrations_share_one_pass():
     assert "an earlier run" not in comparison.describe_comparison([cached, done[1]])
     text = comparison.describe_comparison(done)
     assert (
-        "one pass over all prompts of all seeds, which the methods share: 3.00 seconds (0.0 prompts/s).\n" in text
+        "The model read all prompts in 3.00 seconds (0.0 prompts/s).\n" in text
         and "7 train rows per class: 0 demonstrations, 1 anchor\n" in text
     )
