@@ -36,6 +36,7 @@ class Model:
     head: head_lib.Head
     tokenize: Callable
     dtype: str = "float32"
+    identity = lm.Identity("", "", "float32", False, 0)
     config = types.SimpleNamespace(num_layers=3)
 
 
