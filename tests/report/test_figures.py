@@ -54,6 +54,18 @@ def test_a_value_that_a_record_lacks_is_a_dash():
     assert names.text("k", float("nan")) == "–" and names.text("k", 3.0) == "3"
 
 
+@pytest.mark.parametrize("shots", [(8,), (2, 8)])
+def test_a_single_point_has_an_error_bar_instead_of_a_band(make_record, shots):
+    records = [
+        make_record("few_shot", "trec", "knn", m, seed, cell={"regime": "few-shot"}) for m in shots for seed in (1, 2)
+    ]
+    (panel,) = curves(records, published.of("few_shot")[:0]).panels
+    assert ("LineCollection" in panel, "PolyCollection" in panel or "FillBetween" in panel) == (
+        len(shots) == 1,
+        len(shots) > 1,
+    )
+
+
 def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
     records = [
         make_record("few_shot", task, method, m, 1, truncated_prompts=50 * (m == 8), cell={"regime": "few-shot"})

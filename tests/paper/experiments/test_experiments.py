@@ -60,6 +60,14 @@ def test_both_regimes_in_one_folder_are_drawn_apart(make_record, name):
     assert [len(figure.panels) for figure in figures if figure.name == "first"] == [1] * (name == "data_scaling")
 
 
+@pytest.mark.parametrize("regime", ["full", "few-shot"])
+def test_the_first_figure_tells_of_few_shot_runs_only_if_there_are_some(make_record, tmp_path, regime):
+    records = [make_record("data_scaling", "mr", method, 32, 1, cell={"regime": regime}) for method in ("icl", "knn")]
+    with drawing.style():
+        section = experiments.EXPERIMENTS["data_scaling"].section(records, tmp_path)
+    assert ("where the context is full" in section.figures[0].caption) == (regime == "few-shot")
+
+
 @pytest.mark.parametrize(("name", "method"), [("data_scaling", "knn_l2"), ("choice_of_k", "icl")])
 def test_a_section_needs_no_method_of_the_shipped_config(make_record, tmp_path, name, method):
     with drawing.style():
