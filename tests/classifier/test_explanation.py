@@ -93,6 +93,7 @@ def test_html_is_escaped_marked_and_short():
 def test_terminals_get_plain_lines_or_colours():
     plain = explained()
     lines = str(plain).splitlines()
+    assert lines[2].startswith("  words that change the probability of &: ") and lines[2].count(",") == 1, "not of `ok`"
     assert max(map(len, lines)) < 250 and "\x1b" not in str(plain) and "\u202e" not in str(plain)
     assert "  label &: & 0.750, <b> 0.250" in lines
     assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
