@@ -130,11 +130,11 @@ class HarnessModel(model_lib.TemplateLM):
         texts = sorted(set(wanted))
         order: list[int] = []
         # The last token is scored but not read.
-        laid = continuations.lay_out(families(texts, order), self.max_length + 1)
-        layout.warn_truncated(laid.num_truncated, len(texts), self.max_length)
+        built = continuations.build(families(texts, order), self.max_length + 1)
+        layout.warn_truncated(built.num_truncated, len(texts), self.max_length)
         shown = contextlib.nullcontext() if disable_tqdm else progress.bar(len(texts), unit="text")
         with shown as report:
-            scores = self.lm.score(laid, report)
+            scores = self.lm.score(built, report)
         answers = {
             texts[place]: (float(log_p.sum(dtype=np.float64)), bool(is_greatest.all()))
             for place, log_p, is_greatest in zip(order, scores.log_p, scores.is_greatest, strict=True)

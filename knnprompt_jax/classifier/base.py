@@ -308,16 +308,18 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
 
         With `warns`, log how many prompts are too long.
         """
-        prompts = self.lay_out(examples, demonstrations)
+        prompts = self.build_prompts(examples, demonstrations)
         if warns:
             layout.warn_truncated(prompts.num_truncated, prompts.num_prompts, self.model.context)
         layers = self.layers if layers is None else layers
         return states_lib.read(self.model, prompts, self.states_cache, title="reading", repeated=True, layers=layers)
 
-    def lay_out(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> layout.Prompts:
-        """Return the examples' prompts; raises UserError as `layout.lay_out`."""
+    def build_prompts(
+        self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None
+    ) -> layout.Prompts:
+        """Return the examples' prompts; raises UserError as `layout.build_prompts`."""
         demonstrations = self.demonstrations_ if demonstrations is None else demonstrations
-        return layout.lay_out(
+        return layout.build_prompts(
             self.task, demonstrations, examples, self.model.tokenize, self.model.context, self.made_with("truncation")
         )
 

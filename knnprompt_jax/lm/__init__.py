@@ -1,4 +1,4 @@
-"""The language-model pass: laid-out prompts → states. Only `knnprompt_jax.states` runs it."""
+"""The language-model pass: prompts → states. Only `knnprompt_jax.states` runs it."""
 
 from knnprompt_jax.lm.execution import PassStatistics
 from knnprompt_jax.lm.language_model import Identity, LanguageModel, checked_context

@@ -19,7 +19,7 @@ from knnprompt_jax.models import attention, registry, sharding
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
-PREFIX_TOKENS = 2048  # Assumed tokens of demonstrations before prompts are laid out: more than most tasks have.
+PREFIX_TOKENS = 2048  # Assumed tokens of demonstrations before prompts are built: more than most tasks have.
 READS_PER_ROW = 16  # Assumed read positions per row.
 MARGIN = 0.9  # The share of a device's memory to fill, because the estimate is right to a tenth.
 _STREAMS, _PROJECTED = 3, 6  # Copies of the residual stream, and of arrays of all heads, in a block.

@@ -67,7 +67,7 @@ def run_selection(context: method.Context, settings: methods.RetrievalOptions) -
     """Select demonstrations and predict by in-context learning."""
     problem = context.problem
     demonstrations = select(problem, settings)
-    prompts = layout.lay_out_sets(
+    prompts = layout.build_individual_prompts(
         *(problem.task, demonstrations, problem.evaluation, problem.tokenize),
         *(context.model.context, problem.truncation),
     )
@@ -134,7 +134,7 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
 def run_ensemble(context: method.Context, settings: methods.EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
     first, *later = ensemble_sets(context.problem.split)
-    sets = [context.problem.lay_out(demonstrations, context.model.context) for demonstrations in later]
+    sets = [context.problem.build_prompts(demonstrations, context.model.context) for demonstrations in later]
     read = [context.states[method.queries], *context.read_sets(sets, "ICL ensemble")]
     log_p_UQC = [representations.label_log_probabilities(context.head, states, context.label_ids) for states in read]
     probabilities_QC = combine(special.log_softmax(np.asarray(log_p_UQC, np.float64), axis=-1), settings.combination)
@@ -179,7 +179,7 @@ def run_many_shot(context: method.Context, settings: methods.ManyShotOptions) ->
     problem, model = context.problem, context.model
     counter = method.TokenCounter(functools.partial(layout.count_tokens, problem.tokenize), model.context)
     rows = many_shot_rows(problem, counter, settings)
-    prompts = problem.lay_out(rows, model.context)
+    prompts = problem.build_prompts(rows, model.context)
     probabilities_QC = context.label_probabilities(context.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, f"{len(rows)} demonstrations", [prompts])
 
@@ -208,7 +208,7 @@ def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Exam
 def run_upper_bound(context: method.Context, settings: methods.UpperBoundOptions) -> method.Prediction:
     """Predict with each prompt and keep the most accurate; ties go to the first."""
     problem, true_Q = context.problem, context.classes(context.problem.evaluation)
-    sets = [problem.lay_out(rows, context.model.context) for rows in random_sets(problem, settings.num_prompts)]
+    sets = [problem.build_prompts(rows, context.model.context) for rows in random_sets(problem, settings.num_prompts)]
     accuracies: list[float] = []
     best_QC = np.zeros((len(true_Q), context.num_classes))
     for states in context.read_sets(sets, "upper bound"):

@@ -158,7 +158,7 @@ def run_layer(context: method.Context, settings: methods.LayerOptions) -> method
     """Read all layers of anchors and queries, and predict from the chosen layer; each text is read once."""
     problem, examples = context.problem, _texts(context.problem)
     texts = dataclasses.replace(problem, evaluation=list(examples.values()))
-    prompts = texts.lay_out(problem.split.demonstrations, context.model.context)
+    prompts = texts.build_prompts(problem.split.demonstrations, context.model.context)
     layers = tuple(range(1, context.model.config.num_layers + 1))
     by_layer = context.read(prompts, "all layers", layers).layers
     hidden_NLE = np.stack([np.asarray(by_layer[layer]) for layer in layers], 1)

@@ -43,7 +43,7 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
     longer = [label for label, tokens in enumerate(labels) if len(tokens) > 1]
     if not longer:
         return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
-    prompts = problem.lay_out(problem.split.demonstrations, context.model.context)
+    prompts = problem.build_prompts(problem.split.demonstrations, context.model.context)
     families = [
         continuations.Family(
             group.prefix_P,
@@ -53,7 +53,7 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
         for group in prompts.groups
     ]
     # The last token of a label is scored but not read.
-    texts = continuations.lay_out(families, context.model.context + 1)
+    texts = continuations.build(families, context.model.context + 1)
     rest = [log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")]
     rows_Q = np.argsort(np.concatenate([group.index for group in prompts.groups]))
     log_p_QC[:, longer] += np.array(rest).reshape(-1, len(longer))[rows_Q]

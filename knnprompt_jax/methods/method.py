@@ -28,7 +28,7 @@ class Problem:
 
     Attributes:
       label_token: the token that represents a label word, as in `layout.label_ids`.
-      truncation: the treatment of prompts that are too long, as in `layout.lay_out`.
+      truncation: the treatment of prompts that are too long, as in `layout.build_prompts`.
       logit_cap: the bound on the model's logits; None where it has none (`models.head`).
     """
 
@@ -52,9 +52,9 @@ class Problem:
         """The split's demonstrations, then its anchors."""
         return [*self.split.demonstrations, *self.split.anchors]
 
-    def lay_out(self, demonstrations: Sequence[Example], context: int) -> layout.Prompts:
+    def build_prompts(self, demonstrations: Sequence[Example], context: int) -> layout.Prompts:
         """Return the prompt of each row to classify after `demonstrations`, for a model that reads `context` tokens."""
-        return layout.lay_out(self.task, demonstrations, self.evaluation, self.tokenize, context, self.truncation)
+        return layout.build_prompts(self.task, demonstrations, self.evaluation, self.tokenize, context, self.truncation)
 
     @functools.cached_property
     def label_ids(self) -> list[int]:

@@ -156,7 +156,7 @@ def scores(
     if settings.variant == "direct++":
         queries.append(CONTENT_FREE)
     write = writer.channel if settings.variant == "channel" else writer.direct
-    texts = continuations.lay_out(
+    texts = continuations.build(
         (
             write(verbalization.labels(template), rows, queries)
             for template in _templates(settings)

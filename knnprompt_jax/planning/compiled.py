@@ -16,7 +16,7 @@ from knnprompt_jax.prompts import packing
 
 
 def mesh_of(devices: list[Any], data: int, model: int) -> Mesh:
-    """Return a mesh of the first devices, laid out like `parallel.make_mesh`."""
+    """Return a mesh of the first devices, arranged like `parallel.make_mesh`."""
     used = devices[: data * model]
     return jax.make_mesh((data, model), parallel.AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
 

@@ -79,7 +79,7 @@ def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload
     demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
     split = splits.draw(train, task, shots=shots, demo_shots=demo_shots, seed=settings.seed)
     anchors = split.anchors[: most or None]
-    prompts = layout.lay_out(task, split.demonstrations, anchors, model.tokenize, subject.config.num_positions)
+    prompts = layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, subject.config.num_positions)
     return Workload(prompts, tokenizer, source)
 
 

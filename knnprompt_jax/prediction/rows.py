@@ -109,7 +109,7 @@ def batches(rows: Iterable[Row], classifier: Classifier, characters: int | None 
     """
 
     def batch(examples: Sequence[Example]) -> Batch:
-        return Batch(examples, classifier.lay_out(examples))
+        return Batch(examples, classifier.build_prompts(examples))
 
     model, error = classifier.model, None
     most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]

@@ -43,8 +43,8 @@ class Scores:
     is_greatest: list[np.ndarray]
 
 
-def lay_out(families: Iterable[Family], limit: int) -> Continuations:
-    """Lay out texts of at most `limit` tokens, targets included; longer texts keep their last `limit` tokens.
+def build(families: Iterable[Family], limit: int) -> Continuations:
+    """Build the continuations of texts of at most `limit` tokens, targets included; longer texts keep their last `limit` tokens.
 
     The truncated texts of all families form one group with an empty prefix.
 

@@ -86,7 +86,7 @@ def count_tokens(tokenize: Tokenize, texts: Sequence[str]) -> np.ndarray:
     return np.array([len(tokens) - special for tokens in tokenize(list(texts))], int)
 
 
-def lay_out(
+def build_prompts(
     task: Task,
     demonstrations: Sequence[Example],
     queries: Sequence[Example],
@@ -94,7 +94,7 @@ def lay_out(
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Lay out one prompt per query: all demonstrations, each followed by a blank line, then the query.
+    """Build one prompt per query: all demonstrations, each followed by a blank line, then the query.
 
     Args:
       task: gives the template.
@@ -133,7 +133,7 @@ def lay_out(
     )
 
 
-def lay_out_sets(
+def build_individual_prompts(
     task: Task,
     demonstrations: Sequence[Sequence[Example]],
     queries: Sequence[Example],
@@ -141,21 +141,21 @@ def lay_out_sets(
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Lay out one prompt per query, after its own demonstrations; arguments and errors are those of `lay_out`."""
+    """Build one prompt per query, each with its own demonstrations; see `build_prompts` for arguments and errors."""
     if not queries:
         return Prompts(groups=(), num_prompts=0)
-    laid_out = [
-        lay_out(task, own, [query], tokenize, context, truncation)
+    built = [
+        build_prompts(task, own, [query], tokenize, context, truncation)
         for own, query in zip(demonstrations, queries, strict=True)
     ]
-    groups = [group for prompts in laid_out for group in prompts.groups]
+    groups = [group for prompts in built for group in prompts.groups]
     suffixes = tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups)
     whole = PromptGroup(np.array([], np.int32), suffixes, np.arange(len(queries)))
     return Prompts(
         groups=(whole,),
         num_prompts=len(queries),
-        num_truncated=sum(prompts.num_truncated for prompts in laid_out),
-        num_oversized=sum(prompts.num_oversized for prompts in laid_out),
+        num_truncated=sum(prompts.num_truncated for prompts in built),
+        num_oversized=sum(prompts.num_oversized for prompts in built),
     )
 
 

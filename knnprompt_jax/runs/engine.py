@@ -34,7 +34,7 @@ def run(
 ) -> Iterator[records.Record]:
     """Run passes model by model and yield each record as soon as it is written to the folder.
 
-    The records of an experiment are in a subfolder of its name. Prompts are laid out before weights load.
+    The records of an experiment are in a subfolder of its name. Prompts are built before weights load.
 
     Args:
       cache_gb: GiB of the user's cache of states.
@@ -42,7 +42,7 @@ def run(
       before_writing: a function called with each record and its context before the record is written.
 
     Raises:
-      UserError: prompts that cannot be laid out, a model that cannot be loaded, a folder that
+      UserError: prompts that cannot be built, a model that cannot be loaded, a folder that
         cannot be written, or another process that makes the same records.
     """
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
@@ -55,10 +55,10 @@ def run(
         # Passes of a task with equally many demonstrations share one packing, and so their compiled programs.
         for (_, _, reads_prompts), group in itertools.groupby(model_passes, lambda planned: planned.packing_key):
             planned_passes = list(group)
-            laid_out = [planned.lay_out() for planned in planned_passes]
+            prompts_by_pass = [planned.build_prompts() for planned in planned_passes]
             warnings = (text for run in planned_passes[0].runs for text in run.problem.split.warnings)
             inputs.log_warnings(dict.fromkeys(warnings))  # Once, although runs share splits.
-            if oversized := max(prompts.num_oversized for prompts in laid_out):
+            if oversized := max(prompts.num_oversized for prompts in prompts_by_pass):
                 logging.warning(
                     "%d queries exceed the context of %d tokens even without demonstrations; their first tokens are cut "
                     "off, as published (--truncation=error refuses them)",
@@ -71,8 +71,8 @@ def run(
             titles = [f"{next(numbers)}/{len(passes)} {planned.title}" for planned in planned_passes]
             states_by_pass: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
-                states_by_pass = states.read_sets(loaded, laid_out, cache, titles=titles)
-            for planned, prompts, title in zip(planned_passes, laid_out, titles, strict=True):
+                states_by_pass = states.read_sets(loaded, prompts_by_pass, cache, titles=titles)
+            for planned, prompts, title in zip(planned_passes, prompts_by_pass, titles, strict=True):
                 with parallel.by_main(_lock_records(folder, planned)):
                     for record, context in _records(planned, prompts, states_by_pass, loaded, store, cache):
                         if before_writing:

@@ -105,13 +105,13 @@ def _fit(
     load: Callable[[], lm.LanguageModel],
     cache: states.AnyCache,
 ) -> None:
-    """Choose between the draws and fit the classifier. Prompts are laid out, and the disk is checked, before `load`."""
+    """Choose between the draws and fit the classifier. Prompts are built, and the disk is checked, before `load`."""
     count = trials.num_rows(draws)
     samples = {
         shots: (demonstrations, [anchors[place] for place in trials.sample(anchors, classifier.random_state, count)])
         for shots, (demonstrations, anchors) in draws.items()
     }
-    prompts = [classifier.lay_out(anchors, demonstrations) for demonstrations, anchors in samples.values()]
+    prompts = [classifier.build_prompts(anchors, demonstrations) for demonstrations, anchors in samples.values()]
     _check_room(folder, classifier, max(len(anchors) for _, anchors in draws.values()))
     classifier.model, classifier.states_cache = load(), cache
     layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
@@ -121,7 +121,7 @@ def _fit(
         choice = classifier.choose(samples, dict(zip(draws, read, strict=True)))
         shots = choice.rule.demo_shots
     demonstrations, anchors = draws[shots]
-    anchor_prompts = classifier.lay_out(anchors, demonstrations)
+    anchor_prompts = classifier.build_prompts(anchors, demonstrations)
     layout.warn_truncated(anchor_prompts.num_truncated, anchor_prompts.num_prompts, classifier.model.context)
     anchor_states = states.read(classifier.model, anchor_prompts, cache, title="anchors", layers=layers)
     classifier.fit_states(anchor_states, demonstrations, anchors, choice, num_rows)

@@ -166,10 +166,10 @@ class Pass:
         """Parameters × tokens."""
         return self.cost.tokens * float(models.num_parameters(self.model.config))
 
-    def lay_out(self) -> layout.Prompts:
-        """Tokenize the shared prompts, in the order of `queries`; raises UserError as `layout.lay_out`."""
+    def build_prompts(self) -> layout.Prompts:
+        """Tokenize the shared prompts, in the order of `queries`; raises UserError as `layout.build_prompts`."""
         problem = dataclasses.replace(self.runs[0].problem, evaluation=list(self.queries.values()))
-        return problem.lay_out(self.demonstrations, self.model.context)
+        return problem.build_prompts(self.demonstrations, self.model.context)
 
     def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
         """Return the indices of a set's prompts among the shared prompts."""

@@ -114,7 +114,9 @@ def predict() -> Callable[..., method.Prediction]:
         context = method.Context(problem, model, states)
         for needed in chosen.needs:
             of_set = dataclasses.replace(problem, evaluation=needed(problem))
-            states[needed] = context.read(of_set.lay_out(problem.split.demonstrations, model.context), "shared pass")
+            states[needed] = context.read(
+                of_set.build_prompts(problem.split.demonstrations, model.context), "shared pass"
+            )
         return chosen.run(context, settings)
 
     return run

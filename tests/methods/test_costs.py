@@ -25,7 +25,7 @@ def test_the_cost_is_known_beforehand(name):
     """Prompts exactly; tokens within a factor, for prefixes and common beginnings are read once."""
     problem, model, declared = whole_texts.trec(1, 2), whole_texts.model(), registry.get(name)
     settings = declared.settings(**OPTIONS.get(name, {}))
-    prompts = problem.lay_out(problem.split.demonstrations, model.context)
+    prompts = problem.build_prompts(problem.split.demonstrations, model.context)
     states = method.Context(problem, model, {}).read(prompts, "queries")
     counter = method.TokenCounter(
         lambda texts: np.array([len(whole_texts.tokens(text)) for text in texts]), model.context

@@ -181,7 +181,7 @@ def check_likelihoods() -> None:
         )
         for prefix in (53, 31, 0)
     ]
-    texts = continuations.lay_out(families, 61)
+    texts = continuations.build(families, 61)
     assert texts.num_truncated
     original = small.make_decoder("opt")
     one, several = (

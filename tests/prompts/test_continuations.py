@@ -76,7 +76,7 @@ FAMILIES = [
 @pytest.mark.parametrize("shape", ["gpt2", "opt-350m"])
 def test_families_as_texts_read_alone(small_decoder, shape):
     model = small_decoder(shape)
-    got = language_model(model).score(likelihood.lay_out(FAMILIES, 307)).log_p
+    got = language_model(model).score(likelihood.build(FAMILIES, 307)).log_p
     want = plain(read_by(model), texts(FAMILIES))
     assert_all_close(got, want)
     assert len({len(log_p) for log_p in want}) > 5 and np.ptp(np.concatenate(want)) > 1
@@ -84,7 +84,7 @@ def test_families_as_texts_read_alone(small_decoder, shape):
 
 def test_truncated_texts_keep_their_last_tokens(small_decoder):
     model = small_decoder("opt-350m")
-    continuations = likelihood.lay_out(FAMILIES, 31)
+    continuations = likelihood.build(FAMILIES, 31)
     lengths = [len(tokens) for tokens, scored in texts(FAMILIES) if scored]
     assert 0 < continuations.num_truncated == sum(length > 31 for length in lengths) < len(lengths)
     got = language_model(model).score(continuations).log_p
@@ -95,7 +95,7 @@ def test_a_whole_context_is_used(small_decoder):
     """The last token is not read, so one more than the model's positions can be scored."""
     model = small_decoder("gpt2")
     ours, family = language_model(model, 1024), make_family(0, [(301, 7)])
-    got = ours.score(likelihood.lay_out([family], ours.context + 1)).log_p
+    got = ours.score(likelihood.build([family], ours.context + 1)).log_p
     assert_all_close(got, plain(read_by(model), texts([family])))
 
 
@@ -103,7 +103,7 @@ def test_compilations_and_statistics(small_decoder):
     """Families share a compiled pass, those without a prefix another; what they cost is counted; progress adds up."""
     families = [make_family(length, [(3, 11)] * 31, length) for length in (41, 53, 0)]
     model, reports = language_model(small_decoder("gpt2"), 128), []
-    model.score(likelihood.lay_out(families, 307), lambda *done: reports.append(done))
+    model.score(likelihood.build(families, 307), lambda *done: reports.append(done))
     assert model.statistics.compilations == 4, "prefix and score, of each kind"
     assert model.statistics.prompts == 93
     assert model.statistics.prefix_tokens == 41 + 53
@@ -115,18 +115,18 @@ def test_compilations_and_statistics(small_decoder):
 
 def test_nothing_to_score(small_decoder):
     model = language_model(small_decoder("gpt2"))
-    assert model.score(likelihood.lay_out([], 307)).log_p == []
-    got = model.score(likelihood.lay_out([make_family(5, [(0, 0), (3, 0)])], 307)).log_p
+    assert model.score(likelihood.build([], 307)).log_p == []
+    got = model.score(likelihood.build([make_family(5, [(0, 0), (3, 0)])], 307)).log_p
     assert [len(log_p) for log_p in got] == [0, 0]
     assert model.statistics.prompts == 0
 
 
 def test_impossible_targets_are_refused():
     with pytest.raises(errors.UserError, match="31 tokens to score do not fit in 31 tokens"):
-        likelihood.lay_out([make_family(3, [(1, 31)])], 31)
+        likelihood.build([make_family(3, [(1, 31)])], 31)
 
     with pytest.raises(ValueError, match="text 1: nothing comes before"):
-        likelihood.lay_out([make_family(0, [(1, 2), (0, 2)])], 31)
+        likelihood.build([make_family(0, [(1, 2), (0, 2)])], 31)
 
 
 @pytest.mark.parametrize("tile", [7, 211, 4096])

@@ -71,14 +71,14 @@ def assert_longest_prefix(group):
 @pytest.mark.parametrize("num_demonstrations", [0, 1, 3])
 def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
     demonstrations = DEMONSTRATIONS[:num_demonstrations]
-    prompts = layout.lay_out(TASK, demonstrations, QUERIES, tokenize, context=1000)
+    prompts = layout.build_prompts(TASK, demonstrations, QUERIES, tokenize, context=1000)
     assert random_prompts.tokens_of(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
     (group,) = prompts.groups
     assert_longest_prefix(group)
     assert (prompts.num_prompts, prompts.num_truncated) == (3, 0)
-    (group,) = layout.lay_out(TASK, demonstrations, QUERIES[:1], tokenize, context=1000).groups
+    (group,) = layout.build_prompts(TASK, demonstrations, QUERIES[:1], tokenize, context=1000).groups
     assert [len(suffix) for suffix in group.suffixes] == [1], "a single query keeps one token"
-    assert layout.lay_out(TASK, demonstrations, [], tokenize, context=10) == layout.Prompts((), 0)
+    assert layout.build_prompts(TASK, demonstrations, [], tokenize, context=10) == layout.Prompts((), 0)
 
 
 def test_demonstrations_are_tokenized_once(byte_level):
@@ -88,7 +88,7 @@ def test_demonstrations_are_tokenized_once(byte_level):
         lengths.extend(map(len, texts))
         return byte_level(texts)
 
-    layout.lay_out(TASK, DEMONSTRATIONS, [QUERIES[0]] * 101, counting, context=1000)
+    layout.build_prompts(TASK, DEMONSTRATIONS, [QUERIES[0]] * 101, counting, context=1000)
     assert sum(length > 60 for length in lengths) < 10
 
 
@@ -101,7 +101,7 @@ TEXTS = strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=6
 def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrations, queries):
     demonstrations = [Example({"sentence": text}, "1") for text in demonstrations]
     queries = [Example({"sentence": text}, "0") for text in queries]
-    prompts = layout.lay_out(TASK, demonstrations, queries, byte_level, context=1000)
+    prompts = layout.build_prompts(TASK, demonstrations, queries, byte_level, context=1000)
     assert random_prompts.tokens_of(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
 
 
@@ -109,21 +109,23 @@ def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrat
 def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokenize):
     whole = whole_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize)
     context = len(whole[0])
-    prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, tokenize, context)
+    prompts = layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize, context)
     assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
     kept, truncated = prompts.groups
     assert kept.index.tolist() == [0, 2] and kept.prefix_P.size
     assert truncated.index.tolist() == [1] and not truncated.prefix_P.size
     assert (prompts.num_truncated, prompts.num_oversized) == (1, 0)
-    shortest = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, tokenize, len(tokenize([TASK.render(QUERIES[0])])[0]))
+    shortest = layout.build_prompts(
+        TASK, DEMONSTRATIONS, QUERIES, tokenize, len(tokenize([TASK.render(QUERIES[0])])[0])
+    )
     assert (shortest.num_truncated, shortest.num_oversized) == (3, 1)
 
 
 def test_error_refuses_long_prompts_and_names_the_longest():
     longest = len(whole_prompts(TASK, DEMONSTRATIONS, QUERIES, characters)[1])
-    assert not layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest, "error").num_truncated
+    assert not layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, characters, longest, "error").num_truncated
     with pytest.raises(errors.UserError, match=rf"dev\.jsonl:2: its prompt has {longest} tokens.*\(1 of 3 prompts"):
-        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
+        layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
 
 
 def test_each_query_after_its_own_demonstrations():
@@ -133,11 +135,11 @@ def test_each_query_after_its_own_demonstrations():
     whole = [whole_prompts(TASK, own, [query], characters)[0] for own, query in pairs]
     shorter = len(whole[1]) - 1
     for context, num_truncated in ((1000, 0), (shorter, 1)):
-        prompts = layout.lay_out_sets(TASK, shown, QUERIES, characters, context)
+        prompts = layout.build_individual_prompts(TASK, shown, QUERIES, characters, context)
         assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
         (group,) = prompts.groups
         assert not group.prefix_P.size and prompts.num_truncated == num_truncated
-    assert layout.lay_out_sets(TASK, [], [], characters, 73).groups == ()
+    assert layout.build_individual_prompts(TASK, [], [], characters, 73).groups == ()
 
 
 @pytest.mark.parametrize("prefix", [True, False])
