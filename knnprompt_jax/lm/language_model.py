@@ -96,7 +96,7 @@ class LanguageModel:
         Args:
           name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
             "owner/name:file.gguf" or "owner/name@revision".
-          dtype: float32 (the reference), bfloat16 (for accelerators) or int8 (8-bit kernels, the rest in bfloat16).
+          dtype: float32 (the reference) or bfloat16 (for accelerators).
           context: the most tokens of a prompt; 0: the model's limit.
 
         Raises:

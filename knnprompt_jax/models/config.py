@@ -13,18 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-# The dtype of weights and activations: float32 is the reference, bfloat16 is for accelerators. With int8 the kernels of the blocks
-# are int8 with a scale per output channel, and everything else is bfloat16.
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.int8}
+# The dtypes of weights and activations: float32 is the reference, bfloat16 is for accelerators.
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 # Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the sum of output
 # and residual.
 BEFORE, BEFORE_BOTH, OUTPUT, AFTER = ("before", "before_both", "output", "after")
 Array = jax.Array
-
-
-def activations(dtype: jnp.dtype) -> jnp.dtype:
-    """Return the dtype of activations, and of all weights but kernels, in a model of dtype `dtype`."""
-    return jnp.bfloat16 if dtype == jnp.int8 else dtype
 
 
 @dataclasses.dataclass(frozen=True)

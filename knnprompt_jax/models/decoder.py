@@ -20,13 +20,12 @@ UNLIMITED = 2**30  # Window in tokens of a layer that attends to everything.
 class Decoder(nnx.Module):
     """A decoder-only language model. Its last hidden states are a sufficient statistic of its next-token distributions.
 
-    Weights and activations have the dtype `param_dtype`. Normalisation, softmax and the head run in float32. With int8, only the
-    kernels of the blocks are int8 (see `layers`); everything else is bfloat16.
+    Weights and activations have the dtype `param_dtype`. Normalisation, softmax and the head run in float32.
     """
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
-        self.config, self.dtype = config, jnp.dtype(param_dtype).name
-        block_dtype, param_dtype = param_dtype, config_lib.activations(param_dtype)
+        self.config = config
+        self.dtype = jnp.dtype(param_dtype).name
         self.tokens = layers.normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.position_table:
             rows = config.num_positions + config.position_offset
@@ -40,7 +39,7 @@ class Decoder(nnx.Module):
             self.head_rows = layers.normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.head_bias:
             self.head_bias = layers.zeros((config.vocab_size,), param_dtype)
-        self.blocks = layers.stack(config, rngs, block_dtype)
+        self.blocks = layers.stack(config, rngs, param_dtype)
 
     def __call__(self, tokens_BT: Array, remat: bool = False, dropout: layers.Dropout = layers.NO_DROPOUT) -> Array:
         """Return hidden states [B, T, E] (float32) of whole sequences under causal attention.

@@ -1,9 +1,4 @@
-"""The parts of decoders: normalisation, attention, MLP, block. Softmax and normalisation run in float32.
-
-Kernels of matrix products may have 8 bits: integers from -127 to 127 with a float32 scale per output channel. A product reads
-scale · integer, rounded to the dtype of its activations; the compiler computes it while reading the integers. This takes half the
-memory of bfloat16, for a relative error of up to 1/254 of the largest weight of each channel.
-"""
+"""The parts of decoders: normalisation, attention, MLP, block. Softmax and normalisation run in float32."""
 
 import dataclasses
 import functools
@@ -73,40 +68,9 @@ def zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
     return nnx.Param(jnp.zeros(shape, dtype))
 
 
-def _add_kernel(
-    module: nnx.Module,
-    name: str,
-    rngs: nnx.Rngs,
-    shape: tuple[int, ...],
-    dtype: jnp.dtype,
-    spread: float = 0.02,
-    inputs: int = 1,
-) -> None:
-    """Add to a module the kernel of a product over its first `inputs` axes; an int8 kernel also gets its scales."""
-    kernel = normal(rngs, shape, config_lib.activations(dtype), spread)
-    if dtype == jnp.int8:
-        integers, scale = quantise(kernel[...], tuple(range(inputs)))
-        setattr(module, f"{name}_scale", nnx.Param(scale))
-        kernel = nnx.Param(integers)
-    setattr(module, name, kernel)
-
-
-def _kernel(module: nnx.Module, name: str, dtype: jnp.dtype) -> Array:
-    """Return the kernel in the form that a product reads."""
-    kernel, scale = getattr(module, name)[...], getattr(module, f"{name}_scale", None)
-    return kernel if scale is None else restore(kernel, scale[...], dtype)
-
-
-def quantise(kernel: Array, inputs: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return 8-bit integers and scales; scales have size 1 along the axes `inputs`, over which the product sums."""
-    kernel = kernel.astype(jnp.float32)
-    scale = abs(kernel).max(inputs, keepdims=True) / 127
-    return jnp.round(kernel / jnp.where(scale > 0, scale, 1)).astype(jnp.int8), scale
-
-
-def restore(integers: Array, scale: Array, dtype: jnp.dtype) -> Array:
-    """Return the kernel of 8-bit integers as `dtype`."""
-    return (integers.astype(jnp.float32) * scale).astype(dtype)
+def _output_spread(config: config_lib.DecoderConfig) -> float:
+    """Return the standard deviation of the initial kernels that write to the residual stream."""
+    return 0.02 / (2 * config.num_layers) ** 0.5
 
 
 def _heads(x_BSD: Array, kernel_DHK: Array, bias_HK: Array | None) -> Array:
@@ -143,7 +107,7 @@ class Norm(nnx.Module):
 
 def norm(config: config_lib.DecoderConfig, dtype: jnp.dtype) -> Norm:
     """Return a normalisation of activations, of the model's kind."""
-    return Norm((config.width,), config.norm, config.norm_epsilon, config_lib.activations(dtype))
+    return Norm((config.width,), config.norm, config.norm_epsilon, dtype)
 
 
 class Attention(nnx.Module):
@@ -151,26 +115,25 @@ class Attention(nnx.Module):
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
         width, heads, kv_heads, size = config.width, config.num_heads, config.num_kv_heads, config.head_size
-        _add_kernel(self, "q_kernel", rngs, (width, heads, size), dtype)
-        _add_kernel(self, "kv_kernel", rngs, (width, 2, kv_heads, size), dtype)
-        spread, bias_dtype = 0.02 / (2 * config.num_layers) ** 0.5, config_lib.activations(dtype)
-        _add_kernel(self, "out_kernel", rngs, (heads, size, width), dtype, spread, inputs=2)
+        self.q_kernel = normal(rngs, (width, heads, size), dtype)
+        self.kv_kernel = normal(rngs, (width, 2, kv_heads, size), dtype)
+        self.out_kernel = normal(rngs, (heads, size, width), dtype, _output_spread(config))
         self.has_bias, self.has_out_bias, self.has_norm = config.qkv_bias, config.out_bias, bool(config.qk_norm)
         if self.has_bias:
-            self.q_bias = zeros((heads, size), bias_dtype)
-            self.kv_bias = zeros((2, kv_heads, size), bias_dtype)
+            self.q_bias = zeros((heads, size), dtype)
+            self.kv_bias = zeros((2, kv_heads, size), dtype)
         if self.has_out_bias:
-            self.out_bias = zeros((width,), bias_dtype)
+            self.out_bias = zeros((width,), dtype)
         if self.has_norm:
             shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
-            kind = config.norm, config.norm_epsilon, bias_dtype
+            kind = config.norm, config.norm_epsilon, dtype
             self.q_norm, self.k_norm = (Norm(shape, *kind) for shape in shapes)
 
     @jax.named_scope("projections")
     def queries(self, x_BSD: Array, rotate: Rotate) -> Array:
         """Return queries [B, S, H, K] with their positions."""
         bias_HK = self.q_bias[...] if self.has_bias else None
-        q_BSHK = _heads(x_BSD, _kernel(self, "q_kernel", x_BSD.dtype), bias_HK)
+        q_BSHK = _heads(x_BSD, self.q_kernel[...], bias_HK)
         if self.has_norm:
             q_BSHK = self.q_norm(q_BSHK).astype(x_BSD.dtype)
         return rotate(q_BSHK)
@@ -178,7 +141,7 @@ class Attention(nnx.Module):
     @jax.named_scope("projections")
     def keys_and_values(self, x_BSD: Array, rotate: Rotate) -> tuple[Array, Array]:
         """Return keys with their positions, and values, each [B, S, G, K]."""
-        kernel_DnGK = _kernel(self, "kv_kernel", x_BSD.dtype)
+        kernel_DnGK = self.kv_kernel[...]
         bias_nGK = self.kv_bias[...] if self.has_bias else (None, None)
         k_BSGK, v_BSGK = (_heads(x_BSD, kernel_DnGK[:, n], bias_nGK[n]) for n in range(2))
         if self.has_norm:
@@ -188,7 +151,7 @@ class Attention(nnx.Module):
     @jax.named_scope("projections")
     def output(self, read_BSHK: Array) -> Array:
         """Project what the heads read to the model's width, [B, S, D]."""
-        kernel_HKD = _kernel(self, "out_kernel", read_BSHK.dtype)
+        kernel_HKD = self.out_kernel[...]
         kernel_FD = kernel_HKD.reshape(-1, kernel_HKD.shape[-1])
         out_BSD = read_BSHK.reshape(*read_BSHK.shape[:2], len(kernel_FD)) @ kernel_FD
         return out_BSD + self.out_bias[...] if self.has_out_bias else out_BSD
@@ -201,19 +164,19 @@ class MLP(nnx.Module):
         width, inner = config.width, (2, config.mlp_width) if config.gated_mlp else (config.mlp_width,)
         self.first = "gate_up" if config.gated_mlp else "up"
         self.activation, self.is_gated, self.has_bias = config.activation, config.gated_mlp, config.mlp_bias
-        _add_kernel(self, f"{self.first}_kernel", rngs, (width, *inner), dtype)
-        _add_kernel(self, "down_kernel", rngs, (config.mlp_width, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
+        setattr(self, f"{self.first}_kernel", normal(rngs, (width, *inner), dtype))
+        self.down_kernel = normal(rngs, (config.mlp_width, width), dtype, _output_spread(config))
         if self.has_bias:
-            setattr(self, f"{self.first}_bias", zeros(inner, config_lib.activations(dtype)))
-            self.down_bias = zeros((width,), config_lib.activations(dtype))
+            setattr(self, f"{self.first}_bias", zeros(inner, dtype))
+            self.down_bias = zeros((width,), dtype)
 
     @jax.named_scope("mlp")
     def __call__(self, x_BSD: Array) -> Array:
-        up = jnp.tensordot(x_BSD, _kernel(self, f"{self.first}_kernel", x_BSD.dtype), 1)  # [B, S, F], or [B, S, 2, F].
+        up = jnp.tensordot(x_BSD, getattr(self, f"{self.first}_kernel")[...], 1)  # [B, S, F], or [B, S, 2, F].
         up = up + getattr(self, f"{self.first}_bias")[...] if self.has_bias else up
         activate = ACTIVATIONS[self.activation]
         inner_BSF = activate(up[:, :, 0]) * up[:, :, 1] if self.is_gated else activate(up)
-        out_BSD = inner_BSF @ _kernel(self, "down_kernel", x_BSD.dtype)
+        out_BSD = inner_BSF @ self.down_kernel[...]
         return out_BSD + self.down_bias[...] if self.has_bias else out_BSD
 
 

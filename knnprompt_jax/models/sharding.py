@@ -13,8 +13,7 @@ from knnprompt_jax.models import config as config_lib
 
 AnyMesh = Mesh | AbstractMesh
 
-# The logical axes of the weights that are split. All others are replicated on every device. The scale of an int8 kernel has the
-# kernel's axes.
+# The logical axes of the weights that are split. All others are replicated on every device.
 _WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
     "tokens": ("vocabulary",),
     "head_rows": ("vocabulary",),
@@ -82,9 +81,7 @@ def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str]
     mesh_axes = {"heads": split, "kv_heads": kv_heads, "mlp": split, "vocabulary": vocabulary, None: None}
 
     def sharding_of(path: str) -> NamedSharding:
-        is_unsplit = path.endswith(("out_kernel_scale", "down_kernel_scale"))  # Size 1 along that axis.
-        axes = () if is_unsplit else _WEIGHT_AXES.get(path.removesuffix("_scale"), ())
-        return NamedSharding(mesh, P(*(mesh_axes[axis] for axis in axes)))
+        return NamedSharding(mesh, P(*(mesh_axes[axis] for axis in _WEIGHT_AXES.get(path, ()))))
 
     return sharding_of
 

@@ -46,7 +46,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec or P()))
 
     kv_shape = config.num_layers, max(config.num_kv_heads, mesh.shape[parallel.MODEL]), shape.prefix, config.head_size
-    kv = array(kv_shape, config_lib.activations(config_lib.DTYPES[dtype]), P(None, parallel.MODEL))
+    kv = array(kv_shape, config_lib.DTYPES[dtype], P(None, parallel.MODEL))
     data, steps, rows = mesh.shape[parallel.DATA], programs.STEPS_PER_CALL, P(None, parallel.DATA)
     tokens = array((steps, data * shape.rows, shape.width), spec=rows)
     reads = array((steps, data * shape.reads), spec=rows)

@@ -114,7 +114,7 @@ def _plan_mesh(
     if "RESOURCE_EXHAUSTED" in error or (not error and peak > margin * device.memory):
         fits = _OUT_OF_MEMORY
     # A ring all-reduce of the residual stream after attention and after the MLP of every block.
-    size = jnp.dtype(config_lib.activations(config_lib.DTYPES[settings.dtype])).itemsize
+    size = jnp.dtype(config_lib.DTYPES[settings.dtype]).itemsize
     sent_per_token = 2 * config.num_layers * 2 * (model - 1) / model * config.width * size
     sent_per_step = sent_per_token * shape.rows * shape.width
     row: dict[str, Any] = {

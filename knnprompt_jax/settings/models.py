@@ -2,7 +2,7 @@
 
 from knnprompt_jax import errors, options, shipped
 
-DTYPES = ("float32", "bfloat16", "int8")
+DTYPES = ("float32", "bfloat16")
 FLOATS = DTYPES[:2]
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 
@@ -40,7 +40,7 @@ class ModelOptions(options.Options):
 
     dtype: str = options.option(
         None,
-        "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit weights of attention and MLP, the rest in bfloat16.",
+        "float32 (default): the reference; bfloat16: for accelerators.",
         choices=DTYPES,
     )
     batch: int = options.option(0, "Packed tokens per step in each data shard; 0: chosen for the device.", least=0)

@@ -41,7 +41,6 @@ def test_key_heads_are_split_no_further_than_there_are(model, parts):
         ("facebook/opt-30b", "bfloat16", 15.75, 8),
         ("facebook/opt-30b", "bfloat16", 80, 1),
         ("facebook/opt-30b", "bfloat16", 40, 2),
-        ("facebook/opt-30b", "int8", 40, 1),
         ("Qwen/Qwen3-32B", "bfloat16", 60, 2),
         ("facebook/opt-66b", "float32", 15.75, 8),  # None fits.
     ],

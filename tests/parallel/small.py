@@ -3,7 +3,6 @@
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -41,7 +40,7 @@ def make_decoder(name: str) -> decoder.Decoder:
 
 
 def loaded(
-    name: str, original: decoder.Decoder, meshes: Sequence[tuple[int, int]], dtype: Any = np.float32
+    name: str, original: decoder.Decoder, meshes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[jax.sharding.Mesh, decoder.Decoder]]:
     """Load the decoder from a file onto each mesh (devices over data, over model); print which are done."""
     with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +48,7 @@ def loaded(
         for sizes in meshes:
             mesh = parallel.make_mesh(*sizes)
             places = sharding.placement(original.config, mesh)
-            yield mesh, checkpoints.load(pathlib.Path(folder), original.config, dtype, places)
+            yield mesh, checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
             print(name, *sizes, flush=True)
 
 

@@ -17,7 +17,7 @@ from jax.experimental.layout import Format
 from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers, registry
+from knnprompt_jax.models import hf_config, registry
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 from knnprompt_jax.models.weights import conversion, tensor_files
 
@@ -26,7 +26,6 @@ Source = tuple[conversion.Piece, tensor_files.Tensor]
 Placement = Callable[[str], jax.sharding.Sharding | Format]
 
 _MAX_LISTED = 8
-_SCALE = "_scale"  # The path of a kernel's 8-bit scales is the kernel's path with this ending.
 _COMPARED_ROWS = 4096
 
 
@@ -35,8 +34,7 @@ def load(
 ) -> registry.Model:
     """Return the model of a folder or GGUF file in `dtype`; without `placement` on the first device.
 
-    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices. For int8, one
-    stack of kernels at a time is on the devices in bfloat16.
+    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices.
 
     Raises:
         UserError: unknown, missing, duplicate and misshapen tensors (all in one message), unreadable files,
@@ -50,17 +48,8 @@ def load(
         if config.tied_head and "head_rows" in sources:
             _check_tied(sources["head_rows"][0], sources["tokens"][0])
         for path, leaf in leaves.items():
-            if path.endswith(_SCALE):
-                continue
-            read = functools.partial(_read_box, sources[path], leaf.shape, config_lib.activations(leaf.dtype))
-            array = jax.make_array_from_callback(leaf.shape, placement(path), read)
-            if leaf.dtype == jnp.int8:
-                scale = leaves[path + _SCALE]
-                inputs = tuple(axis for axis, size in enumerate(scale.shape) if size == 1)
-                places = placement(path), placement(path + _SCALE)
-                array, scales = jax.jit(layers.quantise, static_argnums=1, out_shardings=places)(array, inputs)
-                scale.set_value(scales)
-            leaf.set_value(array)
+            read = functools.partial(_read_box, sources[path], leaf.shape, leaf.dtype)
+            leaf.set_value(jax.make_array_from_callback(leaf.shape, placement(path), read))
     finally:
         gguf_tensors.release()
     return nnx.merge(graph, abstract)
