@@ -1,9 +1,12 @@
 """The exception for users' mistakes, and text that is safe to print."""
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # Also line separators and changes of direction.
 _LONGEST = 400  # Characters of a word in a message; longer than any valid file name.
+_MAX_NAMES = 50  # Names in a message.
 
 
 class UserError(ValueError):
@@ -37,3 +40,10 @@ def shortened(message: str) -> str:
 def printable(text: str, kept: str = "\n\t") -> str:
     """Return the text with escapes such as \\x1b for all characters that act on a terminal, except those to keep."""
     return _CONTROL.sub(lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text)
+
+
+def join_names(names: Iterable[Any]) -> str:
+    """Return names separated by commas, for a message; a list of more than 50 names is cut."""
+    names = [str(name) for name in names]
+    joined = ", ".join(names[:_MAX_NAMES]) or "none"
+    return joined if len(names) <= _MAX_NAMES else f"{joined}, … ({len(names)} in all)"

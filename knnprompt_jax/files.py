@@ -26,7 +26,7 @@ def lock(path: pathlib.Path, named: pathlib.Path | None = None, timeout: float =
 
     The lock is the empty file `.<name>.lock` beside `path` (beside the target of a link). It is removed at the end, and one that a
     killed process left locks nothing. A missing folder is made. In a run of several processes, process 0 locks for all of them:
-    `with parallel.by_main(files.lock(path)): ...`
+    `with parallel.enter_in_main(files.lock(path)): ...`
 
     Args:
         named: the path that errors name instead of `path`.

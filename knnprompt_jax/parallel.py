@@ -97,7 +97,7 @@ def wait_for_all(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
-def from_main(array: np.ndarray) -> np.ndarray:
+def broadcast_from_main(array: np.ndarray) -> np.ndarray:
     """Broadcast process 0's array to every process."""
     return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array
 
@@ -112,17 +112,17 @@ def call_in_main(function: Callable[[], Any]) -> Any:
             error = raised
     if jax.process_count() > 1:
         content = np.frombuffer(pickle.dumps((result, error)), np.uint8)  # The processes of a run trust each other.
-        num_bytes = int(from_main(np.array(content.size)))
+        num_bytes = int(broadcast_from_main(np.array(content.size)))
         # Each size compiles a program, so sizes are powers of two. Pickle ignores the filling.
         filled_up = np.resize(content, 1 << (num_bytes - 1).bit_length())
-        result, error = pickle.loads(from_main(filled_up).tobytes())
+        result, error = pickle.loads(broadcast_from_main(filled_up).tobytes())
     if error:
         raise error
     return result
 
 
 @contextlib.contextmanager
-def by_main(context: contextlib.AbstractContextManager) -> Iterator[Any]:
+def enter_in_main(context: contextlib.AbstractContextManager) -> Iterator[Any]:
     """Enter `context` (for example a lock) in process 0, and raise its UserError in every process.
 
     Yields what `context` yields; in the other processes None.
@@ -143,7 +143,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     divisors = [size for size in range(1, len(devices) + 1) if len(devices) % size == 0]
     if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
         owner = "this machine has" if jax.process_count() == 1 else "the processes of this run have"
-        sizes, advice = f"mesh model={model}", f"choose from {listed(divisors)}"
+        sizes, advice = f"mesh model={model}", f"choose from {errors.join_names(divisors)}"
         if data:
             sizes, advice = f"mesh data={data}, {sizes}", f"their product can be at most {len(devices)}"
         raise errors.UserError(f"{sizes}: {owner} {len(devices)} device{'s' * (len(devices) > 1)}; {advice}")
@@ -173,14 +173,14 @@ def local_data_shards(mesh: Mesh) -> frozenset[int]:
     return frozenset(place for place, devices in enumerate(mesh.devices) if local & set(devices))
 
 
-def by_rows(mesh: Mesh, num_rows: int) -> NamedSharding:
+def row_sharding(mesh: Mesh, num_rows: int) -> NamedSharding:
     """Return the sharding that splits rows over every device, or replicates them if they do not divide evenly."""
     return NamedSharding(mesh, P(AXES) if num_rows % mesh.size == 0 else P())
 
 
 def put_rows(tree: Any, mesh: Mesh) -> Any:
     """Split the rows of host arrays over every device, or replicate them if they do not divide evenly."""
-    return jax.tree.map(lambda array: put(array, mesh, by_rows(mesh, len(array)).spec), tree)
+    return jax.tree.map(lambda array: put(array, mesh, row_sharding(mesh, len(array)).spec), tree)
 
 
 def replicate(tree: Any) -> Any:
@@ -193,7 +193,3 @@ def replicate(tree: Any) -> Any:
         return jax.device_put(array, NamedSharding(sharding.mesh, P()))
 
     return jax.tree.map(everywhere, tree)
-
-
-def listed(sizes: list[int]) -> str:
-    return ", ".join(map(str, sizes))

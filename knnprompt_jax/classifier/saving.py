@@ -134,7 +134,7 @@ class Saved:
 
 def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
     """Hold a folder while its new content is made, or raise UserError; every process of a run calls this."""
-    return parallel.by_main(files.lock(absolute(folder)))
+    return parallel.enter_in_main(files.lock(absolute(folder)))
 
 
 def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> None:

@@ -190,7 +190,7 @@ class LanguageModel:
             outputs += calls
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
         slot_N = slot_N if order is None else slot_N[order]
-        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
+        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.row_sharding(self.mesh, len(slot_N))))
         self.statistics.seconds += time.monotonic() - started
         hidden_NE, log_z_N, by_layer = rows
         return States(hidden_NE, log_z_N, self.deterministic, by_layer)

@@ -50,7 +50,7 @@ def check(config: config_lib.DecoderConfig, mesh: AnyMesh) -> None:
     if parts := uneven(config, model):
         possible = [size for size in range(1, len(jax.devices()) + 1) if not uneven(config, size)]
         raise errors.UserError(
-            f"mesh model={model} does not divide the model's {' and '.join(parts)}: choose from {parallel.listed(possible)}"
+            f"mesh model={model} does not divide the model's {' and '.join(parts)}: choose from {errors.join_names(possible)}"
         )
 
 

@@ -45,7 +45,7 @@ def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
     if not chosen:
         raise errors.UserError(
             f"mesh.data={mesh.data}, mesh.model={mesh.model}: {target.name} has {target.size} devices; with the "
-            f"heads of {subject.name}, mesh.model can be {parallel.listed(sizes)}; choose mesh.data=0"
+            f"heads of {subject.name}, mesh.model can be {errors.join_names(sizes)}; choose mesh.data=0"
         )
     work = workload.make(settings, subject)
     anchors = settings.anchors or work.prompts.num_prompts

@@ -16,7 +16,6 @@ from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.task import Example
 
 
@@ -48,7 +47,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
     saved = saving.read(pathlib.Path(settings.store))
     store_lib.check_processes(saved.store_options)
     mesh = parallel.make_mesh(0, settings.mesh_model)
-    with parallel.by_main(_opened(settings, saved)) as opened:
+    with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
         classifier = estimator.restore(saved, saved.load_model(mesh))
         classes = tuple(classifier.classes_.tolist())
@@ -94,7 +93,7 @@ def _opened(
             output.kept = writing.kept(settings.keep, first.other) if first else ()
             rest = [name for name in first.other if name not in (*output.kept, *task.fields)] if first else []
             if rest and settings.keep == commands.IDS:
-                progress.note(f"columns not copied: {cells.listed(rest)} (--keep=all copies them)")
+                progress.note(f"columns not copied: {errors.join_names(rest)} (--keep=all copies them)")
         yield itertools.chain([first] if first else [], remaining), output
 
 

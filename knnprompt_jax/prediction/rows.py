@@ -14,7 +14,6 @@ from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
-from knnprompt_jax.tasks.cells import listed
 from knnprompt_jax.tasks.task import Example, Task
 
 Row = Example | errors.UserError
@@ -40,7 +39,7 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
                 columns = {task.fields[0]: columns["text"]}
             if kind != "jsonl" and (missing := [field for field in task.fields if field not in columns]):
                 raise errors.UserError(
-                    f"{path}: has no column {missing[0]!r}; it has {listed(columns)}: rename the column of that text"
+                    f"{path}: has no column {missing[0]!r}; it has {errors.join_names(columns)}: rename the column of that text"
                 )
         try:
             if isinstance(columns, errors.UserError):
@@ -63,10 +62,12 @@ def parse_text(task: Task, text: str) -> dict[str, str]:
         given = {**json.loads(text)}
     except (ValueError, TypeError, RecursionError):
         example = json.dumps(dict.fromkeys(task.fields, "…"), ensure_ascii=False)
-        raise errors.UserError(f"--text: give the fields {listed(task.fields)} as JSON: --text='{example}'") from None
+        raise errors.UserError(
+            f"--text: give the fields {errors.join_names(task.fields)} as JSON: --text='{example}'"
+        ) from None
     # A field may be left out, but not misspelt.
     if not given.keys() >= {*task.fields} and (unknown := [name for name in given if name not in task.fields]):
-        raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {listed(task.fields)}")
+        raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {errors.join_names(task.fields)}")
     return task.fields_of("--text", {**dict.fromkeys(task.fields, ""), **given})
 
 

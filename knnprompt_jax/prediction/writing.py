@@ -32,7 +32,7 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
     if missing := [name for name in names if name not in columns]:
         raise errors.UserError(
-            f"--keep={keep}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {cells.listed(columns)}"
+            f"--keep={keep}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {errors.join_names(columns)}"
         )
     return names
 

@@ -22,7 +22,7 @@ from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, formats
-from knnprompt_jax.tasks.cells import is_empty, label_string, listed
+from knnprompt_jax.tasks.cells import is_empty, label_string
 from knnprompt_jax.tasks.task import Example
 
 _READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
@@ -106,7 +106,7 @@ def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
     missing = [number for number in dict.fromkeys(ids) if number not in classifier.anchors_]
     if left := [number for number in dict.fromkeys(ids) if number in classifier.anchors_]:
         classifier.remove(left)
-    notes = [f"anchors removed: {len(left)}, ids {listed(left)}"] if left else []
+    notes = [f"anchors removed: {len(left)}, ids {errors.join_names(left)}"] if left else []
     return notes + _report_missing(missing)
 
 
@@ -140,7 +140,7 @@ def _warn(rows: Sequence[Example], content: Content) -> None:
 
 
 def _report_missing(ids: Sequence[int]) -> list[str]:
-    return [f"ids without an anchor (removed earlier, or not drawn): {listed(ids)}"] if ids else []
+    return [f"ids without an anchor (removed earlier, or not drawn): {errors.join_names(ids)}"] if ids else []
 
 
 def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[int, str], list[int]]:
@@ -160,7 +160,7 @@ def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[i
     for place, row in formats.read(pathlib.Path(path), encoding):
         for column in (ID, SUGGESTED if SUGGESTED in row else LABEL):
             if column not in row:
-                raise errors.UserError(f"{place}: lacks the column {column!r}; it has {listed(row)}")
+                raise errors.UserError(f"{place}: lacks the column {column!r}; it has {errors.join_names(row)}")
         cells = {
             name: "" if is_empty(cell) else label_string(place, cell) for name, cell in row.items() if name in _READ
         }

@@ -73,7 +73,7 @@ def run(
             if loaded and reads_prompts:
                 states_by_pass = states.read_sets(loaded, prompts_by_pass, cache, titles=titles)
             for planned, prompts, title in zip(planned_passes, prompts_by_pass, titles, strict=True):
-                with parallel.by_main(_lock_records(folder, planned)):
+                with parallel.enter_in_main(_lock_records(folder, planned)):
                     for record, context in _records(planned, prompts, states_by_pass, loaded, store, cache):
                         if before_writing:
                             parallel.call_in_main(functools.partial(before_writing, record, context))

@@ -19,7 +19,7 @@ from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
-from knnprompt_jax.tasks.task import Example, Task, listed
+from knnprompt_jax.tasks.task import Example, Task
 
 
 def run(settings: commands.FitSettings) -> changing.Result:
@@ -129,7 +129,7 @@ def _fit(
 
 def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
     """Return which columns of a table are in the prompt and which are left out."""
-    left_out = listed(dict.fromkeys(column for row in rows for column in row.other))
+    left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.other))
     return f"columns in the prompt: {', '.join(task.fields)}; left out: {left_out}; to change them: --text_columns="
 
 

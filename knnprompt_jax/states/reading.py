@@ -139,8 +139,8 @@ def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple
     if parallel.is_main():
         is_cached_U, found_nF = cache.find(keys_U, width)
         rows_UF[is_cached_U] = found_nF
-    is_cached_U = parallel.from_main(is_cached_U)
-    return is_cached_U, np.array(parallel.from_main(rows_UF)) if is_cached_U.any() else rows_UF
+    is_cached_U = parallel.broadcast_from_main(is_cached_U)
+    return is_cached_U, np.array(parallel.broadcast_from_main(rows_UF)) if is_cached_U.any() else rows_UF
 
 
 def _keys(prompts: layout.Prompts, identity: str) -> np.ndarray:

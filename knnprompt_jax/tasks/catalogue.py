@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks.cells import listed
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Task
 
@@ -121,7 +120,7 @@ def hub_source(name: str) -> HubSource:
         raise error("hub", "should have the key dataset")
     for key, value in source.items():
         if key not in _HUB:
-            raise error("hub", f"has the unknown key {key!r}; choose from {listed(_HUB)}")
+            raise error("hub", f"has the unknown key {key!r}; choose from {errors.join_names(_HUB)}")
         if not _is(_HUB[key], value):
             raise error("hub", f"should have {'a word' if _HUB[key] is str else 'names to names'} at {key}")
     if unknown := set(source["columns"]) ^ set(task.fields) or set(source["labels"].values()) - set(task.labels):
@@ -143,7 +142,9 @@ def _load(path: Traversable) -> tuple[dict[str, Any], Callable[[str, str], error
         loader = _Loader(path.read_bytes())
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise errors.UserError(f"{path}: not a task declaration: it should have the keys {listed(_REQUIRED)}")
+            raise errors.UserError(
+                f"{path}: not a task declaration: it should have the keys {errors.join_names(_REQUIRED)}"
+            )
         values = loader.construct_document(node)
     except OSError as refused:
         raise errors.UserError(f"{path}: cannot read the task declaration: {refused.strerror}") from refused
@@ -156,12 +157,14 @@ def _load(path: Traversable) -> tuple[dict[str, Any], Callable[[str, str], error
     lines |= {key.value: key.start_mark.line + 1 for key, _ in node.value}
     for key, value in values.items():
         if key not in _SHAPES:
-            raise error(key, f"is not a key of a task declaration; choose from {listed(_SHAPES)}")
+            raise error(key, f"is not a key of a task declaration; choose from {errors.join_names(_SHAPES)}")
         kind, shape = _SHAPES[key]
         if not (isinstance(value, dict) if key == "hub" else _is(kind, value)):
             raise error(key, f"should be {shape}")
     if missing := [key for key in _REQUIRED if key not in values]:
-        raise errors.UserError(f"{path}: the task declaration lacks {missing[0]!r}; it needs {listed(_REQUIRED)}")
+        raise errors.UserError(
+            f"{path}: the task declaration lacks {missing[0]!r}; it needs {errors.join_names(_REQUIRED)}"
+        )
     return values, error
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from knnprompt_jax import errors
 
-_LISTED = 50
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE_WORD = re.compile(
@@ -100,10 +99,3 @@ def is_identifier(column: str, values: Iterable[Any]) -> bool:
 def is_named_as_identifier(column: str) -> bool:
     """Whether a column's name is id, ticket_id, uuid, rowIndex or similar."""
     return bool(_ID.search(column.strip()))
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Return names separated by commas, for a message; a long list is cut."""
-    names = list(map(str, names))
-    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
-    return (", ".join(names[:_LISTED]) or "none") + more

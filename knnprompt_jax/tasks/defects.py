@@ -5,7 +5,7 @@ import contextlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax.tasks.cells import listed
+from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example
 
 
@@ -46,7 +46,7 @@ def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
     elif len(counts) == len(rows):
         yield f"each of {len(rows)} train rows has a label of its own, such as {rows[0].label!r}: is it the right label column?"
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
-        yield f"labels with a single train row: {listed(single)}"
+        yield f"labels with a single train row: {errors.join_names(single)}"
     yield from alike(row.label for row in rows)
 
 

@@ -14,7 +14,6 @@ from importlib.resources.abc import Traversable
 from typing import Any, TextIO
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks.cells import listed
 
 Row = tuple[str, dict[str, Any]]
 """A row: its place and its columns."""
@@ -110,7 +109,9 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
             continue
         if not header:
             if repeated := [cell for cell in cells if cell and cells.count(cell) > 1]:
-                raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
+                raise errors.UserError(
+                    f"{place}: the header has {repeated[0]!r} more than once: {errors.join_names(cells)}"
+                )
             header = [re.sub(r"\s*[\r\n]\s*", " ", cell) for cell in cells]
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"

@@ -10,7 +10,7 @@ from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import catalogue, defects, formats, hub
-from knnprompt_jax.tasks.cells import label_string, listed
+from knnprompt_jax.tasks.cells import label_string
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task
 
@@ -108,7 +108,9 @@ def _examples(
                 advice = "name it with --label_column=, or choose a file with labels"
                 if similar := [name for name in row if defects.plain(name) == defects.plain(label_column)]:
                     advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
-                raise errors.UserError(f"{place}: no label column {label_column!r}, only {listed(row)}: {advice}")
+                raise errors.UserError(
+                    f"{place}: no label column {label_column!r}, only {errors.join_names(row)}: {advice}"
+                )
             value = row[label_column]
             label = label_string(place, value) if new_labels else task.label_of(place, value)
             other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
@@ -162,7 +164,7 @@ def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[f
     names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
-        entries = listed(sorted(entry.name for entry in folder.iterdir()))
+        entries = errors.join_names(sorted(entry.name for entry in folder.iterdir()))
         raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {entries}")
     rows, dropped = list(formats.read(found[0])), folder / f"{split}_dropped.jsonl"
     if not (restore_dropped and dropped.is_file()):

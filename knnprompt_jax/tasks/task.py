@@ -13,7 +13,6 @@ from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import cells
-from knnprompt_jax.tasks.cells import listed
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
@@ -150,7 +149,7 @@ class Task:
             texts = [column for column in fields if not cells.is_identifier(str(column), values[column])]
             texts = [column for column in texts if all(column in row for row in rows)] or texts
             if not fields:
-                raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")
+                raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(rows[0])}")
             if not texts:
                 logging.warning("task %r: all columns are ids, numbers or dates, so all are in the prompt", name)
             fields = texts or fields
@@ -160,7 +159,7 @@ class Task:
             for index, row in enumerate(rows):
                 if label not in row:
                     raise errors.UserError(
-                        f"row {index}: no label column {label!r}, only {listed(row)}: name it with label="
+                        f"row {index}: no label column {label!r}, only {errors.join_names(row)}: name it with label="
                     )
             y = [row[label] for row in rows]
         names = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
@@ -193,7 +192,7 @@ class Task:
         if conflicts := sorted(set(new) & set(self.label_words)):
             label = self.labels[self.label_words.index(conflicts[0])]
             raise self._error(
-                f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {listed(self.labels)}"
+                f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {errors.join_names(self.labels)}"
             )
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
@@ -218,7 +217,9 @@ class Task:
     def class_index(self, label: str) -> int:
         """Return the class of a label string; raise UserError with the choices if there is none."""
         if label not in self.classes:
-            raise errors.UserError(f"task {self.name!r} has no label {label!r}; choose from {listed(self.labels)}")
+            raise errors.UserError(
+                f"task {self.name!r} has no label {label!r}; choose from {errors.join_names(self.labels)}"
+            )
         return self.classes[label]
 
     @functools.cached_property
@@ -235,7 +236,7 @@ class Task:
         texts = {}
         for field in self.fields:
             if field not in row:
-                raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
+                raise errors.UserError(f"{place}: lacks the field {field!r}; it has {errors.join_names(row)}")
             text = "" if cells.is_empty(row[field]) else row[field]
             if not isinstance(text, str):
                 raise errors.UserError(f"{place}: field {field!r} is not a text ({type(text).__name__})")
@@ -244,14 +245,14 @@ class Task:
             texts[field] = str(text)
             cells.check_characters(f"{place}: field {field!r}", text)
         if not any(texts.values()):
-            raise errors.EmptyCell(f"{place}: all fields are empty: {listed(self.fields)}")
+            raise errors.EmptyCell(f"{place}: all fields are empty: {errors.join_names(self.fields)}")
         return texts
 
     def label_of(self, place: str, label: Any) -> str:
         """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
         name = cells.label_string(place, label)
         if name not in self.classes:
-            raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(self.labels)}")
+            raise errors.UserError(f"{place}: unknown label {name!r}; choose from {errors.join_names(self.labels)}")
         return name
 
     def render(self, example: Example, label: str | None = None) -> str:

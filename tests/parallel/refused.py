@@ -12,11 +12,11 @@ if __name__ == "__main__":
     address, held, process = sys.argv[1:]
     parallel.start(auto=False, address=address, num_processes=2, process_id=int(process))
     try:
-        with parallel.by_main(files.lock(pathlib.Path(held))):
+        with parallel.enter_in_main(files.lock(pathlib.Path(held))):
             pass
     except errors.UserError as error:
         print(error)
-    with parallel.by_main(files.lock(pathlib.Path(held).with_name("free"))):
+    with parallel.enter_in_main(files.lock(pathlib.Path(held).with_name("free"))):
         print("within the free one")
     print(parallel.call_in_main(lambda: (process, "x" * 5000))[0], "for all")
     try:
