@@ -2,7 +2,7 @@
 
 python experiments/knn_prompting.py
 python experiments/knn_prompting.py --model=gpt2-xl --task=trec --data_dir=data --shots=1024
-python experiments/knn_prompting.py --options.knn.k=5 --options.knn.distance=released
+python experiments/knn_prompting.py --options.knn.k=5 --options.knn.distance=reverse_kl
 """
 
 from knnprompt_jax import app

@@ -24,7 +24,7 @@ class Settings(Base):
     rate: float = options.option(0.5, "Dropout.", least=0, most=1)
     seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", least=-1, needed=True)
     kinds: tuple[str, ...] = options.option(("dense",), "Stores.", choices={"dense": 1, "factored": 2})
-    distance: str = options.option("forward", "Distance.", choices=("forward", "released"))
+    distance: str = options.option("kl", "Distance.", choices=("kl", "reverse_kl"))
     remat: bool = options.option(False, "Recompute.")
     seed: int | None = options.option(None, "Seed of the draw.", least=0)
 
@@ -32,7 +32,7 @@ class Settings(Base):
 @pytest.mark.parametrize(
     "values",
     [
-        {"k": 7, "rate": 1, "seeds": (-1, 5), "kinds": (), "distance": "released", "remat": True, "output": "x"},
+        {"k": 7, "rate": 1, "seeds": (-1, 5), "kinds": (), "distance": "reverse_kl", "remat": True, "output": "x"},
         {"k": np.int64(7), "rate": np.float32(0.25), "seeds": [np.int32(5)], "store": Inner(np.float64(1))},
     ],
 )
@@ -59,7 +59,7 @@ MISTAKES = [
     ({"seeds": ()}, "seeds=(): give at least one value"),
     ({"output": ""}, "output='': give a value"),
     ({"kinds": ("dense", 3)}, "kinds=('dense', 3): choose from dense, factored"),
-    ({"distance": "cosine"}, "distance='cosine': choose from forward, released"),
+    ({"distance": "cosine"}, "distance='cosine': choose from kl, reverse_kl"),
     ({"remat": 1}, "remat=1: it must be True or False"),
     ({"output": "a\0b"}, "output='a\\x00b': it must be UTF-8 text without NUL characters"),
     ({"output": "caf\udce9"}, "output='caf\\udce9': it must be UTF-8 text without NUL characters"),

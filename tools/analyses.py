@@ -45,9 +45,10 @@ def truncated(scale: scales.Scale, method: str) -> str:
 def turned(scale: scales.Scale, claims: Sequence[tuple[str, str, str, Sequence[int]]]) -> Iterator[str]:
     """Yield each answer that differs if kNN Prompting uses KL(anchor ‖ test); claims are (text, ours, theirs, shots)."""
     for (text, _, theirs, _), model, task in itertools.product(claims, scale.models, ("", scales.APART)):
-        if theirs not in ("knn_partial", "knn_centroid"):  # They were run in one direction only.
+        if theirs not in ("knn_kl_labels", "knn_centroid"):  # They were run in one direction only.
             before, after = (
-                intervals.verdict(scale.differences(model, name, theirs, task=task)) for name in ("knn", "knn_released")
+                intervals.verdict(scale.differences(model, name, theirs, task=task))
+                for name in ("knn", "knn_reverse_kl")
             )
             if before != after:
                 place = f"{scales.MODELS[model].brief}{f' on {names.task(task)}' if task else ''}"

@@ -27,7 +27,7 @@ HEADERS = ("anchors", "queries", "exact, queries/s", "index, queries/s", "lists"
 
 def compare(folder: str, sizes: list[int]) -> Iterator[tuple[Any, ...]]:
     """Yield a row of `HEADERS` for each number of anchors and queries."""
-    classifier, rng, forward = kp.load(folder), np.random.default_rng(0), distances.get("forward")
+    classifier, rng, forward = kp.load(folder), np.random.default_rng(0), distances.get("kl")
     store, states = classifier.store_, classifier.device_states()
     order = rng.permutation(len(store))
     drawn, rest = order[:QUERIES], order[QUERIES:]

@@ -39,7 +39,7 @@ SHOWN_AGAIN = (
     "knn",
     "linear_probe",
 )  # Beside methods with two demonstrations.
-AT_LARGEST_M = ("icl", "knn", "knn_partial")
+AT_LARGEST_M = ("icl", "knn", "knn_kl_labels")
 SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
 

@@ -24,7 +24,7 @@ CALIBRATIONS = (
 )
 ORDER = (
     *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
-    *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
+    *("knn", "knn_reverse_kl", "knn_kl_labels", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
     *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
 )
 APART = "trec"  # Six classes of unequal size: most differences are several times those of binary tasks.

@@ -26,7 +26,7 @@ class Rule(options.Options):
     rule: str = options.option("votes", "What classifies.", choices=RULES)
     demo_shots: int = options.option(0, "Demonstrations per class.", least=0)
     k: int = options.option(1, "Neighbours that vote.", least=1)
-    distance: str = options.option("forward", "Distance to the anchors.", choices=distances.DISTANCES)
+    distance: str = options.option("kl", "Distance to the anchors.", choices=distances.DISTANCES)
     weights: str = options.option("uniform", "Weights of the votes.", choices=WEIGHTS)
     bandwidth: float = options.option(0.0, "Distance over which a vote decays by 1/e; 0: no decay.", least=0)
     penalty: float = options.option(1.0, "Ridge penalty of the probe.", least=0)

@@ -68,10 +68,9 @@ _declare_auto = functools.partial(
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
     _declare("knn", "kNN Prompting", _PRINTED),
-    _declare("knn_released", "kNN, KL(anchor ‖ test)", _PRINTED, distance="released"),
-    _declare("knn_partial", "kNN, label words", ("kNN Prompting (Partial)",)),
-    _declare("knn_partial_raw", "kNN, label words, raw"),
-    _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="hidden"),
+    _declare("knn_reverse_kl", "kNN, KL(anchor ‖ test)", _PRINTED, distance="reverse_kl"),
+    _declare("knn_kl_labels", "kNN, label words", ("kNN Prompting (Partial)",)),
+    _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="l2"),
     _declare("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
     _declare("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
     _declare_auto("chosen", "AutoClassifier, last layer"),

@@ -1,16 +1,14 @@
-"""Noisy channel: the class whose label explains the text best, and its direct counterparts.
+"""Noisy channel: the class whose label explains the text best.
 
 Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification", ACL 2022,
 https://github.com/shmsw25/Channel-LM-Prompting.
 
 Templates, words and token limits are facts of its release. Tasks that it lacks (MPQA, CB, RTE, users' tasks) have templates of ours,
-made from theirs; MPQA's are those of reviews. The layout is that of the released code, to the token, with two exceptions. A space
-stands before the query's label after a single demonstration as well, and labels may share any beginning.
+made from theirs; MPQA's are those of reviews. The layout is that of the released code, to the token, with one exception: a space
+stands before the query's label after a single demonstration as well.
 """
 
 import dataclasses
-import functools
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,9 +20,8 @@ from knnprompt_jax.prompts import continuations, layout
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
-CONTENT_FREE = "N/A"
 SHORT, LONG = 112, 240  # Tokens of a text to classify.
-MARGIN = 16  # A demonstration keeps so many more tokens, and so does a context of a single demonstration.
+MARGIN = 16  # Additional tokens of a demonstration.
 CONTEXT = 1024  # Tokens of concatenated demonstrations and text.
 
 Demonstration = tuple[str, int]
@@ -102,22 +99,6 @@ class Writer:
         targets = [np.append(text, self._end) for text in texts for _ in labels]
         return continuations.Family(np.concatenate(prefix), contexts * len(texts), targets)
 
-    def direct(
-        self, labels: Sequence[str], demonstrations: Sequence[Demonstration], queries: Sequence[str]
-    ) -> continuations.Family:
-        """Write "text label text label … text" and the common beginning of all labels before "rest of label, end", which is scored."""
-        words = self._pieces([f" {label}" for label in labels])
-        prefix, longest = [self._start], self._text_tokens + MARGIN
-        for place, (text, label) in enumerate(demonstrations):
-            prefix += [*self._pieces([_after(place, text)], longest), words[label]]
-        texts = self._pieces([_after(len(demonstrations), query) for query in queries], self._text_tokens)
-        common = len(os.path.commonprefix([word.tolist() for word in words]))
-        return continuations.Family(
-            np.concatenate(prefix),
-            [np.append(text, words[0][:common]) for text in texts for _ in words],
-            [np.append(word[common:], self._end) for word in words] * len(texts),
-        )
-
     def _pieces(self, texts: Sequence[str], limit: int | None = None) -> list[np.ndarray]:
         """Return the first `limit` tokens of each text, tokenized separately and without special tokens.
 
@@ -142,34 +123,23 @@ def scores(
 ) -> tuple[np.ndarray, continuations.Continuations]:
     """Return scores [U, Q, C] by U templates, and the texts that were read.
 
-    A score is the mean log-probability of the scored tokens, including an end-of-text token, summed over the contexts.
+    A score is the mean log-probability of the scored tokens, including an end-of-text token.
     """
     problem = context.problem
     verbalization = verbalization_of(problem.task)
     text_tokens, limit = limits(settings, verbalization, context.model.context)
     writer = Writer(problem.tokenize, *boundary_tokens(context.model), text_tokens)
-    contexts = [
-        [(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
-        for rows in _contexts(settings, problem)
+    demonstrations = [
+        (problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in _shown(settings, problem)
     ]
     queries = [problem.task.retrieval_text(row) for row in problem.evaluation]
-    if settings.variant == "direct++":
-        queries.append(CONTENT_FREE)
-    write = writer.channel if settings.variant == "channel" else writer.direct
     texts = continuations.build(
-        (
-            write(verbalization.labels(template), rows, queries)
-            for template in _templates(settings)
-            for rows in contexts
-        ),
+        (writer.channel(verbalization.labels(template), demonstrations, queries) for template in _templates(settings)),
         limit,
     )
-    log_p = context.score(texts, f"noisy channel, {settings.variant}")
+    log_p = context.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
-    means = means.reshape(len(_templates(settings)), len(contexts), len(queries), context.num_classes)
-    if settings.variant == "direct++":
-        means = means[:, :, :-1] - means[:, :, -1:]
-    return means.sum(1), texts
+    return means.reshape(len(_templates(settings)), len(queries), context.num_classes), texts
 
 
 def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
@@ -213,12 +183,11 @@ def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
 
 
 def cost(problem: method.Problem, counter: method.TokenCounter, settings: methods.NoisyChannelOptions) -> method.Cost:
-    """Estimate the cost of each query with each label by each template, after each context."""
-    contexts = _contexts(settings, problem)
+    """Estimate the cost of each query with each label by each template."""
     times = len(_templates(settings)) * problem.task.num_classes
-    prefixes = sum(min(counter.context, counter.demonstration_tokens(problem.task, rows)) for rows in contexts)
+    prefix = min(counter.context, counter.demonstration_tokens(problem.task, _shown(settings, problem)))
     suffixes = counter.query_tokens(problem.task, problem.evaluation)
-    return method.Cost(times * len(contexts) * len(problem.evaluation), times * (prefixes + len(contexts) * suffixes))
+    return method.Cost(times * len(problem.evaluation), times * (prefix + suffixes))
 
 
 def _templates(settings: methods.NoisyChannelOptions) -> list[int]:
@@ -228,24 +197,21 @@ def _templates(settings: methods.NoisyChannelOptions) -> list[int]:
 def limits(settings: methods.NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
     """Return the maximum tokens of a query and of a whole context, for a model that reads `context` tokens."""
     text = settings.text_tokens or verbalization.text_tokens
-    published = text + MARGIN if settings.demonstrations == "ensembled" else CONTEXT
-    return text, min(context, settings.context_tokens or published)
+    return text, min(context, settings.context_tokens or CONTEXT)
 
 
-def _contexts(settings: methods.NoisyChannelOptions, problem: method.Problem) -> list[list[Example]]:
-    """Return the demonstrations of each context."""
-    rows = problem.train_rows if settings.shown == "all" else list(problem.split.demonstrations)
-    return [[row] for row in rows] if settings.demonstrations == "ensembled" and rows else [rows]
+def _shown(settings: methods.NoisyChannelOptions, problem: method.Problem) -> Sequence[Example]:
+    """Return the rows that stand before each query."""
+    return problem.train_rows if settings.shown == "all" else problem.split.demonstrations
 
 
-_declare = functools.partial(method.Method, run=run, cost=cost, rows_used="demonstrations")
 METHODS = (
-    _declare("noisy_channel", "Noisy channel", printed_as=("Noisy Channel", "NoisyChannel")),
-    _declare("noisy_channel_direct", "Direct, noisy channel's templates"),
-    _declare("noisy_channel_direct_plus", "Direct++, noisy channel's templates"),
-    _declare(
-        "noisy_channel_ensemble",
-        "Noisy channel, ensembled",
-        excluded_because="it reads every row again after each demonstration alone: name the method to run it",
+    method.Method(
+        "noisy_channel",
+        "Noisy channel",
+        run,
+        cost=cost,
+        rows_used="demonstrations",
+        printed_as=("Noisy Channel", "NoisyChannel"),
     ),
 )

@@ -17,8 +17,8 @@ TUNED_KS = (1, 3, 5, 7, 9, 15, 25, 51)
 TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
 _DISTANCE_HELP = (
-    "forward is KL(test ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ test), as in its code; partial distances compare "
-    "label words only; hidden is the L2 distance of hidden states."
+    "kl is KL(test ‖ anchor), Eq. 5 of the paper; reverse_kl is KL(anchor ‖ test), as in its code; kl_labels and reverse_kl_labels "
+    "compare label words only; l2 is the distance of hidden states."
 )
 _RECALL = options.option(
     0.0, "Target recall of approximate search on TPUs; 0: exact search, as on other devices.", least=0, most=1
@@ -40,7 +40,7 @@ class VoteOptions(options.Options):
 class KNNOptions(VoteOptions):
     """The vote of `KNNPrompting`."""
 
-    distance: str = options.option("forward", _DISTANCE_HELP, choices=stores.DISTANCES)
+    distance: str = options.option("kl", _DISTANCE_HELP, choices=stores.DISTANCES)
     weights: str = options.option(
         "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=WEIGHTS
     )

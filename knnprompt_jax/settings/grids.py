@@ -41,9 +41,9 @@ class GridSettings(shared.SharedSettings):
         choices=REGIMES,
     )
     direction: str = options.option(
-        "released",
-        "The direction of KL divergences, whatever the methods' option distance says. released: KL(anchor ‖ test), as in the "
-        "released code; forward: Eq. 5.",
+        "reverse_kl",
+        "The direction of KL divergences, whatever the methods' option distance says. reverse_kl: KL(anchor ‖ test), as in "
+        "the released code; kl: Eq. 5.",
         choices=DIRECTIONS,
     )
     rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
@@ -136,7 +136,7 @@ GRIDS: dict[str, dict[str, Any]] = {
     "max_shots": {},
     "few_shot": {
         "tasks": SIX_TASKS,
-        "methods": "icl,contextual_calibration,noisy_channel,knn,knn_partial",
+        "methods": "icl,contextual_calibration,noisy_channel,knn,knn_kl_labels",
         "shots": FEW_SHOTS,
         "seeds": TEN_SEEDS,
         "regime": FEW_SHOT,
@@ -149,7 +149,7 @@ GRIDS: dict[str, dict[str, Any]] = {
     "prompt_compose": {"methods": f"icl,{_RETRIEVERS},knn"},
     "upper_bound": {"tasks": SIX_TASKS, "methods": "icl,demonstration_upper_bound,knn", "shots": (1024,)},
     "distance": {"methods": "icl,knn_l2,knn", "shots": (32,)},
-    "whole_vs_partial": {"methods": "icl,knn,knn_partial", "shots": (1024,)},
+    "whole_vs_partial": {"methods": "icl,knn,knn_kl_labels", "shots": (1024,)},
     "fine_tuning": {"models": "gpt2-large,facebook/opt-30b", "methods": "knn,fine_tuning_bert,fine_tuning_gpt2"},
     "data_scaling": {"models": SIX_MODELS, "few_shots": (1, *FEW_SHOTS)},
     "robustness": {"seeds": TEN_SEEDS},

@@ -35,28 +35,9 @@ class EncoderKNNOptions(EncoderOptions):
     k: int = options.option(3, "Neighbours that vote.", least=1)
 
 
-class LayerOptions(options.Options):
-    """Options of the classifier on the chosen layer."""
-
-    classifier: str = options.option(
-        "centroids", "Nearest class mean, or a linear probe.", choices=("centroids", "probe")
-    )
-    inverse_penalty: float = options.option(1000.0, "Inverse penalty of the probe, as in linear_probe.", least=1e-6)
-
-
 class NoisyChannelOptions(options.Options):
     """Options of the scores. Texts that exceed the context lose tokens on the left."""
 
-    variant: str = options.option(
-        "channel",
-        "channel scores the text after the label, direct the label after the text; direct++ subtracts its score after N/A.",
-        choices=("channel", "direct", "direct++"),
-    )
-    demonstrations: str = options.option(
-        "concatenated",
-        "All demonstrations before the text, or each alone before it with log-scores summed.",
-        choices=("concatenated", "ensembled"),
-    )
     shown: str = options.option(
         "demonstrations",
         "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
@@ -70,9 +51,7 @@ class NoisyChannelOptions(options.Options):
         "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
         least=0,
     )
-    context_tokens: int = options.option(
-        0, "Maximum tokens read and scored; 0: 1,024, or 16 more than text_tokens if ensembled.", least=0
-    )
+    context_tokens: int = options.option(0, "Maximum tokens read and scored; 0: 1,024.", least=0)
 
 
 class RetrievalOptions(options.Options):
@@ -195,9 +174,8 @@ METHODS: dict[str, type[options.Options]] = {
     "icl": options.Options,
     "icl_multi_token": options.Options,
     "knn": KNNOptions,
-    "knn_released": VoteOptions,
-    "knn_partial": _distances(VoteOptions, "partial", "partial_released"),
-    "knn_partial_raw": _distances(VoteOptions, "partial_raw", "partial_raw_released"),
+    "knn_reverse_kl": VoteOptions,
+    "knn_kl_labels": _distances(VoteOptions, "kl_labels", "reverse_kl_labels"),
     "knn_l2": VoteOptions,
     "knn_centroid": _distances(options.Options, *DIRECTIONS),
     "knn_centroid_geometric": _distances(options.Options, *DIRECTIONS),
@@ -207,9 +185,6 @@ METHODS: dict[str, type[options.Options]] = {
     "icl_many_shot": ManyShotOptions,
     "demonstration_upper_bound": UpperBoundOptions,
     "noisy_channel": NoisyChannelOptions,
-    "noisy_channel_direct": _with(NoisyChannelOptions, variant="direct"),
-    "noisy_channel_direct_plus": _with(NoisyChannelOptions, variant="direct++"),
-    "noisy_channel_ensemble": _with(NoisyChannelOptions, demonstrations="ensembled"),
     "prompt_compose_bm25": RetrievalOptions,
     "prompt_compose_sbert": _with(RetrievalOptions, retriever=MINILM),
     "prompt_compose_simcse": _with(RetrievalOptions, retriever="princeton-nlp/unsup-simcse-bert-base-uncased"),
@@ -226,8 +201,6 @@ METHODS: dict[str, type[options.Options]] = {
     "linc": LincOptions,
     "supervised_calibration": SupervisedOptions,
     "hidden_centroids": options.Options,
-    "hidden_centroids_layer": LayerOptions,
-    "linear_probe_layer": _with(LayerOptions, classifier="probe"),
     "linear_probe": ProbeOptions,
     "linear_probe_log_p": _with(ProbeOptions, representation="log_probabilities"),
     "encoder_probe": EncoderProbeOptions,

@@ -31,7 +31,7 @@ class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
         "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
     )
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
-    distance: str = options.option("forward", "Distance of the search.", choices=DISTANCES)
+    distance: str = options.option("kl", "Distance of the search.", choices=DISTANCES)
     output: str = options.option("plans", "Folder of the JSON file.", needed=True)
 
     def __post_init__(self) -> None:

@@ -2,9 +2,9 @@
 
 from knnprompt_jax import errors, options
 
-DIRECTIONS = ("forward", "released")  # KL(test ‖ anchor), KL(anchor ‖ test).
-DISTRIBUTION_DISTANCES = (*DIRECTIONS, "partial", "partial_released")  # Between distributions that add up to 1.
-DISTANCES = (*DISTRIBUTION_DISTANCES, "partial_raw", "partial_raw_released", "hidden")
+DIRECTIONS = ("kl", "reverse_kl")  # KL(test ‖ anchor), KL(anchor ‖ test).
+DISTRIBUTION_DISTANCES = (*DIRECTIONS, "kl_labels", "reverse_kl_labels")  # Between distributions that add up to 1.
+DISTANCES = (*DISTRIBUTION_DISTANCES, "l2")
 CENTROIDS = ("none", "arithmetic", "geometric")
 KINDS = ("dense", "factored")
 KEY_DTYPES = ("float32", "float16", "bfloat16")

@@ -90,7 +90,7 @@ class Codec:
         if distance.representation == _kept(self.built_for):
             return keys.values_NV
         logk_NC = keys.values_NV[:, jnp.array(self.label_ids)].astype(jnp.float32)
-        return representations.label_word_log_p(logk_NC, distance.representation)
+        return jax.nn.log_softmax(logk_NC)
 
     def working_bytes(self, num_queries: int) -> int:
         """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""

@@ -15,7 +15,6 @@ import numpy as np
 from flax import struct
 
 from knnprompt_jax import errors
-from knnprompt_jax.store import representations
 
 Array = jax.Array
 
@@ -41,7 +40,7 @@ class Distance:
         prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
         prepare_query: maps a query [W] to the argument of `measure`, before the search.
         copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.
-        direction: the direction of a KL divergence, "forward" or "released"; empty for other distances.
+        direction: the direction of a KL divergence, "kl" or "reverse_kl"; empty for other distances.
         mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head.
             The remaining side enters as a state (factored.py has the algebra). Empty if the distance is no such product.
         terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance.
@@ -65,7 +64,7 @@ class Distance:
     @property
     def reads_label_words(self) -> bool:
         """Whether it compares label words alone, so that two classes need different ones."""
-        return self.representation in representations.OF_LABEL_WORDS
+        return self.representation == "label_words"
 
     def explain(self, logp_W: Any, logk_NW: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the terms [N, W] that add up to each anchor's distance, and the probabilities [W] and [N, W], in float64.
@@ -76,7 +75,7 @@ class Distance:
         """
         assert self.terms is not None, self.name
         logs = [np.asarray(log, np.float64) for log in (logp_W, logk_NW)]
-        if self.representation in representations.NORMALISED:  # To the last digit of float64.
+        if self.representation != "hidden":  # Normalise to the last digit of float64.
             logs = [log - np.logaddexp.reduce(log, axis=-1, keepdims=True) for log in logs]
         return self.terms(*logs), np.exp(logs[0]), np.exp(logs[1])
 
@@ -103,35 +102,35 @@ def _euclidean(h_E: Array, keys_NE: Array) -> Array:
 
 # The distance of factored stores, for both directions.
 AFFINE = Distance("affine", "inner product", "nats", "distribution", _inner_product)
-_forward = functools.partial(
+_kl = functools.partial(
     Distance,
     unit="nats",
     measure=_inner_product,
     prepare=_logarithms,
     prepare_query=_expectations,
-    direction="forward",
+    direction="kl",
     terms=lambda logp_W, logk_NW: np.exp(logp_W) * (logp_W - logk_NW),
 )
-_released = functools.partial(
+_reverse_kl = functools.partial(
     Distance,
     unit="nats",
     measure=_inner_product,
     prepare=_expectations,
     prepare_query=_logarithms,
     copies=1,
-    direction="released",
+    direction="reverse_kl",
     terms=lambda logp_W, logk_NW: np.exp(logk_NW) * (logk_NW - logp_W),
 )
 DISTANCES: dict[str, Distance] = {
     distance.name: distance
     for distance in (
-        _forward("forward", "KL(test ‖ anchor)", representation="distribution", mean_row="query", is_candidate=True),
-        _released("released", "KL(anchor ‖ test)", representation="distribution", mean_row="anchor", is_candidate=True),
-        _forward("partial", "label words, KL(test ‖ anchor)", representation="partial", is_candidate=True),
-        _released("partial_released", "label words, KL(anchor ‖ test)", representation="partial"),
-        _forward("partial_raw", "label words, raw, KL(test ‖ anchor)", representation="partial_raw"),
-        _released("partial_raw_released", "label words, raw, KL(anchor ‖ test)", representation="partial_raw"),
-        Distance("hidden", "hidden states", "L2", "hidden", _euclidean, is_candidate=True),
+        _kl("kl", "KL(test ‖ anchor)", representation="distribution", mean_row="query", is_candidate=True),
+        _reverse_kl(
+            "reverse_kl", "KL(anchor ‖ test)", representation="distribution", mean_row="anchor", is_candidate=True
+        ),
+        _kl("kl_labels", "label words, KL(test ‖ anchor)", representation="label_words", is_candidate=True),
+        _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation="label_words"),
+        Distance("l2", "hidden states", "L2", "hidden", _euclidean, is_candidate=True),
     )
 }
 

@@ -3,11 +3,11 @@
 The head has no bias and no cap, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition. The gradient
 of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an anchor k_i with state h_i:
 
-    KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "forward", mean row of the query
-    KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "released", mean row of the anchor
+    KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "kl", mean row of the query
+    KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "reverse_kl", mean row of the anchor
 
 with −H(p) = e_p · h_p − A(h_p) and −H(k_i) = e_i · h_i − A(h_i). (They are the Bregman divergences of A.) An anchor is
-(h_i, A(h_i)) for the forward direction and (e_i, H(k_i)) for the released one; a query of the released direction is its state.
+(h_i, A(h_i)) for `kl` and (e_i, H(k_i)) for `reverse_kl`; a query of `reverse_kl` is its state.
 
 Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat. Subtracting a
 vector c from every state or from every row of W changes no divergence. So c is the mean state of the first anchors, W is
@@ -29,7 +29,7 @@ from flax import struct
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import codec, distances, placement, representations
+from knnprompt_jax.store import codec, distances, placement
 
 Array = jax.Array
 TILE = 2048  # Tokens of the vocabulary whose logits exist at a time.
@@ -52,7 +52,7 @@ class Frame:
 
 @struct.dataclass
 class Keys:
-    """Anchors relative to the centre: states and log-partitions; for the released direction also mean rows and KL(k_i ‖ k_c)."""
+    """Anchors relative to the centre: states and log-partitions; for `reverse_kl` also mean rows and KL(k_i ‖ k_c)."""
 
     hidden_NE: Array
     log_z_N: Array
@@ -64,7 +64,7 @@ class Codec(codec.Codec):
     """A store of keys [E] and queries [E], for a head whose logits are linear in the state (without a cap).
 
     `head` is centred; `constants` are the other fields of the `Frame`. An anchor takes 4 (E + 1) bytes, and twice that
-    if the store keeps mean rows for the released direction. A `key_dtype` of "float16" or "bfloat16" halves that
+    if the store keeps mean rows for `reverse_kl`. A `key_dtype` of "float16" or "bfloat16" halves that
     (docs/datastores.md has the errors): the log-partition is that of the rounded state, so that near anchors err least.
     """
 
@@ -119,7 +119,7 @@ class Codec(codec.Codec):
         if distance.representation == "hidden":
             return keys.hidden_NE
         logk_NC = placement.map_rows(_label_log_probabilities, self.frame, keys, self.label_ids)
-        return representations.label_word_log_p(logk_NC, distance.representation)
+        return jax.nn.log_softmax(logk_NC)
 
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
         return distances.AFFINE if distance.mean_row else distance

@@ -11,8 +11,6 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import placement
 
 Array = jax.Array
-OF_LABEL_WORDS = ("partial", "partial_raw")
-NORMALISED = ("distribution", "partial")
 
 
 def represent(
@@ -25,16 +23,11 @@ def represent(
     """Return `then(row)` of one row per prompt, float32.
 
     - "distribution": log-probabilities of all V tokens, the paper's method;
-    - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": not renormalised;
+    - "label_words": log-probabilities of the C label words, renormalised over them;
     - "hidden": the hidden state [E] after the last normalisation.
     """
     options = representation, tuple(label_ids), then
     return placement.map_rows(_represent, head, states, *options, tile=placement.ROWS_OF_LOGITS)
-
-
-def label_word_log_p(logp_NC: Array, representation: str) -> Array:
-    """Return "partial" or "partial_raw", given log-probabilities of the label words that are not renormalised."""
-    return jax.nn.log_softmax(logp_NC) if representation == "partial" else logp_NC
 
 
 def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
@@ -54,7 +47,7 @@ def _represent(
         return then(_log_probabilities(head, state))
     if representation == "hidden":
         return then(state.hidden_NE)
-    return then(label_word_log_p(_label_log_probabilities(head, state, label_ids), representation))
+    return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_ids)))
 
 
 def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:

@@ -21,7 +21,7 @@ class SearchOptions:
     """The number of neighbours, the distance, and the recall of an approximate search (None: exact)."""
 
     k: int
-    distance: str = "forward"
+    distance: str = "kl"
     approximate_recall: float | None = None
 
 

@@ -1,7 +1,7 @@
 """Every kind of store behind one interface: states of anchors in, the nearest anchors of queries' states out.
 
 The same states serve every distance and k. Memory per anchor: 4 V bytes for "dense", 4 (E + 1) for "factored", and
-twice that if a factored store keeps mean rows for the released direction.
+twice that if a factored store keeps mean rows for the reverse direction.
 """
 
 import dataclasses

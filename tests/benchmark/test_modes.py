@@ -60,9 +60,9 @@ def test_construction_with_every_peer(small, tmp_path):
 @pytest.mark.parametrize(
     "distance",
     [
-        "forward",
-        "hidden",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("released", "partial_raw_released")),
+        "kl",
+        "l2",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("reverse_kl", "reverse_kl_labels")),
     ],
 )
 def test_search(small, tmp_path, distance):
@@ -77,7 +77,7 @@ def test_search(small, tmp_path, distance):
         for library, names in peers.items():
             assert all((row[name] == "-") == (importlib.util.find_spec(library) is None) for name in names)
         assert row["recall_by_product"] > 0.99 and 0 <= row["recall_by_l2"] <= 1
-    if distance == "forward":
+    if distance == "kl":
         assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5120 + 4), 1024 * (4 * 257 + 4)]
     assert "share of bound" in text and distance in text
     draw_growth.draw(next(tmp_path.iterdir()), tmp_path / "growth.png")

@@ -10,7 +10,7 @@ from knnprompt_jax.classifier import choosing
 
 @pytest.fixture
 def blend(model, task, rows):
-    options = {"rule": "blend", "k": 5, "distance": "hidden", "penalty": 1.0, "demo_shots": 0}
+    options = {"rule": "blend", "k": 5, "distance": "l2", "penalty": 1.0, "demo_shots": 0}
     return kp.AutoClassifier(model, task, **options).fit(rows[0][:67], rows[1][:67])
 
 
@@ -74,19 +74,19 @@ def test_a_prior_may_be_a_pandas_series_in_any_order_and_is_saved(blend, rows, m
 
 def test_the_chosen_distance_decides_which_label_words_are_read(model, rows, tmp_path):
     task = kp.Task("w", ("text",), "{text}:", ("0", "1"), ("the same", "not the same"))  # They end in one token.
-    options = {"rule": "votes", "k": 1, "distance": "forward", "demo_shots": 0}
+    options = {"rule": "votes", "k": 1, "distance": "kl", "demo_shots": 0}
     classifier = kp.AutoClassifier(model, task, **options).fit(rows[0][:20], ["0", "1"] * 10)
-    classifier.set_params(distance="partial").save(tmp_path / "mine")
-    assert kp.load(tmp_path / "mine", model).distance_ == classifier.distance_ == "forward"
+    classifier.set_params(distance="kl_labels").save(tmp_path / "mine")
+    assert kp.load(tmp_path / "mine", model).distance_ == classifier.distance_ == "kl"
     with pytest.raises(kp.UserError, match="end in the same token"):
         classifier.fit(rows[0][:20], ["0", "1"] * 10)
-    assert classifier.set_params(distance="hidden").fit(rows[0][:20], ["0", "1"] * 10).distance_ == "hidden"
+    assert classifier.set_params(distance="l2").fit(rows[0][:20], ["0", "1"] * 10).distance_ == "l2"
     published = kp.KNNPrompting(model, task, demo_shots=0).fit(rows[0][:20], ["0", "1"] * 10)
-    assert published.set_params(distance="hidden").predict(rows[0][:3]).shape == (3,)
+    assert published.set_params(distance="l2").predict(rows[0][:3]).shape == (3,)
     with pytest.raises(
-        kp.UserError, match="distance='partial': choose from forward, hidden, which this store serves .label words"
+        kp.UserError, match="distance='kl_labels': choose from kl, l2, which this store serves .label words"
     ):
-        published.set_params(distance="partial").predict(rows[0][:3])
+        published.set_params(distance="kl_labels").predict(rows[0][:3])
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
@@ -99,7 +99,7 @@ def test_k_may_exceed_the_anchors_that_the_choice_compares(model, rows, rule, we
 
 def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows, tmp_path):
     expected_QC = blend.predict_proba(rows[0][67:])
-    changed = blend.set_params(distance="hidden", k=1, rule="votes")  # Which uses no penalty.
+    changed = blend.set_params(distance="l2", k=1, rule="votes")  # Which uses no penalty.
     np.testing.assert_array_equal(changed.predict_proba(rows[0][67:]), expected_QC)
     changed.save(tmp_path / "mine")
     np.testing.assert_allclose(

@@ -9,7 +9,7 @@ from knnprompt_jax.settings.stores import StoreOptions
 
 TEXTS = ["red", "green", "blue", "hot", "cold", "up", "down"]
 LABELS = ["no", "yes", "no", "yes", "no", "yes", "no"]
-KINDS = [("factored", "forward"), ("dense", "released"), ("dense", "partial"), ("dense", "partial_raw_released")]
+KINDS = [("factored", "kl"), ("dense", "reverse_kl"), ("dense", "kl_labels"), ("dense", "reverse_kl_labels")]
 
 
 def made(model, labels, words, **options):
@@ -156,7 +156,7 @@ def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model)
     options = {"label_token": "last"}
     by_words, by_all = (
         made(model, ("no", "yes"), ("bad", "good day"), distance=distance, **options).fit(TEXTS, LABELS)
-        for distance in ("partial", "forward")
+        for distance in ("kl_labels", "kl")
     )
     before, read = by_words.predict(TEXTS), model.statistics.prompts
     with pytest.raises(kp.UserError, match="'good day' and 'another day' end in the same token"):
@@ -192,7 +192,7 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     """No estimate by anchors that have changed since is shown as if it were new."""
     texts, labels = [f"{text} {number}" for number in range(2) for text in TEXTS], LABELS * 2
     task = kp.Task("mood", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
-    chosen = kp.AutoClassifier(model, task, distance="forward", demo_shots=0).fit(texts, labels)
+    chosen = kp.AutoClassifier(model, task, distance="kl", demo_shots=0).fit(texts, labels)
     assert "expect" in chosen.choice_.line and "expect" in str(chosen.choice_)
     rule = chosen.rule_
     chosen.relabel([7], ["yes"]).save(tmp_path / "saved")

@@ -20,14 +20,14 @@ def evidence(count=71, classes=3, shift=0.0, width=11, demo_shots=0, seed=0, fir
     hidden_NE = rng.normal(size=(count, width)) + shift * np.random.default_rng(99).normal(size=(classes, width))[y_N]
     told_NN = np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)
     noise_NN = rng.random((count, count))
-    distances = {"hidden": told_NN, "forward": noise_NN, "released": noise_NN.T, "partial": noise_NN**2}
+    distances = {"l2": told_NN, "kl": noise_NN, "reverse_kl": noise_NN.T, "kl_labels": noise_NN**2}
     return Evidence(demo_shots, first + np.arange(count), y_N, 0, hidden_NE.astype(np.float32), distances)
 
 
 def test_the_number_of_demonstrations_and_the_distance_that_tell_most_are_chosen():
     sets = [evidence(demo_shots=2), evidence(shift=1.5, demo_shots=0)]
     choice = choosing.choose(sets, choosing.Grid(rules=("votes",)))
-    assert (choice.rule.demo_shots, choice.rule.distance) == (0, "hidden")
+    assert (choice.rule.demo_shots, choice.rule.distance) == (0, "l2")
     assert choice.estimate.accuracy > 0.8 and choice.num_anchors == 71
     assert {each.rule.demo_shots for each in choice.candidates} == {0, 2}
 
@@ -49,7 +49,7 @@ def test_of_rules_as_good_the_preferred_is_taken_and_a_better_one_is_not_passed_
     angle_N = np.random.default_rng(1).random(151) * 2 * np.pi
     radius_N = 1.0 + 2 * ring.y_N
     hidden_NE = np.stack([radius_N * np.cos(angle_N), radius_N * np.sin(angle_N)], -1)
-    near = {**ring.distances_NN, "hidden": np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)}
+    near = {**ring.distances_NN, "l2": np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)}
     ring = dataclasses.replace(ring, inputs_NF=hidden_NE, distances_NN=near)
     assert choosing.choose([ring], choosing.Grid()).rule.rule != "probe"  # No line parts a ring from its middle.
 
@@ -76,9 +76,7 @@ def test_where_nothing_is_to_be_learned_the_estimate_says_so(metric):
 
 def test_a_left_out_anchor_does_not_see_its_class_made_rarer():
     """With nothing to learn, many neighbours would otherwise always vote for another class than the anchor's own."""
-    choice = choosing.choose(
-        [evidence(count=59, classes=2)], choosing.Grid(("votes",), (31,), ("forward",), ("uniform",))
-    )
+    choice = choosing.choose([evidence(count=59, classes=2)], choosing.Grid(("votes",), (31,), ("kl",), ("uniform",)))
     [candidate] = choice.candidates
     assert 0.3 < candidate.score.accuracy < 0.7
 
@@ -94,7 +92,7 @@ def test_scores_of_a_candidate():
 
 def test_too_few_anchors_are_told():
     choice = choosing.choose([evidence(count=7)], choosing.Grid())
-    assert (choice.rule.rule, choice.rule.k, choice.rule.distance) == ("votes", 3, "forward")
+    assert (choice.rule.rule, choice.rule.k, choice.rule.distance) == ("votes", 3, "kl")
     assert choice.estimate is None and "too few anchors to choose by" in choice.line
     one_class = dataclasses.replace(evidence(count=23), y_N=np.zeros(23, int))
     assert choosing.choose([one_class], choosing.Grid(rules=("probe",))).rule.rule == "probe"
@@ -119,7 +117,7 @@ def test_a_choice_comes_back_from_json():
 def test_a_class_without_anchors_is_never_predicted():
     told = evidence(shift=2.0)
     y_N = np.where(told.y_N == 1, 4, told.y_N)
-    rule = rules.Rule("blend", 0, 3, "hidden", vote_count=1.0, probe_count=2.0)
+    rule = rules.Rule("blend", 0, 3, "l2", vote_count=1.0, probe_count=2.0)
     fitted = rules.Fitted.fit(rule, told.inputs_NF, y_N, 6)
     texts = y_N[:, None].repeat(3, 1), np.ones((71, 3)), told.inputs_NF
     p_NC = fitted.probabilities(*texts)

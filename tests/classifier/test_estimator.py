@@ -34,7 +34,7 @@ def divergences(fitted, rows):
     shown = {example.row for example in fitted.demonstrations_}
     ids_N = np.array([row for row in range(67) if row not in shown])
     logp_QV, logk_NV = log_p(fitted, rows[0][67:]), log_p(fitted, [rows[0][row] for row in ids_N])
-    return worlds.divergences("forward", logp_QV, logk_NV), ids_N
+    return worlds.divergences("kl", logp_QV, logk_NV), ids_N
 
 
 def test_neighbours_and_labels_are_those_of_the_definition(fitted, rows, divergences):
@@ -94,7 +94,7 @@ def test_tables_rows_and_several_fields(model):
     assert from_rows.anchors_[3].fields == {"title": "T3", "body": "word 9"}
 
 
-@pytest.mark.parametrize("distance", ["partial", "partial_raw_released", "hidden"])
+@pytest.mark.parametrize("distance", ["kl_labels", "reverse_kl_labels", "l2"])
 def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance):
     X, y = rows
     options = {"k": 2, "distance": distance, "tie_break": "nearest"}

@@ -11,10 +11,10 @@ from knnprompt_jax.report import look
 from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
-CASES = [("factored", "forward"), ("dense", "released"), ("factored", "partial"), ("dense", "partial_raw_released")]
+CASES = [("factored", "kl"), ("dense", "reverse_kl"), ("factored", "kl_labels"), ("dense", "reverse_kl_labels")]
 
 
-@pytest.mark.parametrize(("kind", "distance"), [*CASES, ("dense", "hidden")])
+@pytest.mark.parametrize(("kind", "distance"), [*CASES, ("dense", "l2")])
 def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, distance):
     X, y = rows
     options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": distance}
@@ -27,13 +27,13 @@ def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, ki
     for near, measured in zip(told.neighbours, distances[0], strict=True):
         assert (near.fields["sentence"], near.label) == (X[near.id], y[near.id])
         assert near.distance == pytest.approx(measured, abs=2e-5)
-        if distance == "hidden":
+        if distance == "l2":
             assert near.reasons == ()
         else:
             assert sum(part.nats for part in near.reasons) == pytest.approx(measured, abs=2e-5)
-    if "partial" in distance:
+    if "labels" in distance:
         assert {part.text for part in told.neighbours[0].reasons} == set(task.label_words)
-    elif distance != "hidden":
+    elif distance != "l2":
         texts = [part.text for part in told.neighbours[0].reasons]
         assert len(texts) == len(set(texts)) < model.config.vocab_size, "tokens that read the same are one"
         assert sum(part.after_text for part in told.neighbours[0].reasons) == pytest.approx(1)
@@ -41,7 +41,7 @@ def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, ki
 
 def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
-    classifier = kp.AutoClassifier(model, task, k=7, distance="forward", rule="votes", demo_shots=0).fit(X[:67], y[:67])
+    classifier = kp.AutoClassifier(model, task, k=7, distance="kl", rule="votes", demo_shots=0).fit(X[:67], y[:67])
     told = classifier.explain(X[71])
     words = X[71].split()
     assert [part.of(told.fields) for part in told.parts] == words
@@ -105,7 +105,7 @@ def test_terminals_get_plain_lines_or_colours():
 
 
 def test_class_means_have_no_texts(model, task, rows):
-    options = {"demo_shots": 0, "k": 1, "distance": "forward", "centroid": "arithmetic"}
+    options = {"demo_shots": 0, "k": 1, "distance": "kl", "centroid": "arithmetic"}
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
     with pytest.raises(kp.UserError, match="class means have no texts"):
         classifier.explain("a text")

@@ -6,7 +6,7 @@ import pytest
 
 import knnprompt_jax as kp
 
-ONE = {"k": 1, "distance": "forward"}
+ONE = {"k": 1, "distance": "kl"}
 TASK = kp.Task("hostile", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TEXTS = {
     "nul": "a\x00b\x00",

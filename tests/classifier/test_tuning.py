@@ -20,7 +20,7 @@ def whole(model):
     return kp.KNNPrompting(model, TASK, demo_shots=0).fit(TEXTS, LABELS)
 
 
-@pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
+@pytest.mark.parametrize("distance", ["kl", "reverse_kl", "kl_labels", "l2"])
 def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
     states = whole.device_states()
     store = store_lib.build(stores.StoreOptions(), distance, model.head, states, LABELS, whole.label_ids())

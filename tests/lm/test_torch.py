@@ -62,7 +62,7 @@ class PublishedProcedure:
         p_V, k = self.next_token(row), min(3, SHOTS - DEMO_SHOTS[self.task])
         ratio_NV, margins = self.anchors_NV.log() - p_V.log(), []
         labels = {"icl": str(int(p_V[self.label_ids].argmax()))}
-        for name, terms_NV in {"knn": -p_V * ratio_NV, "knn_released": self.anchors_NV * ratio_NV}.items():
+        for name, terms_NV in {"knn": -p_V * ratio_NV, "knn_reverse_kl": self.anchors_NV * ratio_NV}.items():
             distances_N = terms_NV.mean(-1)
             nearest_k = distances_N.topk(k, largest=False).indices
             labels[name] = str(int(self.labels_N[nearest_k].bincount(minlength=len(WORDS[self.task])).argmax()))
@@ -119,7 +119,7 @@ def read(path):
 
 def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, data, tmp_path):
     options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS}
-    options["methods"] = "icl,knn,knn_released"
+    options["methods"] = "icl,knn,knn_reverse_kl"
     records = comparison.run(
         shared.ComparisonSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
     )
@@ -131,12 +131,12 @@ def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, d
         labels, margins = zip(*map(published.predict, evaluation), strict=True)
         decided = [row for row, margin in enumerate(margins) if margin > MARGIN]
         assert len(decided) >= EVALUATION_ROWS - 1, "rows are too close to call: take other weights"
-        for name in ("icl", "knn", "knn_released"):
+        for name in ("icl", "knn", "knn_reverse_kl"):
             assert len({each[name] for each in labels}) > 1, "predictions must vary for this to test anything"
             assert [ours[name, seed].predicted[row] for row in decided] == [labels[row][name] for row in decided]
-        assert ours["knn_released", seed].truncated_prompts == published.truncated
+        assert ours["knn_reverse_kl", seed].truncated_prompts == published.truncated
         truncated.append(published.truncated)
-    assert 0 < sum(truncated) < sum(record.prompts for record in records if record.method == "knn_released")
+    assert 0 < sum(truncated) < sum(record.prompts for record in records if record.method == "knn_reverse_kl")
 
 
 def test_optimized_programs_predict_the_same(monkeypatch):

@@ -10,7 +10,7 @@ from knnprompt_jax.methods import method, registry
 from tests.methods import whole_texts
 
 OPTIONS = {"demonstration_upper_bound": {"num_prompts": 2}}
-OWN = ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound", "hidden_centroids_layer"]
+OWN = ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound"]
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -20,7 +20,7 @@ def test_long_prompts_are_refused_in_a_pass_of_the_methods_own(name, predict):
         predict(name, problem, whole_texts.model(), **OPTIONS.get(name, {}))
 
 
-@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "noisy_channel_ensemble", "icl_many_shot"])
+@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "icl_many_shot"])
 def test_the_cost_is_known_beforehand(name):
     """Prompts exactly; tokens within a factor, for prefixes and common beginnings are read once."""
     problem, model, declared = whole_texts.trec(1, 2), whole_texts.model(), registry.get(name)

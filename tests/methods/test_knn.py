@@ -53,10 +53,9 @@ def test_predictions_are_those_of_the_definition(synthetic, context, name, k, ti
 
 VARIANTS = {
     "knn": {},
-    "knn_released": {"distance": "released"},
-    "knn_partial": {"distance": "partial"},
-    "knn_partial_raw": {"distance": "partial_raw"},
-    "knn_l2": {"distance": "hidden"},
+    "knn_reverse_kl": {"distance": "reverse_kl"},
+    "knn_kl_labels": {"distance": "kl_labels"},
+    "knn_l2": {"distance": "l2"},
     "knn_centroid": {"centroid": "arithmetic"},
     "knn_centroid_geometric": {"centroid": "geometric"},
 }

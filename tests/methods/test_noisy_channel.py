@@ -1,7 +1,6 @@
-"""Noisy channel and its direct counterparts against their definitions, text by text and class by class."""
+"""Noisy channel against its definition, text by text and class by class."""
 
 import dataclasses
-import os
 import types
 
 import numpy as np
@@ -37,30 +36,13 @@ def channel(labels, shown, text, label, limit, context):
     return mean_score(before, tokens(" " + text)[:limit], context)
 
 
-def direct(labels, shown, text, label, limit, context):
-    before = [whole_texts.model().tokenizer.bos_token_id]
-    for number, (other, own) in enumerate(shown):
-        before += tokens((" " if number else "") + other)[: limit + 16] + tokens(" " + labels[own])
-    before += tokens((" " if shown else "") + text)[:limit]
-    words = [tokens(" " + word) for word in labels]
-    common = len(os.path.commonprefix(words))
-    return mean_score(before + words[label][:common], words[label][common:], context)
-
-
-def direct_plus(labels, shown, text, label, limit, context):
-    return direct(labels, shown, text, label, limit, context) - direct(labels, shown, "N/A", label, limit, context)
-
-
-DEFINITIONS = {"channel": channel, "direct": direct, "direct++": direct_plus}
-
-
-def by_definition(problem, variant, templates, contexts, limit, context):
+def by_definition(problem, templates, rows, limit, context):
     """Scores [U, Q, C]."""
     task, labels = problem.task, noisy_channel.verbalization_of(problem.task).labels
     texts, classes = [task.retrieval_text(query) for query in problem.evaluation], range(task.num_classes)
 
     def score(template, text, label):
-        return sum(DEFINITIONS[variant](labels(template), rows, text, label, limit, context) for rows in contexts)
+        return channel(labels(template), rows, text, label, limit, context)
 
     return np.array([[[score(template, text, label) for label in classes] for text in texts] for template in templates])
 
@@ -78,39 +60,26 @@ def scores(problem, **options):
     return noisy_channel.scores(context, methods.NoisyChannelOptions(**options))
 
 
-@pytest.mark.parametrize(
-    ("variant", "demonstrations", "context"),
-    [
-        *(("channel", "concatenated", 67), ("channel", "ensembled", 0)),
-        *(("direct", "concatenated", 67), ("direct++", "ensembled", 67)),
-    ],
-)
-def test_scores(variant, demonstrations, context):
-    """By all four templates; a query is empty, one is longer than its limit, and some contexts are cut."""
+@pytest.mark.parametrize("context", [67, 0])
+def test_scores(context):
+    """By all four templates; a query is empty, one is longer than its limit, and some texts are cut with 67 tokens."""
     problem = make_problem(catalogue.get("mr"))
-    got_UQC, continuations = scores(
-        problem, variant=variant, demonstrations=demonstrations, text_tokens=11, context_tokens=context
-    )
+    got_UQC, continuations = scores(problem, text_tokens=11, context_tokens=context)
     rows = shown_rows(problem, problem.split.demonstrations)
-    ensembled = demonstrations == "ensembled"
-    published = 11 + 16 if ensembled else whole_texts.CONTEXT
-    contexts = [[row] for row in rows] if ensembled else [rows]
-    want_UQC = by_definition(problem, variant, range(4), contexts, 11, context or published)
+    want_UQC = by_definition(problem, range(4), rows, 11, context or whole_texts.CONTEXT)
     np.testing.assert_allclose(got_UQC, want_UQC, atol=3e-5)
-    assert bool(continuations.num_truncated) == (ensembled != bool(context))
+    assert bool(continuations.num_truncated) == bool(context)
     assert np.median(np.ptp(want_UQC, axis=-1)) > 3e-3, "labels must matter for this to test anything"
 
 
-@pytest.mark.parametrize(
-    ("variant", "labels", "demo_shots"), [*((each, 3, 1) for each in DEFINITIONS), ("direct++", 1, 0)]
-)
-def test_labels_that_begin_alike(variant, demo_shots, labels):
+@pytest.mark.parametrize(("labels", "demo_shots"), [(3, 1), (1, 0)])
+def test_labels_that_begin_alike(demo_shots, labels):
     """Three classes with one demonstration each, and one alone without demonstrations."""
     task = dataclasses.replace(ALIKE, labels=ALIKE.labels[:labels], label_words=ALIKE.label_words[:labels])
     problem = make_problem(task, demo_shots, count=2)
-    got_UQC, _ = scores(problem, variant=variant, template=2)
+    got_UQC, _ = scores(problem, template=2)
     rows = shown_rows(problem, problem.split.demonstrations)
-    np.testing.assert_allclose(got_UQC, by_definition(problem, variant, [1], [rows], 112, 1024), atol=3e-5)
+    np.testing.assert_allclose(got_UQC, by_definition(problem, [1], rows, 112, 1024), atol=3e-5)
 
 
 def test_all_rows_are_shown():
@@ -118,7 +87,7 @@ def test_all_rows_are_shown():
     got_UQC, _ = scores(problem, shown="all", template=4)
     rows = shown_rows(problem, [*problem.split.demonstrations, *problem.split.anchors])
     assert len(rows) == 4
-    np.testing.assert_allclose(got_UQC, by_definition(problem, "channel", [3], [rows], 112, 1024), atol=3e-5)
+    np.testing.assert_allclose(got_UQC, by_definition(problem, [3], rows, 112, 1024), atol=3e-5)
 
 
 def test_the_best_template_is_kept_and_the_others_told(predict):
@@ -135,7 +104,7 @@ def test_the_best_template_is_kept_and_the_others_told(predict):
     assert result.note == "best of 4 templates, CHOSEN ON THE EVALUATION ROWS for each seed"
     assert result.candidates == tuple(accuracies)
     assert (result.prompts, result.truncated) == (4 * 6 * 7, 0)
-    one = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
+    one = predict("noisy_channel", make_problem(ALIKE), whole_texts.model(), template=3)
     assert one.note == "templates are ours: Min et al. have none for this task" and not one.candidates
 
 
@@ -143,10 +112,6 @@ def test_the_best_template_is_kept_and_the_others_told(predict):
 def test_published_limits(task, text):
     words = noisy_channel.verbalization_of(catalogue.get(task))
     assert noisy_channel.limits(methods.NoisyChannelOptions(), words, 2048) == (text, 1024)
-    assert noisy_channel.limits(methods.NoisyChannelOptions(demonstrations="ensembled"), words, 1024) == (
-        text,
-        text + 16,
-    )
 
 
 def test_special_tokens_are_added_once():
@@ -157,10 +122,6 @@ def test_special_tokens_are_added_once():
     assert [chr(token) for token in family.prefix_P] == list("\2B one A a text of more than")
     written = [["".join(map(chr, piece)) for piece in pieces] for pieces in (family.contexts, family.targets)]
     assert written == [[" A", " B"] * 2, [" \3", " \3", " que\3", " que\3"]]
-    family = writer.direct(["is A", "is B"], shown[:1], ["query"])
-    assert "".join(map(chr, family.prefix_P)) == "\2one is B"
-    written = [["".join(map(chr, piece)) for piece in pieces] for pieces in (family.contexts, family.targets)]
-    assert written == [[" que is "] * 2, ["A\3", "B\3"]]
 
 
 @pytest.mark.parametrize("prefix", [True, False])

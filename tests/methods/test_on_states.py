@@ -6,11 +6,10 @@ import itertools
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
-from sklearn import linear_model, mixture, neighbors, pipeline, preprocessing
+from sklearn import linear_model, mixture, pipeline, preprocessing
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import calibrations, hidden_states, registry
-from tests.methods import whole_texts
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
 PROCA = {"restarts": 3}
@@ -186,23 +185,3 @@ def test_prototypical_calibration_needs_an_anchor_per_cluster(synthetic, rows, l
     problem = synthetic.context(np.zeros(rows, int), labels).problem
     with pytest.raises(errors.UserError, match=f"{rows} anchors and needs {required}"):
         calibrations.check_prototypical(problem)
-
-
-def test_leave_one_out_against_a_loop():
-    rng = np.random.default_rng(1)
-    hidden_NE, y = rng.normal(size=(23, 3)), np.array([4, 1, 2] * 7 + [1, 0])
-    right = 0
-    for row in range(23):
-        nearest = neighbors.NearestCentroid().fit(np.delete(hidden_NE, row, 0), np.delete(y, row))
-        right += nearest.predict(hidden_NE[[row]]).item() == y[row]
-    assert hidden_states.leave_one_out(hidden_NE, y) == right / 23 > 0
-
-
-@pytest.mark.parametrize("name", ["hidden_centroids_layer", "linear_probe_layer"])
-def test_predicts_from_the_layer_it_names(predict, name):
-    problem = whole_texts.trec(1, 3)
-    result = predict(name, problem, whole_texts.model())
-    assert result.classes_Q.shape == (3,) and result.note.startswith("layer ") and " of 2, " in result.note
-    np.testing.assert_allclose(result.probabilities_QC.sum(-1), 1)
-    texts = {problem.task.render(row) for row in (*problem.split.anchors, *problem.evaluation)}
-    assert result.prompts == len(texts)

@@ -13,7 +13,7 @@ from knnprompt_jax.settings import methods
 from tests.methods.conftest import tokenize_words
 
 CALIBRATIONS = {one.name for one in calibrations.METHODS}
-READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
+READ_WORDS = CALIBRATIONS | {"icl", "knn_kl_labels", "icl_ensemble", "prompt_compose_bm25"}
 BY_NAME = {name for name, one in registry.METHODS.items() if one.excluded_because}
 
 
@@ -68,7 +68,7 @@ def test_label_words_that_share_a_token(problem, label_token):
 
 def test_no_anchors(problem):
     empty = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
-    for name in ("knn", "linear_probe_layer"):
+    for name in ("knn", "linear_probe"):
         with pytest.raises(errors.UserError, match=f"'{name}' does not apply: there are no anchors"):
             registry.select([name], empty)
     chosen, _ = registry.select(["all"], empty)

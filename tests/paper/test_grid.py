@@ -41,7 +41,7 @@ def test_records_are_those_of_a_comparison(grid):
     )
     options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
     other = shared.ComparisonSettings(model=grid.models[0], shots=7, output=f"{grid.output}/main", **options)
-    for theirs in comparison.run(choosing(other, knn={"distance": "released"})):
+    for theirs in comparison.run(choosing(other, knn={"distance": "reverse_kl"})):
         ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
         assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)
         assert ours.experiment == "robustness" and ours.demo_shots == most
@@ -52,7 +52,7 @@ def test_records_are_those_of_a_comparison(grid):
 
 def test_no_prompt_is_read_twice(grid, read):
     grid = dataclasses.replace(
-        grid, methods=("icl", "knn", "knn_partial", "contextual_calibration"), label_token="first"
+        grid, methods=("icl", "knn", "knn_kl_labels", "contextual_calibration"), label_token="first"
     )
     planned = grid_lib.plan(grid)
     grid_lib.run(grid)

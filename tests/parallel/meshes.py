@@ -116,7 +116,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     rng = np.random.default_rng(3)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
     anchors = placement.place(placement.Anchors(keys_NE, np.arange(61, dtype=np.int32)), mesh)
-    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, kernel.Options(23, distances.get("hidden")))
+    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, kernel.Options(23, distances.get("l2")))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 
@@ -180,7 +180,7 @@ def check_deterministic() -> None:
         for kind in store_lib.KINDS:
             options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
             store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
-            near = [store.search(queries, search.SearchOptions(5, name)) for name in ("forward", "released")]
+            near = [store.search(queries, search.SearchOptions(5, name)) for name in ("kl", "reverse_kl")]
             alone = store.search(queries[7:8], search.SearchOptions(5))
             np.testing.assert_array_equal(alone.distances_Qk, near[0].distances_Qk[7:8])
             found += near

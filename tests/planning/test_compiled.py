@@ -79,7 +79,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
     head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32), None)
     hidden_NE = jnp.asarray(rng.normal(size=(8, width)), jnp.float32)
     states = lm.States(hidden_NE, jax.nn.logsumexp(head.logits(hidden_NE), -1))
-    store = store_lib.build(stores.StoreOptions(kind="factored"), "forward", head, states, np.arange(8) % 2, (0, 1))
+    store = store_lib.build(stores.StoreOptions(kind="factored"), "kl", head, states, np.arange(8) % 2, (0, 1))
     mesh, whole = compiled.mesh_of(targets.get("v5e:2x4").devices(), 8, 1), jax.sharding.PartitionSpec()
 
     def abstract(tree, rows, split):
@@ -89,7 +89,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
 
         return jax.tree.map(resize, tree)
 
-    queries = store.codec.queries(states, distances.get("forward"))
+    queries = store.codec.queries(states, distances.get("kl"))
     anchors, shard = abstract(store.anchors, num_anchors, split=True), num_anchors // 8
     plan = search.make_plan(store.codec, anchors, num_queries, search.SearchOptions(3), 512 * 2**20)
     keys = distances.Affine(anchors.keys.hidden_NE, anchors.keys.log_z_N)  # As `Codec.references` returns them.

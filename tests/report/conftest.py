@@ -38,7 +38,7 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
         "accuracy": float(np.mean(predicted == true)),
         "predicted": tuple(predicted.tolist()),
         "true": tuple(true.tolist()),
-        "settings": {"options": {"distance": "released"} if method == "knn" else {}, "seed": seed},
+        "settings": {"options": {"distance": "reverse_kl"} if method == "knn" else {}, "seed": seed},
         "class_counts": {label: {"train": 99, "demonstrations": 2, "anchors": shots} for label in labels},
         "prompts": 101,
         "lm_tokens": 54_321,

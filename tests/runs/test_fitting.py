@@ -73,10 +73,10 @@ def test_the_published_classifier_is_that_of_the_comparison(built, world, job):
 @pytest.mark.parametrize(
     ("options", "knn", "store"),
     [
-        (KINDS["dense"], {"distance": "released"}, ""),
+        (KINDS["dense"], {"distance": "reverse_kl"}, ""),
         (StoreOptions(), {"approximate_recall": 0.9}, ""),
         (StoreOptions(placement="host"), {}, "dense"),
-        (StoreOptions(), {"distance": "partial"}, "factored"),
+        (StoreOptions(), {"distance": "kl_labels"}, "factored"),
         (StoreOptions(), {"centroid": "arithmetic"}, "dense"),
     ],
 )

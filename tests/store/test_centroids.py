@@ -23,14 +23,14 @@ def sparse(world):
 
 
 def compared(logp_NV, distance):
-    return special.log_softmax(logp_NV[:, worlds.LABEL_IDS], axis=-1) if distance.startswith("partial") else logp_NV
+    return special.log_softmax(logp_NV[:, worlds.LABEL_IDS], axis=-1) if distance.endswith("labels") else logp_NV
 
 
 def members(world, distance):
     return [compared(world.logk_NV, distance)[world.labels_N == label] for label in CLASSES]
 
 
-@pytest.mark.parametrize("distance", ["forward", "partial_released"])
+@pytest.mark.parametrize("distance", ["kl", "reverse_kl_labels"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("store_kind", ["dense", "factored"])
 def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distance):
@@ -42,7 +42,7 @@ def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distanc
     np.testing.assert_allclose(got.anchors.keys.values_NV, want_CV, atol=1e-4, rtol=0)
     np.testing.assert_allclose(jnp.exp(got.anchors.keys.values_NV).sum(-1), 1, atol=1e-5)
     np.testing.assert_array_equal(got.labels_N, CLASSES)
-    direction = "released" if distance.endswith("released") else "forward"
+    direction = "reverse_kl" if distance.startswith("reverse") else "kl"
     want_QC = worlds.divergences(direction, compared(sparse.logp_QV, distance), want_CV)
     nearest = sparse.search(got, 1, distance)
     worlds.check_ranks(nearest.indices_Qk, want_QC)
@@ -51,15 +51,14 @@ def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distanc
 
 def test_no_centroids_leave_the_anchors(world):
     store = world.build("factored", rows=slice(0, 7))
-    assert store_lib.centroids(store, "none", world.head, "hidden") is store
+    assert store_lib.centroids(store, "none", world.head, "l2") is store
 
 
 @pytest.mark.parametrize(
     "kind, distance, message",
     [
-        ("median", "forward", "centroid='median': choose from none, arithmetic, geometric"),
-        ("arithmetic", "hidden", "needs a distance between distributions: choose distance=forward, released, p"),
-        ("geometric", "partial_raw", "needs a distance between distributions: choose distance=forward, released, p"),
+        ("median", "kl", "centroid='median': choose from none, arithmetic, geometric"),
+        ("arithmetic", "l2", "needs a distance between distributions: choose distance=kl, reverse_kl, kl_l"),
     ],
 )
 def test_what_cannot_be_averaged_is_refused(kind, distance, message):

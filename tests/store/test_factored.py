@@ -35,9 +35,9 @@ def test_distances_are_the_divergences(world, direction, key_dtype):
         worlds.check_ranks(world.search(store, 3, direction).indices_Qk, want_QN, least=0.9)
 
 
-@pytest.mark.parametrize("distance", ["partial", "partial_released", "partial_raw", "partial_raw_released", "hidden"])
+@pytest.mark.parametrize("distance", ["kl_labels", "reverse_kl_labels", "l2"])
 def test_label_words_and_states_are_read_from_the_same_anchors(world, store, dense_store, distance):
-    for each in (store, dense_store) if distance != "hidden" else (store,):
+    for each in (store, dense_store) if distance != "l2" else (store,):
         got_QN = world.all_distances(each, distance)
         np.testing.assert_allclose(got_QN, world.distances(distance), atol=1e-4, rtol=1e-5)
 
@@ -65,11 +65,11 @@ def test_neither_kind_nor_place_changes_a_prediction(decoded, direction):
 
 
 def test_the_released_direction_must_be_kept(world):
-    with pytest.raises(errors.UserError, match="distance='released': choose from forward, partial, .*this store"):
-        world.search(world.build("factored", "forward"), 3, "released")
+    with pytest.raises(errors.UserError, match="distance='reverse_kl': choose from kl, kl_labels, .*this store"):
+        world.search(world.build("factored", "kl"), 3, "reverse_kl")
 
 
-@pytest.mark.parametrize(("kind", "distance"), [("factored", "forward"), ("dense", "hidden")])
+@pytest.mark.parametrize(("kind", "distance"), [("factored", "kl"), ("dense", "l2")])
 def test_states_beyond_float16_are_refused(world, kind, distance):
     far = world.anchors.replace(hidden_NE=world.anchors.hidden_NE.at[7, 3].set(1e6))
     with pytest.raises(errors.UserError, match="key_dtype='float16': some states exceed its range"):

@@ -14,7 +14,7 @@ from knnprompt_jax.store import distances, kernel
 from tests.store import worlds
 
 NUM_ANCHORS, VOCABULARY = 211, 101
-NAMES = ("forward", "released", "hidden")
+NAMES = ("kl", "reverse_kl", "l2")
 TILE = {"queries_per_tile": 7, "anchors_per_tile": 19}
 
 
@@ -58,9 +58,9 @@ def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile):
 ONE_TOKEN = np.full((3, 7), -1e4, np.float32)
 ONE_TOKEN[np.arange(3), [2, 5, 0]] = 0
 EXACT = {
-    "forward": (ONE_TOKEN[:1], np.array([[-3], [-1], [-2]], np.float32) * np.ones(7, np.float32)),
-    "released": (np.array([[-2, -9, -3, -9, -9, -1, -9]], np.float32), ONE_TOKEN),
-    "hidden": (np.zeros((1, 2), np.float32), np.array([[-3, 4], [1, 0], [0, 2]], np.float32)),
+    "kl": (ONE_TOKEN[:1], np.array([[-3], [-1], [-2]], np.float32) * np.ones(7, np.float32)),
+    "reverse_kl": (np.array([[-2, -9, -3, -9, -9, -1, -9]], np.float32), ONE_TOKEN),
+    "l2": (np.zeros((1, 2), np.float32), np.array([[-3, 4], [1, 0], [0, 2]], np.float32)),
 }
 
 
@@ -80,7 +80,7 @@ def test_equal_distances_take_the_lower_index(name, num_queries, num_anchors, k,
 
 
 @pytest.mark.parametrize("floor", [-1e4, -1e9])
-@pytest.mark.parametrize("name", ["forward", "released"])
+@pytest.mark.parametrize("name", ["kl", "reverse_kl"])
 def test_vanishing_probabilities_give_no_nan(name, floor):
     """exp underflows to 0 and 0 · log 0 counts 0, as in the definition."""
     keys = np.where(np.eye(5, 11) > 0, 0, floor).astype(np.float32)
@@ -125,7 +125,7 @@ def test_distances_that_are_zero_up_to_rounding_decide_alone_and_equally():
 def test_padding_is_never_found():
     labels = np.where(np.arange(NUM_ANCHORS) % 3, 4, -1)
     real = np.flatnonzero(labels >= 0)
-    found = search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "hidden", len(real), labels, **TILE)
+    found = search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "l2", len(real), labels, **TILE)
     np.testing.assert_array_equal(np.sort(found.indices_Qk), np.tile(real, (7, 1)))
 
 
@@ -138,7 +138,7 @@ def test_approximate_search_is_exact_off_tpu(monkeypatch):
 
     monkeypatch.setattr(jax.lax, "approx_max_k", recorded)
     exact, near = (
-        search(peaked(23, 0), peaked(NUM_ANCHORS, 1), "forward", 3, approximate_recall=recall) for recall in (None, 0.9)
+        search(peaked(23, 0), peaked(NUM_ANCHORS, 1), "kl", 3, approximate_recall=recall) for recall in (None, 0.9)
     )
     assert set(recalls) == {0.9}
     np.testing.assert_array_equal(near.indices_Qk, exact.indices_Qk)

@@ -32,8 +32,8 @@ def test_little_memory_changes_no_result(world, store, on_host, direction):
 
 
 def test_more_neighbours_than_a_transfer_has_anchors(world):
-    distances_QN = world.all_distances(with_memory(world.build("dense"), 6), "forward")
-    np.testing.assert_allclose(distances_QN, world.distances("forward"), atol=1e-4)
+    distances_QN = world.all_distances(with_memory(world.build("dense"), 6), "kl")
+    np.testing.assert_allclose(distances_QN, world.distances("kl"), atol=1e-4)
 
 
 def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
@@ -41,7 +41,7 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
     events, put, kernel_search = [], jax.device_put, kernel.search
     monkeypatch.setattr(jax, "device_put", lambda tree: events.append("put") or put(tree))
     monkeypatch.setattr(kernel, "search", lambda *args, **kw: events.append("search") or kernel_search(*args, **kw))
-    small = with_memory(world.build("factored", "forward"), 1.73)
+    small = with_memory(world.build("factored", "kl"), 1.73)
     plan = small.plan(len(world.queries), search.SearchOptions(3))
     assert plan.anchors_per_transfer < len(small) / 3
     small.search(world.queries, search.SearchOptions(3))
@@ -51,8 +51,8 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
 @pytest.mark.parametrize(
     "kind, distance, key_dtype",
     [
-        *(("dense", "released", "float32"), ("dense", "forward", "bfloat16")),
-        *(("factored", "forward", "bfloat16"), ("factored", "hidden", "float32")),
+        *(("dense", "reverse_kl", "float32"), ("dense", "kl", "bfloat16")),
+        *(("factored", "kl", "bfloat16"), ("factored", "l2", "float32")),
     ],
 )
 @pytest.mark.parametrize("num_queries, memory_mb", [(1, 16), (300, 16)])

@@ -23,7 +23,7 @@ MARGIN = 2e-4  # Float32 may mistake neighbours whose distances differ by less.
 
 def divergences(direction: str, logp_QV: np.ndarray, logk_NV: np.ndarray) -> np.ndarray:
     """KL [Q, N] in nats."""
-    if direction == "forward":
+    if direction == "kl":
         return (np.exp(logp_QV) * logp_QV).sum(-1)[:, None] - np.exp(logp_QV) @ logk_NV.T
     return (np.exp(logk_NV) * logk_NV).sum(-1) - logp_QV @ np.exp(logk_NV).T
 
@@ -37,13 +37,12 @@ def distances(
     label_ids: Sequence[int] = LABEL_IDS,
 ) -> np.ndarray:
     """Distances [Q, N] by their definition."""
-    if name == "hidden":
+    if name == "l2":
         return np.linalg.norm(h_QE[:, None] - h_NE, axis=-1)
-    if name.startswith("partial"):
+    if name.endswith("labels"):
         logp_QV, logk_NV = (each[:, label_ids] for each in (logp_QV, logk_NV))
-    if name in ("partial", "partial_released"):
         logp_QV, logk_NV = (special.log_softmax(each, axis=-1) for each in (logp_QV, logk_NV))
-    return divergences("released" if name.endswith("released") else "forward", logp_QV, logk_NV)
+    return divergences("reverse_kl" if name.startswith("reverse") else "kl", logp_QV, logk_NV)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +68,7 @@ class World:
         anchors, labels_N = self.anchors[rows], self.labels_N[rows]
         return store_lib.build(store_options, distance, self.head, anchors, labels_N, LABEL_IDS, ids=ids)
 
-    def search(self, store: store_lib.Store, k: int, distance: str = "forward") -> Any:
+    def search(self, store: store_lib.Store, k: int, distance: str = "kl") -> Any:
         return store.search(self.queries, search_lib.SearchOptions(k, distance))
 
     def all_distances(self, store: store_lib.Store, distance: str) -> np.ndarray:

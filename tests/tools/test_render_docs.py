@@ -83,7 +83,7 @@ def made(method, task, m, seed, right, model="smollm2", **changes):
     """A record of seven rows, of which the first are right."""
     predicted = tuple("1" if row < right else "0" for row in range(7))
     fields = {"model": model, "method": method, "task": task, "shots": m, "seed": seed, "predicted": predicted}
-    settings = {"options": {"distance": "forward"} if method == "knn" else {}}
+    settings = {"options": {"distance": "kl"} if method == "knn" else {}}
     return conftest.make_record(
         **fields, settings=settings, true=("1",) * 7, file_name=f"{task}-{method}-m{m}-{seed}.json", **changes
     )

@@ -1,6 +1,6 @@
 """SST2 with gpt2-xl, m = 1024, five seeds: the gate. The README of the paper's released code prints each seed's accuracy.
 
-The expected numbers need the published train file and `direction=released`, the default here. Another device or library may change
+The expected numbers need the published train file and `direction=reverse_kl`, the default here. Another device or library may change
 a row or two; a wrong template, draw, direction or weight changes many more.
 """
 

@@ -30,7 +30,7 @@ def test_an_unknown_name_is_an_error_with_the_choices(tmp_path):
 def test_an_experiment_declares_a_grid_and_is_documented(name, rows):
     declared = experiments.EXPERIMENTS[name]
     settings = declared.shipped
-    assert (settings.experiment, settings.direction, settings.restore_dropped) == (name, "released", True)
+    assert (settings.experiment, settings.direction, settings.restore_dropped) == (name, "reverse_kl", True)
     few_rows = dataclasses.replace(settings, shots=tuple(min(9, m) for m in settings.shots))
     cells = list(declared.cells(few_rows, few_rows.methods, rows, 8))
     assert cells or declared.count
