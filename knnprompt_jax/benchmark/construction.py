@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
 from knnprompt_jax import errors, lm, parallel, states
 from knnprompt_jax.benchmark import peers, timing
@@ -80,16 +81,26 @@ def load(settings: settings_lib.BenchmarkSettings, subject: workload.Subject, to
     Raises:
         UserError: a mesh without devices or one that cannot split the model, or a file that cannot be read.
     """
-    size = settings.mesh.model or memory.model_axis([subject.config], settings.dtype, settings.batch)
-    mesh, dtype = parallel.make_mesh(settings.mesh.data, size), config_lib.DTYPES[settings.dtype]
-    if subject.path:
-        weights = checkpoints.load(subject.path, subject.config, dtype, sharding.placement(subject.config, mesh))
-    else:
+    size = settings.mesh.model or memory.model_axis(subject.config, settings.dtype, settings.batch)
+    dtype = config_lib.DTYPES[settings.dtype]
+
+    def load_weights(mesh: Mesh) -> decoder.Decoder:
+        if subject.path:
+            return checkpoints.load(subject.path, subject.config, dtype, sharding.placement(subject.config, mesh))
         graph, abstract = compiled.abstract(subject.config, settings.dtype, mesh)
         where = jax.tree.map(lambda leaf: leaf.format, abstract)
         draw = jax.jit(lambda: nnx.state(decoder.Decoder(subject.config, nnx.Rngs(0), dtype)), out_shardings=where)
-        weights = nnx.merge(graph, draw())
-    return lm.LanguageModel(weights, tokenizer, subject.name, step_tokens=settings.batch or None, mesh=mesh)
+        return nnx.merge(graph, draw())
+
+    return lm.LanguageModel(
+        subject.config,
+        tokenizer,
+        load_weights,
+        name=subject.name,
+        dtype=settings.dtype,
+        step_tokens=settings.batch,
+        mesh=parallel.make_mesh(settings.mesh.data, size),
+    )
 
 
 def compare(

@@ -1,7 +1,7 @@
 """The language-model pass: prompts → states. Only `knnprompt_jax.states` runs it."""
 
 from knnprompt_jax.lm.execution import PassStatistics
-from knnprompt_jax.lm.language_model import Identity, LanguageModel, checked_context
+from knnprompt_jax.lm.language_model import Identity, LanguageModel, find_fingerprint
 from knnprompt_jax.lm.states import States, concatenate
 
-__all__ = ["Identity", "LanguageModel", "PassStatistics", "States", "checked_context", "concatenate"]
+__all__ = ["Identity", "LanguageModel", "PassStatistics", "States", "concatenate", "find_fingerprint"]

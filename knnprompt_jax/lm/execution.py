@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, decoder, sharding
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
@@ -63,10 +65,20 @@ class Execution:
       statistics: sums over all passes; the caller counts `seconds`.
     """
 
-    def __init__(self, model: decoder.Decoder, name: str, mesh: jax.sharding.Mesh, deterministic: bool):
+    def __init__(
+        self,
+        model: decoder.Decoder,
+        name: str,
+        mesh: jax.sharding.Mesh,
+        deterministic: bool,
+        statistics: PassStatistics,
+    ):
         """Place the weights on the mesh. Messages call the model `name`."""
-        self.mesh, self.statistics = mesh, PassStatistics()
-        self._name, self._deterministic, self._vocab_size = name, deterministic, model.config.vocab_size
+        self.mesh = mesh
+        self.statistics = statistics
+        self._name = name
+        self._deterministic = deterministic
+        self._vocab_size = model.config.vocab_size
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, mesh)
         self._compiled: dict[Any, Any] = {}
@@ -76,6 +88,11 @@ class Execution:
     def decoder(self) -> decoder.Decoder:
         """The decoder with its weights on the mesh."""
         return nnx.merge(self._graph, self._params)
+
+    @functools.cached_property
+    def head(self) -> head_lib.Head:
+        """The output head."""
+        return self.decoder.head
 
     @property
     def platform(self) -> str:

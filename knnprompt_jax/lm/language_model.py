@@ -8,6 +8,7 @@ import pathlib
 import time
 import warnings
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,13 +19,14 @@ from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.lm.states import States
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder, registry, sharding, tokenizers
+from knnprompt_jax.models import decoder, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
+MeshChoice = jax.sharding.Mesh | Callable[[config_lib.DecoderConfig], jax.sharding.Mesh] | None
 _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 
 
@@ -39,45 +41,70 @@ class Identity(NamedTuple):
 
 
 class LanguageModel:
-    """A frozen decoder with its tokenizer.
+    """A frozen decoder with its tokenizer. The weights load at the first pass, or at the first use of `head`.
 
     Attributes:
-      context: the most tokens of a prompt.
-      dtype: the dtype of weights and activations, a key of `config.DTYPES`.
-      statistics: the cost of all passes so far.
+        config: the shape of the decoder.
+        tokenizer: the model's tokenizer; `tokenize` maps texts to token ids.
+        name: the name, folder or file that the model was requested by.
+        path: the folder or GGUF file of the model; None if it has no files.
+        mesh: the devices.
+        dtype: the dtype of weights and activations, a key of `config.DTYPES`.
+        deterministic: whether each state is bitwise identical, regardless of the other prompts of its pass.
+        step_tokens: packed tokens per step in each data shard.
+        context: the maximum number of tokens of a prompt.
+        needs_weights: False for a dry run, for which the configuration and the tokenizer suffice.
+        statistics: the cost of all passes so far.
     """
 
     def __init__(
         self,
-        model: decoder.Decoder,
+        config: config_lib.DecoderConfig,
         tokenizer: Any,
+        load: Callable[[jax.sharding.Mesh], decoder.Decoder],
+        *,
         name: str = "",
-        fingerprint: str = "",
+        path: pathlib.Path | None = None,
+        fingerprint: str | None = None,
+        dtype: str = "float32",
         step_tokens: int | None = None,
-        mesh: jax.sharding.Mesh | None = None,
+        mesh: MeshChoice = None,
         deterministic: bool = False,
         context: int = 0,
+        needs_weights: bool = True,
     ):
-        """Place the weights on the mesh.
+        """Describe a model without loading its weights.
 
         Args:
-          fingerprint: SHA-256 of the files of weights, configuration and tokenizer; "" if the model has no files.
-          step_tokens: packed tokens per step in each data shard; the default suits the device.
-          mesh: the devices; by default one.
-          deterministic: make each state bitwise identical, whatever else is read (docs/reliability.md has the cost).
-            `step_tokens` has no effect then.
-          context: the most tokens of a prompt; 0: the model's limit.
+            load: returns the decoder with its weights on a mesh.
+            fingerprint: SHA-256 of the files of weights, configuration and tokenizer; None: computed at its first use,
+                and "" if the model has no files.
+            step_tokens: None or 0: the device's default.
+            mesh: the devices, or a function that chooses them for the configuration at their first use; None: one.
+            deterministic: docs/reliability.md has the cost. `step_tokens` has no effect on a deterministic model.
+            context: 0: the model's limit.
 
         Raises:
-          UserError: the model reads fewer than `context` tokens.
+            UserError: the model reads fewer than `context` tokens, or the mesh cannot split it.
         """
-        self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
+        self.config = config
+        self.tokenizer = tokenizer
         self.tokenize = layout.tokenize_with(tokenizer)
-        self.mesh, self.deterministic = parallel.make_mesh(1, 1) if mesh is None else mesh, deterministic
-        self.execution = execution.Execution(model, name, self.mesh, deterministic)
-        self.step_tokens = step_tokens or programs.step_tokens(self.execution.platform)
-        self.context = checked_context(context, name, self.config)
-        self.dtype, self.statistics = model.dtype, self.execution.statistics
+        self.name = name
+        self.path = path
+        self.dtype = dtype
+        self.deterministic = deterministic
+        self.context = _checked_context(context, name, config)
+        self.statistics = execution.PassStatistics()
+        self.needs_weights = needs_weights
+        self._load = load
+        self._execution: execution.Execution | None = None
+        self._mesh = mesh
+        self._step_tokens = step_tokens
+        self._fingerprint = fingerprint
+        self._num_tokens: dict[str, int] = {}
+        if isinstance(mesh, jax.sharding.Mesh):
+            sharding.check(config, mesh)
         _LIVE.add(self)
 
     @classmethod
@@ -87,45 +114,51 @@ class LanguageModel:
         dtype: str = "float32",
         *,
         step_tokens: int | None = None,
-        mesh: jax.sharding.Mesh | None = None,
+        mesh: MeshChoice = None,
         deterministic: bool = False,
         context: int = 0,
+        needs_weights: bool = True,
     ) -> "LanguageModel":
-        """Load a decoder of any family of `registry.LANGUAGE_MODELS`. Each process reads only the slices of its devices.
+        """Return a decoder of any family of `registry.LANGUAGE_MODELS`.
+
+        The configuration and the tokenizer are read at once. Each process loads only the slices of its own devices.
 
         Args:
-          name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
-            "owner/name:file.gguf" or "owner/name@revision".
-          dtype: float32 (the reference) or bfloat16 (for accelerators).
-          context: the most tokens of a prompt; 0: the model's limit.
+            name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
+                "owner/name:file.gguf" or "owner/name@revision".
+            dtype: float32 (the reference) or bfloat16 (for accelerators).
+            context: the maximum number of tokens of a prompt; 0: the model's limit.
+            needs_weights: False for a dry run, for which the configuration and the tokenizer suffice.
 
         Raises:
-          UserError: unknown dtype, no such model, unsupported architecture, a model that reads fewer than `context`
-            tokens or that the mesh cannot split, damaged or mismatched weight files.
+            UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
+                tokens or that the mesh cannot split. The first pass raises it on damaged or mismatched weight files.
         """
         if dtype not in config_lib.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
-        config, path = registry.describe(str(name_or_path))
-        tokenizer = tokenizers.load(path, vocab_size=config.vocab_size)
-        limit = checked_context(context, str(name_or_path), config)
-        identity = Identity(str(name_or_path), tensor_files.fingerprint(path), dtype, deterministic, limit)
-        return cls.from_files(path, config, tokenizer, identity, step_tokens, mesh)
+        config, path = registry.describe(str(name_or_path), weights=needs_weights)
+
+        def load(mesh: jax.sharding.Mesh) -> decoder.Decoder:
+            return checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
+
+        return cls(
+            config,
+            tokenizers.load(path, vocab_size=config.vocab_size),
+            load,
+            name=str(name_or_path),
+            path=path,
+            dtype=dtype,
+            step_tokens=step_tokens,
+            mesh=mesh,
+            deterministic=deterministic,
+            context=context,
+            needs_weights=needs_weights,
+        )
 
     @classmethod
-    def from_files(
-        cls,
-        path: pathlib.Path,
-        config: config_lib.DecoderConfig,
-        tokenizer: Any,
-        identity: Identity,
-        step_tokens: int | None = None,
-        mesh: jax.sharding.Mesh | None = None,
-    ) -> "LanguageModel":
-        """Load the weights of a model whose configuration, tokenizer and fingerprint are known."""
-        name, fingerprint, dtype, deterministic, context = identity
-        mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
-        model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
-        return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic, context)
+    def from_decoder(cls, model: decoder.Decoder, tokenizer: Any, **options: Any) -> "LanguageModel":
+        """Return the model of a decoder in memory; `options` are those of the constructor."""
+        return cls(model.config, tokenizer, lambda mesh: model, dtype=model.dtype, **options)
 
     def __reduce__(self) -> Any:
         """Pickle the name of the model without its weights."""
@@ -143,13 +176,62 @@ class LanguageModel:
         )
 
     @property
+    def short_name(self) -> str:
+        """The name without owner, folders and revision."""
+        return hub.base_name(self.name)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the files of weights, configuration and tokenizer; "" if the model has no files."""
+        if self._fingerprint is not None:
+            return self._fingerprint
+        return _fingerprint(self.path, self.needs_weights) if self.path else ""
+
+    @property
     def identity(self) -> Identity:
+        """The values that the states of this model depend on, and its name."""
         return Identity(self.name, self.fingerprint, self.dtype, self.deterministic, self.context)
 
     @functools.cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        if self._mesh is None:
+            return parallel.make_mesh(1, 1)
+        if isinstance(self._mesh, jax.sharding.Mesh):
+            return self._mesh
+        return self._mesh(self.config)
+
+    @property
+    def platform(self) -> str:
+        """The platform of the devices: cpu, gpu or tpu."""
+        return self.mesh.devices.flat[0].platform
+
+    @property
+    def step_tokens(self) -> int:
+        return self._step_tokens or programs.step_tokens(self.platform)
+
+    @property
+    def execution(self) -> execution.Execution:
+        """The decoder on the mesh with its compiled programs; the first use loads the weights."""
+        if self._execution is None:
+            weights = self._load(self.mesh)
+            self._execution = execution.Execution(weights, self.name, self.mesh, self.deterministic, self.statistics)
+        return self._execution
+
+    @property
     def head(self) -> head_lib.Head:
         """The output head, which turns states into next-token logits."""
-        return self.execution.decoder.head
+        return self.execution.head
+
+    def free(self) -> None:
+        """Free the weights and compiled programs; the next pass loads the weights again."""
+        self._execution = None
+
+    def count_tokens(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the number of tokens of each text [N], excluding special tokens. Each text is tokenized only once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._num_tokens]
+        counts = layout.count_tokens(self.tokenize, new).tolist()
+        self._num_tokens.update(zip(new, counts, strict=True))
+        return np.array([self._num_tokens[text] for text in texts], int)
 
     def run_pass(
         self,
@@ -176,7 +258,7 @@ class LanguageModel:
         function = programs.reader(self.deterministic, layers)
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
-            step_tokens = programs.step_tokens(self.execution.platform) // 2
+            step_tokens = programs.step_tokens(self.platform) // 2
             prompts, shape_of = packing.arrange_alone(prompts), lambda group: packing.shape_alone(group, step_tokens)
         outputs: list[Any] = []
         slots, indices, num_slots = [], [], 0
@@ -226,13 +308,34 @@ class LanguageModel:
         return scores
 
 
-def checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:
+def _checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:
     """Return `context`, or the model's limit if it is 0; raise UserError unless the model reads as many tokens."""
     if isinstance(context, bool) or not isinstance(context, numbers.Integral):
         raise errors.UserError(f"context={context!r}: give a whole number of tokens")
     if not 0 <= context <= config.num_positions:
         raise errors.UserError(f"context={context}: {name} reads at most {config.num_positions} tokens")
     return context or config.num_positions
+
+
+@functools.cache  # The Hub is asked once per process.
+def find_fingerprint(name: str, needs_weights: bool) -> str:
+    """Return the SHA-256 of the files of the model of this name; "" if they are missing and no weights are needed."""
+    try:
+        return _fingerprint(hub.resolve(name, weights=needs_weights), needs_weights)
+    except errors.UserError:
+        if needs_weights:
+            raise
+        return ""
+
+
+def _fingerprint(path: pathlib.Path, needs_weights: bool) -> str:
+    """Return the SHA-256 of a model's files; "" if its weights are missing and not needed."""
+    try:
+        return tensor_files.fingerprint(path)
+    except errors.UserError:
+        if needs_weights:
+            raise
+        return ""
 
 
 def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:

@@ -6,7 +6,6 @@ analysis (tests/planning).
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -72,8 +71,8 @@ def smallest_model_axis(
     return next(fitting, sizes[-1])
 
 
-def model_axis(configs: Sequence[config_lib.DecoderConfig], dtype: str, step_tokens: int = 0) -> int:
-    """Return the smallest size of the mesh axis `model` with which each model fits this machine's devices; 1 on CPUs.
+def model_axis(config: config_lib.DecoderConfig, dtype: str, step_tokens: int = 0) -> int:
+    """Return the smallest size of the mesh axis `model` with which the model fits this machine's devices; 1 on CPUs.
 
     If `step_tokens` is 0, the device's default is used. CPUs report no limit of memory.
     """
@@ -81,8 +80,7 @@ def model_axis(configs: Sequence[config_lib.DecoderConfig], dtype: str, step_tok
     platform = devices[0].platform
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", math.inf)
     tokens = step_tokens or programs.step_tokens(platform)
-    sizes = (smallest_model_axis(config, dtype, tokens, len(devices), limit, platform) for config in configs)
-    return max(sizes, default=1)
+    return smallest_model_axis(config, dtype, tokens, len(devices), limit, platform)
 
 
 def _working(

@@ -58,7 +58,11 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
     rows_Q = np.argsort(np.concatenate([group.index for group in prompts.groups]))
     log_p_QC[:, longer] += np.array(rest).reshape(-1, len(longer))[rows_Q]
     return method.Prediction(
-        log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1), prompts=texts.num_texts, truncated=texts.num_truncated
+        log_p_QC.argmax(-1),
+        special.softmax(log_p_QC, axis=-1),
+        prompts=texts.num_texts,
+        truncated=texts.num_truncated,
+        tokens=texts.num_tokens,
     )
 
 

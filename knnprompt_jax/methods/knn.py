@@ -23,8 +23,6 @@ def fitted(context: method.Context, settings: Any, **overrides: Any) -> KNNPromp
     options["k"] = published_k(options.get("k", classifiers.KNNOptions.k), problem)
     options |= {"label_token": problem.label_token, "store_options": context.store_options}
     classifier = KNNPrompting(context.model, problem.task, **options)
-    if context.store is not None:
-        return classifier.use_store(context.store, split.demonstrations, split.anchors)
     return classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
 
 

@@ -16,7 +16,6 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations, layout
 from knnprompt_jax.settings import methods, stores
 from knnprompt_jax.store import representations
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -93,7 +92,6 @@ class Context:
       model: the language model.
       states: the states of each needed set of prompts, in the order of its examples.
       store_options: how a method that searches anchors stores them.
-      store: a saved store that replaces the anchors' states; None where there is none.
       cache: the run's cache of states, for passes of the method's own.
     """
 
@@ -101,7 +99,6 @@ class Context:
     model: lm.LanguageModel
     states: Mapping[PromptSet, lm.States]
     store_options: stores.StoreOptions = stores.StoreOptions()
-    store: store_lib.Store | None = None
     cache: states_lib.AnyCache | None = None
 
     @property
@@ -145,8 +142,8 @@ class Context:
 
     def read_sets(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
-        for states in states_lib.read_sets(self.model, sets, self.cache, [self._title(title)] * len(sets)):
-            yield states[:]
+        for reading in states_lib.read_sets(self.model, sets, self.cache, [self._title(title)] * len(sets)):
+            yield reading.states[:]
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
         """Return log p of every target token, one array per text."""
@@ -168,7 +165,7 @@ class Prediction:
       candidates: accuracy of each candidate, if the method kept the one that is best on the evaluation rows.
       prompts: number of prompts or texts read outside the shared pass.
       truncated: number of these that were truncated.
-      tokens: approximate number of tokens read by other models than `Context.model`; a training step counts three times.
+      tokens: number of tokens read outside the shared pass, approximate for other models; a training step counts three times.
     """
 
     classes_Q: np.ndarray
@@ -186,11 +183,12 @@ class Prediction:
         """Predict the most probable class; ties go to the lowest class index.
 
         Args:
-          sets: the prompts read outside the shared pass, which set `prompts` and `truncated`.
+          sets: the prompts read outside the shared pass, which set `prompts`, `truncated` and `tokens`.
         """
         if sets:
             fields["prompts"] = sum(prompts.num_prompts for prompts in sets)
             fields["truncated"] = sum(prompts.num_truncated for prompts in sets)
+            fields["tokens"] = sum(prompts.num_tokens for prompts in sets)
         return cls(probabilities_QC.argmax(-1), probabilities_QC, note, **fields)
 
 

@@ -170,6 +170,7 @@ def run(context: method.Context, settings: methods.NoisyChannelOptions) -> metho
         note="; ".join(notes),
         candidates=tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else (),
         prompts=texts.num_texts,
+        tokens=texts.num_tokens,
         truncated=texts.num_truncated,
     )
 

@@ -18,7 +18,7 @@ from knnprompt_jax.report import accuracies, drawing, figures, names, overview, 
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
-from knnprompt_jax.settings import grids
+from knnprompt_jax.settings import grids, shared
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 _AXES = {  # The axis that an option lists values of.
@@ -139,8 +139,8 @@ def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
 
 def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
-    execution = inputs.read_execution(shipped)
-    expected = {**shipped.to_dict(), **dataclasses.asdict(execution), **inputs.source_of(shipped)}
+    expected = {**shipped.to_dict(), **inputs.source_of(shipped)}
+    expected |= {name: default for name, default in shared.EXECUTION.items() if expected[name] is None}
     values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = cells_lib.Draw(record.seed, record.shots, record.demo_shots)

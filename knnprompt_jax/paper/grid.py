@@ -6,16 +6,18 @@ import functools
 import pathlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
+from jax.sharding import Mesh
 
-from knnprompt_jax import app, errors, parallel, tables
+from knnprompt_jax import app, errors, lm, parallel, tables
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import registry as models
+from knnprompt_jax.models import tokenizers
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
-from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import grids
 from knnprompt_jax.store import store as store_lib
@@ -41,12 +43,9 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     if dry_run:
         return
     folder = pathlib.Path(settings.output) / settings.experiment
-    configs = [passed.model.config for passed in planned.all_passes if passed.reads_prompts]
-    made, mesh = dict(planned.finished), inputs.read_execution(settings).make_mesh(configs)
+    made = dict(planned.finished)
     write_files = functools.partial(experiment.before_writing, folder)
-    for record in engine.run(
-        planned.passes, mesh, pathlib.Path(settings.output), settings.cache_gb, before_writing=write_files
-    ):
+    for record in engine.run(planned.passes, pathlib.Path(settings.output), settings.cache_gb, write_files):
         made[record.file_name] = record
     for source, run in planned.copies:
         copied = dataclasses.replace(records.Record.of(run, made[source]), environment=made[source].environment)
@@ -136,24 +135,23 @@ def plan(settings: grids.GridSettings, weights: bool = True) -> Plan:
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.Model, list[run_lib.Run]]]:
+def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[lm.LanguageModel, list[run_lib.Run]]]:
     """Return the runs of each model and task, then those of each model that a method trains."""
     task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
     experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
-    found: list[tuple[model_lib.Model, list[run_lib.Run]]] = []
+    found: list[tuple[lm.LanguageModel, list[run_lib.Run]]] = []
     obstacles: dict[str, str] = {}
-    execution, source = inputs.read_execution(settings), inputs.source_of(settings)
+    source = inputs.source_of(settings)
 
     @functools.cache  # Hundreds of cells share a problem.
     def problem_of(
-        model: model_lib.Model, rows: inputs.Rows, draw: cells_lib.Draw, share: float | None
+        model: lm.LanguageModel, rows: inputs.Rows, draw: cells_lib.Draw, share: float | None
     ) -> method.Problem:
         split, evaluation = cells_lib.split(rows, draw), cells_lib.evaluation(rows, share, draw.seed)
-        how = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
-        return method.Problem(rows.task, split, evaluation, *how)
+        return inputs.make_problem(settings, model, rows.task, split, evaluation)
 
-    def runs_of(names: Sequence[str], model: model_lib.Model, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
+    def runs_of(names: Sequence[str], model: lm.LanguageModel, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
         """Yield the runs of a task; add each method that does not apply, and why, to `obstacles`."""
         for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
             problem = problem_of(model, rows, cell.draw, cell.test_share)
@@ -174,14 +172,18 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.M
 
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
-            model = model_lib.describe(name, execution, settings.context, weights=weights)
+            model = inputs.read_model(name, settings, context=settings.context, needs_weights=weights)
             for rows in task_rows:
                 found.append((model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))))
     for name in trained:
         trained_model = getattr(settings.options, name).model
         try:
             families = tuple(models.FAMILIES)
-            model = model_lib.describe(trained_model, execution, families=families, of_prompts=False, weights=weights)
+            config, path = models.describe(trained_model, families, weights)
+            tokenizer = tokenizers.load(path, False, config.vocab_size)
+            model = lm.LanguageModel(
+                config, tokenizer, _load_nothing, name=trained_model, path=path, needs_weights=weights
+            )
         except errors.UserError as error:
             advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None
@@ -191,6 +193,10 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.M
         applicable = ",".join(name for name in settings.methods if name not in obstacles)
         raise errors.UserError(reasons + (f"; all others apply: --methods={applicable}" if applicable else ""))
     return found
+
+
+def _load_nothing(mesh: Mesh) -> NoReturn:
+    raise AssertionError("a method that trains a model loads it itself")
 
 
 def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:

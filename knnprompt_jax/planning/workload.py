@@ -3,14 +3,15 @@
 import dataclasses
 import math
 import pathlib
-from typing import Any
+from typing import Any, NoReturn
 
-from knnprompt_jax import errors
+from jax.sharding import Mesh
+
+from knnprompt_jax import errors, lm
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.planning import WorkloadOptions
 from knnprompt_jax.tasks import splits
@@ -72,9 +73,7 @@ def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload
             "choose another --tokenizer"
         )
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
-    model = model_lib.Model(
-        subject.name, subject.path or pathlib.Path(), subject.config, tokenizer, subject.config.num_positions
-    )
+    model = lm.LanguageModel(subject.config, tokenizer, _load_nothing, name=subject.name)
     shots = shared.SHOTS if settings.shots is None else settings.shots or None
     demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
     split = splits.draw(train, task, shots=shots, demo_shots=demo_shots, seed=settings.seed)
@@ -96,6 +95,10 @@ def pack(work: Workload, anchors: int, step_tokens: int, data: int) -> tuple[pac
     per_step = math.ceil(rows_per_shard / steps)
     reads = packing.round_up(math.ceil(shape.reads / shape.rows * per_step), 8)
     return dataclasses.replace(shape, rows=per_step, reads=reads), steps
+
+
+def _load_nothing(mesh: Mesh) -> NoReturn:
+    raise AssertionError("a plan loads no weights")
 
 
 def _load_tokenizer(name: str, subject: Subject) -> tuple[Any, str]:

@@ -34,6 +34,11 @@ class Continuations:
     num_texts: int
     num_truncated: int = 0
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the model reads. The prefix of a group counts once."""
+        return sum(group.num_tokens for group in self.groups)
+
 
 @dataclasses.dataclass(frozen=True)
 class Scores:

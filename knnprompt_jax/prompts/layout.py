@@ -63,6 +63,11 @@ class Prompts:
     demonstrations: tuple[int, ...] = ()
 
     @property
+    def truncated_index(self) -> np.ndarray:
+        """The indices of the truncated prompts: the last group."""
+        return np.asarray(self.groups[-1].index) if self.num_truncated else np.zeros(0, int)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of all prompts. The prefix of a group counts once."""
         return sum(group.num_tokens for group in self.groups)

@@ -50,7 +50,7 @@ def change(settings: commands.FitSettings, folder: pathlib.Path) -> Result:
         saving.recover(folder)
         saved = saving.read(folder)
         store_lib.check_processes(saved.store_options)
-        model, mesh = inputs.read_model(settings.model, settings, saved)
+        model = inputs.read_model(settings.model, settings, saved)
         saved.check(model.identity)
         rows = inputs.load_appended_rows(settings, saved) if settings.append else []
         _warn(rows, saved.content)
@@ -59,7 +59,7 @@ def change(settings: commands.FitSettings, folder: pathlib.Path) -> Result:
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         check = functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes, replaces=True)
         parallel.call_in_main(check)
-        classifier = estimator.restore(saved, model.load(mesh))
+        classifier = estimator.restore(saved, model)
         classifier.states_cache = states.user_cache(settings.cache_gb)
         before, notes = classifier.store_, remove(classifier, settings.remove_ids)
         notes += _relabel(classifier, labels, missing) if settings.relabel else []

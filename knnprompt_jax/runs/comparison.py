@@ -1,23 +1,19 @@
 """Compare methods on the same splits: one language-model pass per seed, one record per seed and method, and one table of all."""
 
 import collections
-import dataclasses
-import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, tables
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import saving
+from knnprompt_jax import tables
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.settings import shared, stores
-from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.settings import shared
 
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
@@ -26,38 +22,24 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     With `resume`, runs whose records are in the output folder are skipped.
 
     Raises:
-      UserError: anything that cannot work, before anything is written.
+        UserError: anything that cannot work, before anything is written.
     """
     inputs.join_processes(settings.distributed)
-    read = inputs.read_comparison(settings)
-    datastore = _datastore(settings.datastore, read.saved)
-    store_lib.check_processes(datastore)
-    _log_left_out(settings.method_names, read.problems)
-    saved = read.saved.digest if read.saved else ""
+    model = inputs.read_model(settings.model, settings, context=settings.context)
+    problems = inputs.read_problems(settings, model)
+    _log_left_out(settings.method_names, problems)
+    source = inputs.source_of(settings)
     runs = [
-        run_lib.Run(method.name, method, options, problem, read.model, datastore, saved, source=read.source)
-        for problem in read.problems
+        run_lib.Run(method.name, method, options, problem, model, settings.datastore, source=source)
+        for problem in problems
         for method, options in _methods(settings.method_names, settings.options, problem)
     ]
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
-    passes = run_lib.passes_of(read.model, missing, anchors_are_stored=bool(saved))
-    load_store = functools.partial(read.saved.load_store, options=datastore) if read.saved else None
-    for record in engine.run(passes, read.mesh, folder, settings.cache_gb, load_store=load_store):
+    for record in engine.run(run_lib.passes_of(model, missing), folder, settings.cache_gb):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
-
-
-def _datastore(options: stores.StoreOptions, saved: saving.Saved | None) -> stores.StoreOptions:
-    """Return the options with the kind and key_dtype of a saved classifier; raise UserError if other ones are given."""
-    if not saved:
-        return options
-    own = {name: getattr(saved.store_options, name) for name in ("kind", "key_dtype")}
-    for name, value in own.items():
-        if (given := getattr(options, name)) not in (value, getattr(stores.StoreOptions, name)):
-            raise errors.UserError(f"--datastore.{name}={given}: the saved classifier has {value}; leave it out")
-    return dataclasses.replace(options, **own)
 
 
 def _log_left_out(names: Sequence[str], problems: Sequence[method_lib.Problem]) -> None:

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import changing, inputs
-from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
@@ -41,7 +40,7 @@ def run(settings: commands.FitSettings) -> changing.Result:
     _warn(train, rows)
     if settings.task in (None, shared.OWN):
         progress.note(_describe_columns(task, train))
-    model, mesh = inputs.read_model(settings.model, settings)
+    model = inputs.read_model(settings.model, settings)
     seed, is_published = commands.SEED if settings.seed is None else settings.seed, settings.rule == commands.KNN
     demo_shots = -1 if is_published and settings.demo_shots is None else settings.demo_shots
     draws = _draw(inputs.Rows(task, rows, ()), model, settings.shots or None, demo_shots, seed)
@@ -54,16 +53,16 @@ def run(settings: commands.FitSettings) -> changing.Result:
     with saving.lock(folder):
         saved = _finished(folder, contents, model.identity, settings.overwrite)
         if saved:
-            classifier = estimator.restore(saved, model.load(mesh))
+            classifier = estimator.restore(saved, model)
         else:
             cache = states.user_cache(settings.cache_gb) or classifier.states_cache
-            _fit(classifier, draws, num_rows, folder, functools.partial(model.load, mesh), cache)
+            _fit(classifier, draws, num_rows, folder, cache)
             saving.save(classifier, folder, settings.overwrite)
     return changing.Result(classifier, classifier.model.statistics)
 
 
 def _draw(
-    rows: inputs.Rows, model: model_lib.Model, shots: int | None, demo_shots: int | None, seed: int
+    rows: inputs.Rows, model: lm.LanguageModel, shots: int | None, demo_shots: int | None, seed: int
 ) -> dict[int, trials.Draw]:
     """Return a draw of `shots` rows per class (None: all) for each candidate number of demonstrations per class.
 
@@ -102,10 +101,9 @@ def _fit(
     draws: Mapping[int, trials.Draw],
     num_rows: int,
     folder: pathlib.Path,
-    load: Callable[[], lm.LanguageModel],
     cache: states.AnyCache,
 ) -> None:
-    """Choose between the draws and fit the classifier. Prompts are built, and the disk is checked, before `load`."""
+    """Choose between the draws and fit the classifier. Prompts are built, and the disk is checked, before weights load."""
     count = trials.num_rows(draws)
     samples = {
         shots: (demonstrations, [anchors[place] for place in trials.sample(anchors, classifier.random_state, count)])
@@ -113,12 +111,12 @@ def _fit(
     }
     prompts = [classifier.build_prompts(anchors, demonstrations) for demonstrations, anchors in samples.values()]
     _check_room(folder, classifier, max(len(anchors) for _, anchors in draws.values()))
-    classifier.model, classifier.states_cache = load(), cache
+    classifier.states_cache = cache
     layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
     if len(draws) > 1:
         titles = [f"demonstrations per class: {number}" for number in draws]
         read = states.read_sets(classifier.model, prompts, cache, titles, layers=layers)
-        choice = classifier.choose(samples, dict(zip(draws, read, strict=True)))
+        choice = classifier.choose(samples, {shots: reading.states for shots, reading in zip(draws, read, strict=True)})
         shots = choice.rule.demo_shots
     demonstrations, anchors = draws[shots]
     anchor_prompts = classifier.build_prompts(anchors, demonstrations)

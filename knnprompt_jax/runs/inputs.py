@@ -5,18 +5,20 @@ Functions outside this file take what they need of the settings, and not the set
 
 import collections
 import dataclasses
-import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, parallel, shipped
+from knnprompt_jax import errors, lm, parallel, shipped
 from knnprompt_jax.classifier import saving
+from knnprompt_jax.lm import memory
 from knnprompt_jax.methods import method
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import statistics
-from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
@@ -34,20 +36,6 @@ class Rows:
     evaluation: Sequence[Example]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Inputs:
-    """A model, a mesh that it can be split over, and the problem of each seed or of the saved classifier's anchors.
-
-    `source` has the options that rows and model come from.
-    """
-
-    model: model_lib.Model
-    mesh: Mesh
-    problems: Sequence[method.Problem]
-    saved: saving.Saved | None
-    source: Mapping[str, Any]
-
-
 def join_processes(distributed: models_settings.DistributedOptions) -> None:
     """Join the processes of the run, before anything else uses a device; raise UserError if they cannot be joined."""
     parallel.start(**dataclasses.asdict(distributed))
@@ -59,41 +47,49 @@ def log_warnings(warnings: Iterable[str]) -> None:
         logging.warning(warning)
 
 
-def read_execution(settings: shared.ReadingOptions, saved: saving.Saved | None = None) -> model_lib.ExecutionOptions:
-    """Return how the model runs. Missing settings are those of the saved classifier, or the defaults.
-
-    Raises:
-      UserError: the given dtype or deterministic mode is not that of the saved classifier.
-    """
-    known: Any = saved.manifest.provenance if saved else model_lib.ExecutionOptions()
-    values = {}
-    for name in ("dtype", "deterministic"):
-        given, default = getattr(settings, name), getattr(known, name)
-        if saved and given not in (None, default):
-            raise errors.UserError(
-                f"--{name}={given}: {saved.folder} was made with {name}={default}; leave it out or fit again"
-            )
-        values[name] = default if given is None else given
-    return model_lib.ExecutionOptions(**values, batch=settings.batch, mesh=settings.mesh)
-
-
 def read_model(
-    name: str | None, settings: shared.ReadingOptions, saved: saving.Saved | None = None, context: int = 0
-) -> tuple[model_lib.Model, Mesh]:
-    """Return the model of that name, and a mesh that it can be split over.
+    name: str | None,
+    settings: shared.ReadingOptions,
+    saved: saving.Saved | None = None,
+    context: int = 0,
+    needs_weights: bool = True,
+) -> lm.LanguageModel:
+    """Return the model of that name, whose weights are not loaded yet.
 
     Args:
-      name: by default the saved classifier's model, or the package's default.
-      context: the most tokens of a prompt; 0: the saved classifier's limit, or else the model's.
+        name: by default the saved classifier's model, or the package's default.
+        context: the maximum number of tokens of a prompt; 0: the saved classifier's limit, or else the model's.
+        needs_weights: False for a dry run, which needs no weight files and no devices.
 
     Raises:
-      UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.
+        UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.
     """
-    name = name or (saved.manifest.provenance.model if saved else shipped.DEFAULT)
-    execution = read_execution(settings, saved)
-    context = context or (saved.manifest.provenance.context if saved else 0)
-    model = model_lib.describe(name, execution, context)
-    return model, execution.make_mesh([model.config])
+    known: Any = saved.manifest.provenance if saved else None
+    values = {}
+    for option, default in shared.EXECUTION.items():
+        usual = getattr(known, option) if known else default
+        given = getattr(settings, option)
+        if saved and given not in (None, usual):
+            raise errors.UserError(
+                f"--{option}={given}: {saved.folder} was made with {option}={usual}; leave it out or fit again"
+            )
+        values[option] = usual if given is None else given
+    model = lm.LanguageModel.from_pretrained(
+        name or (known.model if known else shipped.DEFAULT),
+        **values,
+        step_tokens=settings.batch,
+        mesh=functools.partial(_make_mesh, settings.mesh, values["dtype"], settings.batch),
+        context=context or (known.context if known else 0),
+        needs_weights=needs_weights,
+    )
+    if needs_weights:
+        sharding.check(model.config, model.mesh)
+    return model
+
+
+def _make_mesh(options: models_settings.MeshOptions, dtype: str, batch: int, config: config_lib.DecoderConfig) -> Mesh:
+    """Make a mesh for a model; if `options.model` is 0, with the smallest size of that axis at which the model fits."""
+    return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, batch))
 
 
 def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
@@ -144,28 +140,32 @@ def load_appended_rows(settings: commands.FitSettings, saved: saving.Saved) -> l
     return rows
 
 
-def read_comparison(settings: shared.ComparisonSettings) -> Inputs:
-    """Read the rows and the model of a comparison, and the saved classifier if it has one.
+def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[method.Problem]:
+    """Return the problem of each seed of a comparison.
 
     Raises:
-      UserError: something cannot be read or drawn, or the classifier was made with another model, task or option of prompts.
+        UserError: rows that cannot be read or drawn.
     """
-    saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    model, mesh = read_model(settings.model, settings, saved, settings.context)
     rows = load_rows(settings, settings.task, settings.train_file, settings.eval_file)
-    if saved:
-        saved.check(model.identity, rows.task, truncation=settings.truncation, label_token=settings.label_token)
-        drawn: Iterable[splits.FewShotSplit] = [saved.split]
-    else:
-        shots = shared.SHOTS if settings.shots is None else settings.shots or None
-        demonstrations = demo_shots(settings.demo_shots, shots, rows, model)
-        drawn = (
-            splits.draw(rows.train, rows.task, shots=shots, demo_shots=demonstrations, seed=seed)
-            for seed in dict.fromkeys(settings.seeds or shared.SEEDS)
-        )
-    prompt_options = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
-    problems = [method.Problem(rows.task, split, rows.evaluation, *prompt_options) for split in drawn]
-    return Inputs(model, mesh, problems, saved, source_of(settings))
+    shots = shared.SHOTS if settings.shots is None else settings.shots or None
+    demonstrations = demo_shots(settings.demo_shots, shots, rows, model)
+    problems = []
+    for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
+        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=demonstrations, seed=seed)
+        problems.append(make_problem(settings, model, rows.task, split, rows.evaluation))
+    return problems
+
+
+def make_problem(
+    settings: shared.SharedSettings,
+    model: lm.LanguageModel,
+    task: Task,
+    split: splits.FewShotSplit,
+    evaluation: Sequence[Example],
+) -> method.Problem:
+    """Return the problem of a split, for the tokenizer of a model."""
+    prompt_options = (model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap)
+    return method.Problem(task, split, evaluation, *prompt_options)
 
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
     return {"split": settings.split or shared.SPLIT, **given}
 
 
-def max_demo_shots(rows: Rows, model: model_lib.Model) -> int:
+def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
     """Return M_T: the paper's for its contexts and vocabularies, otherwise by the same rule, or 2 in long contexts."""
     published = None
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
@@ -184,7 +184,7 @@ def max_demo_shots(rows: Rows, model: model_lib.Model) -> int:
     return published or statistics.compute_m_t(*arguments).m_t
 
 
-def demo_shots(requested: int, shots: int | None, rows: Rows, model: model_lib.Model) -> int:
+def demo_shots(requested: int, shots: int | None, rows: Rows, model: lm.LanguageModel) -> int:
     """Return the number of demonstrations per class; -1 asks for M_T, reduced until at least one anchor per class remains.
 
     Raises:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from knnprompt_jax import lm, parallel
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
@@ -29,7 +29,6 @@ class Run:
 
     Attributes:
       name: the requested method; a grid may run another method in its place.
-      saved: the digest of a saved classifier whose anchors are used; "" without one.
       experiment: the grid of the run; "" without one.
       cell: the place of the run on those axes of the grid that are not fields of a record.
       note: a remark for the record.
@@ -40,9 +39,8 @@ class Run:
     method: method_lib.Method
     options: options_lib.Options
     problem: method_lib.Problem
-    model: model_lib.Model
+    model: lm.LanguageModel
     datastore: stores.StoreOptions
-    saved: str = ""
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
@@ -65,19 +63,20 @@ class Run:
             "label_token": problem.label_token,
             "model": self.model.fingerprint,
             "context": self.model.context,
-            **self.model.execution.content,
+            "dtype": self.model.dtype,
+            "deterministic": self.model.deterministic,
+            **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
             "runs": self.method.name,
             "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
             "model_of_method": self._method_model,
             "datastore": self.datastore.to_dict(),
-            "saved": self.saved,
         }
 
     @property
     def _method_model(self) -> str:
         """SHA-256 of the model that the method's options name; "" without one, or if a dry run lacks its weights."""
-        name, needs_weights = self.method.model_name(self.options), self.model.needs_weights
-        return model_lib.fingerprint(model_lib.find(name, needs_weights), needs_weights) if name else ""
+        name = self.method.model_name(self.options)
+        return lm.find_fingerprint(name, self.model.needs_weights) if name else ""
 
     @functools.cached_property
     def key(self) -> str:
@@ -98,14 +97,10 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """Runs with the same task, model and demonstrations. The pass reads each of their prompts once.
+    """Runs with the same task, model and demonstrations. The pass reads each of their prompts once."""
 
-    `anchors_are_stored` means that the store of a saved classifier replaces the anchors of methods that can search it.
-    """
-
-    model: model_lib.Model
+    model: lm.LanguageModel
     runs: tuple[Run, ...]
-    anchors_are_stored: bool = False
 
     @property
     def demonstrations(self) -> Sequence[Example]:
@@ -134,7 +129,7 @@ class Pass:
         sets = {
             (id(run.problem), prompt_set): (run.problem, prompt_set)
             for run in self.runs
-            for prompt_set in self.needs(run)
+            for prompt_set in run.method.needs
         }
         return {
             problem.task.render(example): example
@@ -142,19 +137,14 @@ class Pass:
             for example in prompt_set(problem)
         }
 
-    def needs(self, run: Run) -> tuple[method_lib.PromptSet, ...]:
-        """Return the sets of prompts that the pass reads for a run."""
-        stored = self.anchors_are_stored and run.method.searches
-        return tuple(needed for needed in run.method.needs if not (stored and needed is method_lib.anchors))
-
     @functools.cached_property
     def cost(self) -> method_lib.Cost:
         """Number of prompts, and their tokens to within a few per prompt.
 
         The prefix counts once; a truncated prompt counts `context` tokens.
         """
-        context, lengths = self.model.context, self.model.lengths(list(self.queries))
-        counter = method_lib.TokenCounter(self.model.lengths, context)
+        context, lengths = self.model.context, self.model.count_tokens(list(self.queries))
+        counter = method_lib.TokenCounter(self.model.count_tokens, context)
         prefix = counter.demonstration_tokens(self.runs[0].problem.task, self.demonstrations)
         fits = prefix + lengths <= context
         tokens = int(lengths[fits].sum()) + prefix * bool(fits.any()) + context * int((~fits).sum())
@@ -181,7 +171,7 @@ class Pass:
         return {text: index for index, text in enumerate(self.queries)}
 
 
-def passes_of(model: model_lib.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:
+def passes_of(model: lm.LanguageModel, runs: Iterable[Run]) -> list[Pass]:
     """Group the runs of one task and model into passes, those with fewer demonstrations first.
 
     A run whose method trains a model of its own is a pass by itself.
@@ -190,5 +180,5 @@ def passes_of(model: model_lib.Model, runs: Iterable[Run], anchors_are_stored: b
     for run in runs:
         alone = (run.file_name,) if run.method.own_model else ()
         groups[(*(row.row for row in run.problem.split.demonstrations), *alone)].append(run)
-    passes = [Pass(model, tuple(members), anchors_are_stored) for members in groups.values()]
+    passes = [Pass(model, tuple(members)) for members in groups.values()]
     return sorted(passes, key=lambda planned: len(planned.demonstrations))

@@ -36,13 +36,13 @@ def run(settings: commands.TuningSettings) -> Result:
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     if saved and settings.model not in (None, saved.manifest.provenance.model):
         raise errors.UserError(f"--model={settings.model}: {settings.store} has a model of its own; leave it out")
-    model, mesh = inputs.read_model(settings.model, settings, saved)
+    model = inputs.read_model(settings.model, settings, saved)
     if saved:
         folder = saving.absolute(pathlib.Path(settings.store))
         with saving.lock(folder):
             saved = saving.read(folder)
             saved.check(model.identity)
-            classifier = estimator.restore(saved, model.load(mesh))
+            classifier = estimator.restore(saved, model)
             tried = classifier.tune(settings.metric, settings.k)
             if settings.apply:
                 saving.save(classifier.use(tried.choice), folder, overwrite=True)
@@ -56,7 +56,7 @@ def run(settings: commands.TuningSettings) -> Result:
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.store * settings.apply)
     task, rows = inputs.load_train(settings, settings.task_name, settings.train_file or "")
     classifier = estimator.AutoClassifier(
-        model.load(mesh),
+        model,
         task,
         demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots or commands.TUNED_SHOTS),
         metric=settings.metric or classifiers.METRICS[0],

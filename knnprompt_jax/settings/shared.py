@@ -21,6 +21,7 @@ METHODS_HELP = "Comma-separated names (docs/methods.md), or all (those that appl
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
+EXECUTION = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
 
 
 class SavedOptions(options_lib.Options):
@@ -49,6 +50,13 @@ class ReadingOptions(CacheOptions, PromptOptions, ModelOptions):
         "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
         "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deterministic and not self.mesh.model:
+            raise errors.UserError(
+                "--mesh.model=0: with --deterministic, give the number, because it changes the last digits"
+            )
 
 
 class TaskOptions(options_lib.Options):
@@ -147,16 +155,12 @@ class SharedSettings(ReadingOptions, RowOptions):
 
 
 class ComparisonSettings(DrawOptions, SharedSettings):
-    """The rows, seeds or saved classifier to compare methods on."""
+    """The rows and seeds to compare methods on."""
 
     eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.")
     methods: str = options_lib.option(ALL, METHODS_HELP)
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
-    )
-    store: str = options_lib.option(
-        "",
-        "Folder of a saved classifier, whose model, demonstrations and anchors are used; not with seeds, shots, demo_shots or context.",
     )
     resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
 
@@ -167,9 +171,6 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         self.check_rows(self.task, self.train_file)
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")
-        if self.store:
-            fixed = ("seeds", "shots", "demo_shots", "context", "drop_duplicates")
-            self.refuse(fixed, "with --store, whose prompts are fixed")
 
     @property
     def method_names(self) -> tuple[str, ...]:

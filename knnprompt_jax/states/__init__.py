@@ -1,6 +1,6 @@
 """Prompts → states: the only caller of the language-model pass."""
 
 from knnprompt_jax.states.cache import AnyCache, Cache, MemoryCache, user_cache
-from knnprompt_jax.states.reading import read, read_sets
+from knnprompt_jax.states.reading import Reading, read, read_sets
 
-__all__ = ["AnyCache", "Cache", "MemoryCache", "read", "read_sets", "user_cache"]
+__all__ = ["AnyCache", "Cache", "MemoryCache", "Reading", "read", "read_sets", "user_cache"]

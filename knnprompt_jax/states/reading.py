@@ -10,7 +10,9 @@ In names of arrays, N counts prompts and U distinct prompts.
 import dataclasses
 import functools
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +24,14 @@ from knnprompt_jax.states import cache as cache_lib
 FORMAT = 2  # Version of cached rows: increase it whenever a pass computes different values.
 _CHUNK_STEPS = {"cpu": 16}
 _CHUNK_STEPS_ON_ACCELERATORS = 64
+
+
+class Reading(NamedTuple):
+    """The states of prompts, the number of prompts that the model read for them, and its seconds."""
+
+    states: lm.States
+    num_read: int
+    seconds: float
 
 
 def read(
@@ -45,8 +55,8 @@ def read(
     Raises:
       UserError: a distribution is not finite, because weights are damaged or overflow.
     """
-    [states] = read_sets(model, [prompts], cache, [title], repeated, layers)
-    return states
+    [reading] = read_sets(model, [prompts], cache, [title], repeated, layers)
+    return reading.states
 
 
 def read_sets(
@@ -56,8 +66,8 @@ def read_sets(
     titles: Sequence[str] = (),
     repeated: bool = False,
     layers: tuple[int, ...] = (),
-) -> Iterator[lm.States]:
-    """Yield the states of each set of prompts; all sets share one packing and its compiled programs.
+) -> Iterator[Reading]:
+    """Yield the states of each set of prompts, and what they cost; all sets share one packing and its compiled programs.
 
     `titles` has one title per set. The other arguments are those of `read`.
     """
@@ -71,7 +81,9 @@ def read_sets(
         for prompts, title in zip(sets, titles or [""] * len(sets), strict=True):
             model.statistics.requested_tokens += prompts.num_tokens
             with progress.bar(prompts.num_prompts, title) as report:
-                yield _read_set(model, prompts, shape_of, cache, layers, report)
+                started = time.monotonic()
+                states, num_read = _read_set(model, prompts, shape_of, cache, layers, report)
+                yield Reading(states, num_read, time.monotonic() - started if num_read else 0.0)
     finally:
         if not repeated:
             model.execution.free_prefix()
@@ -84,21 +96,21 @@ def _read_set(
     cache: cache_lib.AnyCache | None,
     layers: tuple[int, ...],
     report: progress.Progress,
-) -> lm.States:
-    """Return the states of one set of prompts. Process 0 alone looks into the cache and writes to it."""
+) -> tuple[lm.States, int]:
+    """Return the states of one set of prompts, and how many the model read. Process 0 alone looks into the cache and writes to it."""
     layers = tuple(sorted(layers))  # The order of the arrays of `States`.
     stops = model.config.state_width + 1 + model.config.width * np.arange(len(layers) + 1)
     if not prompts.num_prompts:
-        return _placed(model, np.zeros((0, stops[-1]), np.float32), layers)
+        return _placed(model, np.zeros((0, stops[-1]), np.float32), layers), 0
     identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
-        identity += f" {model.execution.platform}"
+        identity += f" {model.platform}"
     if model.deterministic:  # Results are bitwise equal only for the same number of devices per copy of the weights.
         identity += f" {model.mesh.shape[parallel.MODEL]}"
     keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:
-        return model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report)
+        return model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report), len(first_U)
     # Each part has its own key, so jobs that request other layers can reuse it.
     parts = [(keys_U, slice(0, stops[0]))]
     for layer, start, stop in zip(layers, stops[:-1], stops[1:], strict=True):
@@ -121,7 +133,7 @@ def _read_set(
                 rows_UF[missing[is_new_n], columns] = read_nF[is_new_n, columns]
                 if is_new_n.any() and parallel.is_main():
                     cache.keep(keys[missing[is_new_n]], rows_UF[missing[is_new_n], columns])
-    return _placed(model, rows_UF[order_N], layers)
+    return _placed(model, rows_UF[order_N], layers), int(np.sum(~is_whole_U))
 
 
 def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
@@ -169,7 +181,7 @@ def _chunks(
     lengths_N = np.zeros(prompts.num_prompts, np.int64)
     for group in prompts.groups:
         lengths_N[group.index] = [len(suffix) for suffix in group.suffixes]
-    steps = _CHUNK_STEPS.get(model.execution.platform, _CHUNK_STEPS_ON_ACCELERATORS)
+    steps = _CHUNK_STEPS.get(model.platform, _CHUNK_STEPS_ON_ACCELERATORS)
     chunk_tokens = steps * model.step_tokens * model.mesh.shape[parallel.DATA]
     chunk_U = np.cumsum(lengths_N[first_U[order]]) // chunk_tokens
     yield from np.split(order, np.flatnonzero(np.diff(chunk_U)) + 1)

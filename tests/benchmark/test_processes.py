@@ -31,7 +31,7 @@ def test_peers_compute_our_distributions(small, monkeypatch, shape, kv_heads, pr
     hf = {**registry.PUBLISHED[shape], **SIZES, "num_key_value_heads": kv_heads}
     subject = workload.Subject(shape, hf, registry.config_from_hf(hf), None)
     weights = random_weights.make(subject.config, 0, (0.1, 0.2, 0.2))
-    model = lm.LanguageModel(weights, (), shape)
+    model = lm.LanguageModel.from_decoder(weights, (), name=shape)
     own = settings.BenchmarkSettings(**small | {"peers": ("torch_one", "torch_cached")})
     sampled = peers.sample(make_group(prefix), own)
     with peers.start_all(weights, subject, sampled, own) as (running, absent):

@@ -67,6 +67,6 @@ def test_a_limited_context_is_kept(fitted, rows, tmp_path, monkeypatch):
 
 
 def test_a_model_without_a_name_is_refused(small_decoder):
-    nameless = kp.LanguageModel(small_decoder("gpt2"), range(211))
+    nameless = kp.LanguageModel.from_decoder(small_decoder("gpt2"), range(211))
     with pytest.raises(kp.UserError, match="cannot pickle this model: only models loaded by from_pretrained"):
         pickle.dumps(nameless)

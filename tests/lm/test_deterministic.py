@@ -21,7 +21,7 @@ TEXTS += [RNG.integers(0, VOCABULARY, 61).astype(np.int32) for _ in range(2)]
 
 
 def make(model, **options):
-    return lm.LanguageModel(model, range(VOCABULARY), step_tokens=256, **options)
+    return lm.LanguageModel.from_decoder(model, range(VOCABULARY), step_tokens=256, **options)
 
 
 def prompts(places, shared):
@@ -75,5 +75,5 @@ def test_no_overflow_beside_it_counts(models):
 
 def test_the_option_batch_does_not_count(models, small_decoder):
     model, _, all_states, _ = models
-    other = lm.LanguageModel(small_decoder("opt-350m"), range(211), "", "", 1000, None, True)
+    other = lm.LanguageModel.from_decoder(small_decoder("opt-350m"), range(211), step_tokens=1000, deterministic=True)
     assert bits(states_lib.read(other, prompts([2, 9], 53))) == bits(all_states, [2, 9])

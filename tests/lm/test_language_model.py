@@ -17,7 +17,7 @@ MIXED = random_prompts.make(49, prefix_length=61)
 
 
 def language_model(model, step_tokens=256):
-    return lm.LanguageModel(model, range(VOCABULARY), step_tokens=step_tokens)
+    return lm.LanguageModel.from_decoder(model, range(VOCABULARY), step_tokens=step_tokens)
 
 
 def states_of(model, prompts, shape=None):
@@ -153,7 +153,7 @@ def test_damaged_weights_are_refused(small_decoder):
 
 
 def test_tokens_outside_the_vocabulary_are_refused(small_decoder):
-    model = lm.LanguageModel(small_decoder("gpt2"), range(VOCABULARY + 1), "m")
+    model = lm.LanguageModel.from_decoder(small_decoder("gpt2"), range(VOCABULARY + 1), name="m")
     group = layout.PromptGroup(np.zeros(0, np.int32), (np.array([3, VOCABULARY]),), np.arange(1))
     with pytest.raises(errors.UserError, match=f"m: a prompt has token id {VOCABULARY}, but the model has "):
         states.read(model, layout.Prompts((group,), 1))

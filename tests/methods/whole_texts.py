@@ -40,7 +40,7 @@ def model() -> lm.LanguageModel:
     sizes = {"n_embd": 14, "n_layer": 2, "n_head": 2, "n_inner": 19, "vocab_size": len(tokenizer)}
     shape = registry.config_from_hf({"model_type": "gpt2", "n_positions": CONTEXT, **sizes})
     weights = random_weights.make(shape, 0, (0.6, 0.5, 0.6))
-    return lm.LanguageModel(weights, tokenizer, step_tokens=512)
+    return lm.LanguageModel.from_decoder(weights, tokenizer, step_tokens=512)
 
 
 def tokens(text: str) -> list[int]:

@@ -22,15 +22,17 @@ class Settings(*grids.KINDS.values()):
 def loaded_once() -> Iterator[None]:
     """Each model is loaded once, and so compiled once per shape, for all grids of a file."""
     loaded: dict[Any, lm.LanguageModel] = {}
-    from_files = lm.LanguageModel.from_files
+    from_pretrained = lm.LanguageModel.from_pretrained
 
-    def once(path: pathlib.Path, config: Any, tokenizer: Any, *identity: Any) -> lm.LanguageModel:
-        if identity not in loaded:
-            loaded[identity] = from_files(path, config, tokenizer, *identity)
-        return loaded[identity]
+    def once(name: str, **options: Any) -> lm.LanguageModel:
+        key = (name, *(value for option, value in sorted(options.items()) if option != "mesh"))
+        if key not in loaded:
+            loaded[key] = from_pretrained(name, **options)
+        return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lm.LanguageModel, "from_files", once)
+        patch.setattr(lm.LanguageModel, "from_pretrained", once)
+        patch.setattr(lm.LanguageModel, "free", lambda self: None)
         yield
 
 

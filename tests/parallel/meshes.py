@@ -172,7 +172,7 @@ def check_deterministic() -> None:
     cache = states_lib.MemoryCache(2**20)
     for data, model_shards in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]:
         mesh = parallel.make_mesh(data, model_shards)
-        model = lm.LanguageModel(original, range(208), mesh=mesh, deterministic=True)
+        model = lm.LanguageModel.from_decoder(original, range(208), mesh=mesh, deterministic=True)
         model.fingerprint = "weights"  # Equal weights, so that only the mesh decides what the cache holds.
         states = states_lib.read(model, prompts, cache)
         assert bool(model.statistics.prompts) == (model_shards not in seen), "the cache mixes numbers of model shards"

@@ -53,7 +53,7 @@ def loaded(
 
 
 def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.LanguageModel:
-    return lm.LanguageModel(model, range(208), step_tokens=256, mesh=mesh)
+    return lm.LanguageModel.from_decoder(model, range(208), step_tokens=256, mesh=mesh)
 
 
 def read(model: lm.LanguageModel, prompts: layout.Prompts) -> lm.States:

@@ -15,7 +15,7 @@ VOCABULARY = 211
 
 
 def language_model(model, step_tokens=256):
-    return lm.LanguageModel(model, range(VOCABULARY), step_tokens=step_tokens)
+    return lm.LanguageModel.from_decoder(model, range(VOCABULARY), step_tokens=step_tokens)
 
 
 def make_family(prefix_length, lengths, seed=0, size=VOCABULARY):

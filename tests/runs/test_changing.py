@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, files, lm
+from knnprompt_jax import errors, files
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands
 from knnprompt_jax.settings.stores import StoreOptions
@@ -149,7 +150,7 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     ],
 )
 def test_options_without_effect_or_other_than_the_saved_ones_are_refused(job, options, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match=message):
         change(job, **{"append": str(tmp_path / "more.csv"), **options})
 

@@ -8,6 +8,7 @@ import pytest
 
 from knnprompt_jax import errors, files, lm
 from knnprompt_jax.methods import method, registry
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.runs import comparison, records
 from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import sources, splits
@@ -98,7 +99,7 @@ def test_a_methods_own_passes_are_cached_too(job, passes):
 
 def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
     done = comparison.run(dataclasses.replace(job, methods="icl"))
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     again = dataclasses.replace(job, methods="icl", resume=True)
     for wanted, mine in ((done, again), (done[1:], dataclasses.replace(again, seeds=(2,)))):
         assert predictions(comparison.run(mine)) == predictions(wanted)
@@ -148,7 +149,7 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
     ],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(dataclasses.replace(job, **change))
     assert not (tmp_path / "results").exists()

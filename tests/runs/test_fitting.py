@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, evaluation, lm
+from knnprompt_jax import errors, evaluation
 from knnprompt_jax.classifier import evidence, trials
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import comparison, fitting, tuning
@@ -215,7 +216,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     ],
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match=re.escape(message)):
         fitting.run(settings(table, **options))
     assert [path.name for path in table.parent.iterdir()] == ["train.csv"]
@@ -254,7 +255,7 @@ def test_anchors_read_to_choose_are_read_once(table, monkeypatch, limit, compare
 
 
 def test_fewer_demonstrations_than_requested_are_reported_before_weights_load(table, caplog, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(TypeError):
         fitting.run(settings(table, rule="knn", demo_shots=100, k=1))
     assert (

@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method, registry
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.runs import comparison, fitting, inputs
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
@@ -184,12 +185,12 @@ def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
     ],
 )
 def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, change, message, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(of_store(job, store, **change))
 
 
 def test_an_output_inside_a_saved_classifier_is_refused(job, store, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match="results: lies inside the saved classifier"):
         comparison.run(dataclasses.replace(job, output=f"{store}/results"))
