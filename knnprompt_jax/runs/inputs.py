@@ -65,7 +65,7 @@ def read_model(
         UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.
     """
     known: Any = saved.manifest.provenance if saved else None
-    values = {}
+    values: dict[str, Any] = {}
     for option, default in shared.EXECUTION.items():
         usual = getattr(known, option) if known else default
         given = getattr(settings, option)
