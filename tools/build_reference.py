@@ -14,7 +14,7 @@ import pdoc
 MODULES = (
     "knnprompt_jax",
     "knnprompt_jax.classifier.base",
-    "knnprompt_jax.classifier.choosing",
+    "knnprompt_jax.rules.choosing",
     "knnprompt_jax.classifier.explanation",
     "knnprompt_jax.classifier.trials",
     "knnprompt_jax.lm",

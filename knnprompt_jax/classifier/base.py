@@ -14,10 +14,11 @@ from absl import logging
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
-from knnprompt_jax.classifier.choice import Choice
-from knnprompt_jax.classifier.rules import Rule
+from knnprompt_jax.classifier import explanation, inputs, saving, trials
 from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.rules import choosing, evidence
+from knnprompt_jax.rules.choice import Choice
+from knnprompt_jax.rules.rule import Rule
 from knnprompt_jax.settings import classifiers, stores
 from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import distances, kernel, placement

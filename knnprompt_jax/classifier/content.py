@@ -10,9 +10,9 @@ import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.files import CLASSIFIER
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.store import manifest
 from knnprompt_jax.tasks.task import Example, Task
 

@@ -13,8 +13,10 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import base, choosing, inputs, rules, saving, trials
-from knnprompt_jax.classifier.choice import Choice
+from knnprompt_jax.classifier import base, inputs, saving, trials
+from knnprompt_jax.rules import choosing
+from knnprompt_jax.rules import rule as rules
+from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import kernel, placement
@@ -166,7 +168,7 @@ class AutoClassifier(ChangeableClassifier):
         super().use_store(store, *arguments, **options)
         rule = self.choice_.rule
         inputs_NF = None if self.states_ is None else rules.probe_inputs(self.states_, rule.layer)
-        self.fitted_ = rules.Fitted.fit(rule, inputs_NF, store.labels_N, self.task.num_classes)
+        self.fitted_ = rules.FittedRule.fit(rule, inputs_NF, store.labels_N, self.task.num_classes)
         return self
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:

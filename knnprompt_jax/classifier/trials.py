@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax import errors, parallel, rules
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import choosing, evidence, inputs, rules
-from knnprompt_jax.classifier.choice import Choice, Score
+from knnprompt_jax.classifier import inputs
 from knnprompt_jax.prompts import layout, statistics
+from knnprompt_jax.rules import choosing
+from knnprompt_jax.rules.choice import Choice, Score
 from knnprompt_jax.settings.classifiers import AUTO
-from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -87,54 +87,34 @@ def candidate_shots(most: int, examples: Sequence[Example]) -> list[int]:
 def choose(
     classifier: "Classifier",
     draws: Mapping[int, Draw],
-    grid: choosing.Grid,
+    grid: rules.Grid,
     metric: str,
     states: Mapping[int, lm_lib.States] | None = None,
-) -> Choice:
+) -> rules.Choice:
     """Choose the best candidate of the grid for draws with these numbers of demonstrations, preferred numbers first.
 
-    Only the anchors that `sample` returns are compared. They are read unless `states` has those of every draw.
+    Only the anchors that `rules.sample` returns are compared. They are read unless `states` has those of every draw.
     """
-    names = grid.distances
-    if _shared_label_words(classifier):  # Leave out distances between label words, unless no others are given.
-        names = tuple(name for name in names if not distances.get(name).reads_label_words) or names
-    grid, sets = dataclasses.replace(grid, distances=names), []
+    samples = []
     for shots, (demonstrations, anchors) in draws.items():
-        places = sample(anchors, classifier.options_.random_state, num_rows(draws))
-        rows = [anchors[place] for place in places]
+        indices = rules.sample(anchors, classifier.options_.random_state)
+        rows = [anchors[index] for index in indices]
         if states:
-            rows_states = states[shots][np.array(places, int)]
+            rows_states = states[shots][np.array(indices, int)]
         else:
             rows_states = parallel.replicate(classifier.read(rows, demonstrations, classifier.candidate_layers))
-        ids, y_N = np.array([example.row for example in rows]), inputs.classes_of(classifier.task, rows)
-        arguments = rows_states, classifier.model.head, classifier.label_ids()
-        distances_NN = {name: evidence.all_pairs(name, *arguments) for name in names}
-        layer = max(rows_states.layers, default=0)
-        sets.append(evidence.Evidence(shots, ids, y_N, layer, rules.probe_inputs(rows_states, layer), distances_NN))
-    return choosing.choose(sets, grid, metric)
+        ids_N = np.array([example.row for example in rows])
+        samples.append(rules.Sample(shots, ids_N, inputs.classes_of(classifier.task, rows), rows_states))
+    return rules.choose(samples, classifier.model.head, classifier.label_ids(), grid, metric)
 
 
 def compared(classifier: "Classifier", draws: Mapping[int, Draw]) -> list[Example]:
     """Return the anchors by which `choose` compares draws: those that it reads in every draw."""
-    seed, count = classifier.options_.random_state, num_rows(draws)
-    sets = [[anchors[place] for place in sample(anchors, seed, count)] for _, anchors in draws.values()]
+    seed = classifier.options_.random_state
+    sets = [[anchors[index] for index in rules.sample(anchors, seed)] for _, anchors in draws.values()]
     read = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
     common = set.intersection(*({example.row for example in rows} for rows in read))
     return [example for example in read[0] if example.row in common]
-
-
-def num_rows(draws: Mapping[int, Draw]) -> int:
-    """Return one more than the largest row number of an anchor."""
-    return 1 + max((example.row for _, anchors in draws.values() for example in anchors), default=0)
-
-
-def sample(rows: Sequence[Example], seed: int, count: int) -> list[int]:
-    """Draw at most `evidence.LIMIT` of the rows; return their places in `rows`, in order.
-
-    Equal seeds and counts (`num_rows`) prefer the same row numbers, so that different draws share most rows.
-    """
-    order = np.argsort(np.random.default_rng(seed).permutation(count))
-    return sorted(sorted(range(len(rows)), key=lambda place: order[rows[place].row])[: evidence.LIMIT])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import files, parallel, tables
-from knnprompt_jax.classifier import base, estimator, evidence
-from knnprompt_jax.classifier.choice import Choice
+from knnprompt_jax.classifier import base, estimator
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, measures, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
+from knnprompt_jax.rules import evidence
+from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.runs import changing
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import distances, search

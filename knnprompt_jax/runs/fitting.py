@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, parallel, progress, states
-from knnprompt_jax.classifier import choosing, estimator, saving, trials
+from knnprompt_jax import errors, files, lm, parallel, progress, rules, states
+from knnprompt_jax.classifier import estimator, saving, trials
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.rules import choosing
 from knnprompt_jax.runs import changing, inputs
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
@@ -104,9 +105,8 @@ def _fit(
     cache: states.AnyCache,
 ) -> None:
     """Choose between the draws and fit the classifier. Prompts are built, and the disk is checked, before weights load."""
-    count = trials.num_rows(draws)
     samples = {
-        shots: (demonstrations, [anchors[place] for place in trials.sample(anchors, classifier.random_state, count)])
+        shots: (demonstrations, [anchors[index] for index in rules.sample(anchors, classifier.random_state)])
         for shots, (demonstrations, anchors) in draws.items()
     }
     prompts = [classifier.build_prompts(anchors, demonstrations) for demonstrations, anchors in samples.values()]

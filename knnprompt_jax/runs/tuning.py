@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from knnprompt_jax import errors, states
-from knnprompt_jax.classifier import choosing, estimator, rules, saving, trials
+from knnprompt_jax.classifier import estimator, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
+from knnprompt_jax.rules import choosing
+from knnprompt_jax.rules import rule as rules
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import classifiers, commands, methods, shared
 from knnprompt_jax.tasks.task import Example, Task

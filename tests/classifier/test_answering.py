@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import choosing
+from knnprompt_jax.rules import choosing
 
 
 @pytest.fixture

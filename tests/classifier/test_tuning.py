@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import choosing, evidence, trials
+from knnprompt_jax.classifier import trials
+from knnprompt_jax.rules import choosing, evidence
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib

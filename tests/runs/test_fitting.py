@@ -11,10 +11,11 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, evaluation
-from knnprompt_jax.classifier import evidence, trials
+from knnprompt_jax.classifier import trials
 from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
+from knnprompt_jax.rules import evidence
 from knnprompt_jax.runs import comparison, fitting, tuning
 from knnprompt_jax.settings import commands
 from knnprompt_jax.settings.stores import StoreOptions

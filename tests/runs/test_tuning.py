@@ -9,7 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import trials
-from knnprompt_jax.classifier.choice import Choice
+from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.runs import fitting, tuning
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks.task import Example

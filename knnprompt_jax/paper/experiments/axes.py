@@ -111,8 +111,7 @@ def _splits(
 
 def _predict_with_any_k(context: method.Context, settings: Any) -> method.Prediction:
     """Run kNN Prompting without the published limit of k to the number of anchors per class."""
-    classifier = knn.fitted(context, settings)
-    return method.Prediction(*classifier.decide(classifier.search(context.states[method.queries], settings.k)))
+    return knn.vote(context, settings, settings.k)
 
 
 # Another name, because its records have other keys.

@@ -69,8 +69,8 @@ def _make(record: Record, context: method.Context) -> maps.Map:
     task, rows = context.problem.task, [*context.problem.split.anchors, *context.problem.evaluation]
     anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
     both, count = lm.concatenate([anchors, queries]), len(anchors)
-    classifier = knn.fitted(context, classifiers.KNNOptions(**record.settings["options"]))
-    nearest = classifier.search(queries, min(NEIGHBOURS, count))
+    options = classifiers.KNNOptions(**record.settings["options"])
+    nearest = knn.neighbours(context, options, min(NEIGHBOURS, count))
     words = np.array(task.label_words)
     labels_N = words[[task.class_index(row.label) for row in rows]]
     knn_Q = words[[task.class_index(label) for label in record.predicted]]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import choosing, rules
-from knnprompt_jax.classifier.choice import Choice
-from knnprompt_jax.classifier.evidence import Evidence
+from knnprompt_jax.rules import choosing
+from knnprompt_jax.rules import rule as rules
+from knnprompt_jax.rules.choice import Choice
+from knnprompt_jax.rules.evidence import Evidence
 from knnprompt_jax.settings import classifiers
 
 
@@ -26,7 +27,7 @@ def evidence(count=71, classes=3, shift=0.0, width=11, demo_shots=0, seed=0, fir
 
 def test_the_number_of_demonstrations_and_the_distance_that_tell_most_are_chosen():
     sets = [evidence(demo_shots=2), evidence(shift=1.5, demo_shots=0)]
-    choice = choosing.choose(sets, choosing.Grid(rules=("votes",)))
+    choice = choosing.choose_by_evidence(sets, choosing.Grid(rules=("votes",)))
     assert (choice.rule.demo_shots, choice.rule.distance) == (0, "l2")
     assert choice.estimate.accuracy > 0.8 and choice.num_anchors == 71
     assert {each.rule.demo_shots for each in choice.candidates} == {0, 2}
@@ -39,11 +40,11 @@ def test_anchors_are_paired_by_id_in_any_order():
     noisy = dataclasses.replace(told, inputs_NF=told.inputs_NF + 0.6 * noise_NE, demo_shots=2)
     shuffled = noisy.take(np.random.default_rng(3).permutation(211))
     for sets in ([noisy, told], [shuffled, told]):
-        assert choosing.choose(sets, choosing.Grid(rules=("probe",))).rule.demo_shots == 0
+        assert choosing.choose_by_evidence(sets, choosing.Grid(rules=("probe",))).rule.demo_shots == 0
 
 
 def test_of_rules_as_good_the_preferred_is_taken_and_a_better_one_is_not_passed_over():
-    as_good = choosing.choose([evidence(shift=1.0, seed=2)], choosing.Grid())
+    as_good = choosing.choose_by_evidence([evidence(shift=1.0, seed=2)], choosing.Grid())
     assert as_good.rule.rule == "probe"
     ring = evidence(count=151, classes=2)
     angle_N = np.random.default_rng(1).random(151) * 2 * np.pi
@@ -51,7 +52,9 @@ def test_of_rules_as_good_the_preferred_is_taken_and_a_better_one_is_not_passed_
     hidden_NE = np.stack([radius_N * np.cos(angle_N), radius_N * np.sin(angle_N)], -1)
     near = {**ring.distances_NN, "l2": np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)}
     ring = dataclasses.replace(ring, inputs_NF=hidden_NE, distances_NN=near)
-    assert choosing.choose([ring], choosing.Grid()).rule.rule != "probe"  # No line parts a ring from its middle.
+    assert (
+        choosing.choose_by_evidence([ring], choosing.Grid()).rule.rule != "probe"
+    )  # No line parts a ring from its middle.
 
 
 @pytest.mark.parametrize("metric", classifiers.METRICS)
@@ -60,7 +63,7 @@ def test_no_choice_is_worse_than_another_candidate_by_every_metric(metric):
     for seed in (0, 3, 6):
         told = evidence(shift=0.4, seed=seed)
         y_N = np.where(np.arange(71) % 6 < 3, told.y_N, 0)
-        choice = choosing.choose([dataclasses.replace(told, y_N=y_N)], choosing.Grid(), metric)
+        choice = choosing.choose_by_evidence([dataclasses.replace(told, y_N=y_N)], choosing.Grid(), metric)
         [own] = [each.score for each in choice.candidates if each.rule == choice.rule]
         assert not any(own.is_dominated_by(each.score) for each in choice.candidates)
         assert f"macro F1 {100 * choice.estimate.macro_f1:.1f} %" in choice.line
@@ -68,7 +71,7 @@ def test_no_choice_is_worse_than_another_candidate_by_every_metric(metric):
 
 @pytest.mark.parametrize("metric", classifiers.METRICS)
 def test_where_nothing_is_to_be_learned_the_estimate_says_so(metric):
-    scores = [choosing.choose([evidence(seed=seed)], choosing.Grid(), metric) for seed in range(3)]
+    scores = [choosing.choose_by_evidence([evidence(seed=seed)], choosing.Grid(), metric) for seed in range(3)]
     assert np.mean([each.estimate.accuracy for each in scores]) < 1 / 3 + 0.08
     best = [max(candidate.score.accuracy for candidate in each.candidates) for each in scores]
     assert np.mean(best) > 1 / 3 + 0.08  # Which is what the best of many candidates would have told.
@@ -76,7 +79,9 @@ def test_where_nothing_is_to_be_learned_the_estimate_says_so(metric):
 
 def test_a_left_out_anchor_does_not_see_its_class_made_rarer():
     """With nothing to learn, many neighbours would otherwise always vote for another class than the anchor's own."""
-    choice = choosing.choose([evidence(count=59, classes=2)], choosing.Grid(("votes",), (31,), ("kl",), ("uniform",)))
+    choice = choosing.choose_by_evidence(
+        [evidence(count=59, classes=2)], choosing.Grid(("votes",), (31,), ("kl",), ("uniform",))
+    )
     [candidate] = choice.candidates
     assert 0.3 < candidate.score.accuracy < 0.7
 
@@ -91,22 +96,22 @@ def test_scores_of_a_candidate():
 
 
 def test_too_few_anchors_are_told():
-    choice = choosing.choose([evidence(count=7)], choosing.Grid())
+    choice = choosing.choose_by_evidence([evidence(count=7)], choosing.Grid())
     assert (choice.rule.rule, choice.rule.k, choice.rule.distance) == ("votes", 3, "kl")
     assert choice.estimate is None and "too few anchors to choose by" in choice.line
     one_class = dataclasses.replace(evidence(count=23), y_N=np.zeros(23, int))
-    assert choosing.choose([one_class], choosing.Grid(rules=("probe",))).rule.rule == "probe"
+    assert choosing.choose_by_evidence([one_class], choosing.Grid(rules=("probe",))).rule.rule == "probe"
 
 
 def test_weights_that_cannot_be_chosen_are_refused():
     grid = choosing.Grid(weights=("distance",))
     with pytest.raises(errors.UserError, match="weights='distance': at least 10 anchors of two classes are needed"):
-        choosing.choose([evidence(count=7)], grid)
-    assert choosing.choose([evidence(count=23)], grid).rule.weights == "distance"
+        choosing.choose_by_evidence([evidence(count=7)], grid)
+    assert choosing.choose_by_evidence([evidence(count=23)], grid).rule.weights == "distance"
 
 
 def test_a_choice_comes_back_from_json():
-    choice = choosing.choose([evidence(shift=1.0)], choosing.Grid())
+    choice = choosing.choose_by_evidence([evidence(shift=1.0)], choosing.Grid())
     content = json.loads(json.dumps(dataclasses.asdict(choice)))
     assert Choice.from_dict(content) == choice
     content["rule"]["distance"] = "sideways"
@@ -118,7 +123,7 @@ def test_a_class_without_anchors_is_never_predicted():
     told = evidence(shift=2.0)
     y_N = np.where(told.y_N == 1, 4, told.y_N)
     rule = rules.Rule("blend", 0, 3, "l2", vote_count=1.0, probe_count=2.0)
-    fitted = rules.Fitted.fit(rule, told.inputs_NF, y_N, 6)
+    fitted = rules.FittedRule.fit(rule, told.inputs_NF, y_N, 6)
     texts = y_N[:, None].repeat(3, 1), np.ones((71, 3)), told.inputs_NF
     p_NC = fitted.probabilities(*texts)
     assert p_NC.shape == (71, 6) and (p_NC[:, [1, 3, 5]] == 0).all()

@@ -54,7 +54,7 @@ class Rule(options.Options):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedRule:
     """A rule fitted to anchors: their classes `present_P`, the share of each, and the probe."""
 
     rule: Rule

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.classifier import rules
+from knnprompt_jax.rules import rule as rules
 
 
 @pytest.fixture(params=[(13, 29), (31, 7)], ids=["fewer rows", "more rows"])

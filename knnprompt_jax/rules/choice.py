@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from knnprompt_jax import options, tables
-from knnprompt_jax.classifier.rules import Rule
+from knnprompt_jax.rules.rule import Rule
 from knnprompt_jax.settings.classifiers import METRICS
 
 COLUMNS = ("accuracy %", "macro F1 %", "log loss")

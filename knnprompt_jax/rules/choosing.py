@@ -12,11 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from knnprompt_jax import errors
-from knnprompt_jax.classifier import rules
-from knnprompt_jax.classifier.choice import Candidate, Choice, Score
-from knnprompt_jax.classifier.evidence import Evidence
-from knnprompt_jax.classifier.rules import Rule
+from knnprompt_jax import errors, lm
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.rules import evidence as evidence_lib
+from knnprompt_jax.rules import rule as rule_lib
+from knnprompt_jax.rules.choice import Candidate, Choice, Score
+from knnprompt_jax.rules.evidence import Evidence
+from knnprompt_jax.rules.rule import Rule
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.settings.classifiers import AUTO, METRICS, RULES, WEIGHTS
 from knnprompt_jax.store import distances
@@ -114,7 +116,44 @@ class _Trial:
     scores: tuple[np.ndarray, ...]
 
 
-def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Choice:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sample:
+    """The N anchors by which rules are compared, read after one number of demonstrations.
+
+    Attributes:
+        demo_shots: demonstrations per class.
+        ids_N: ids that identify the anchors across samples.
+        y_N: the anchors' classes.
+        states: the anchors' states, whole on every device; a probe reads the last of their layers too.
+    """
+
+    demo_shots: int
+    ids_N: np.ndarray
+    y_N: np.ndarray
+    states: lm.States
+
+
+def choose(
+    samples: Sequence[Sample], head: head_lib.Head, label_ids: Sequence[int], grid: Grid, metric: str = METRICS[0]
+) -> Choice:
+    """Choose the best rule from the states of anchors.
+
+    Args:
+        samples: one sample per number of demonstrations, preferred numbers first.
+        label_ids: the token of each class; without them, no distance between label words is a candidate.
+    """
+    names = [name for name in grid.distances if label_ids or not distances.get(name).reads_label_words]
+    grid = dataclasses.replace(grid, distances=tuple(names))
+    sets = []
+    for sample in samples:
+        layer = max(sample.states.layers, default=0)
+        inputs_NF = rule_lib.probe_inputs(sample.states, layer)
+        pairs = {name: evidence_lib.all_pairs(name, sample.states, head, label_ids) for name in names}
+        sets.append(Evidence(sample.demo_shots, sample.ids_N, sample.y_N, layer, inputs_NF, pairs))
+    return choose_by_evidence(sets, grid, metric)
+
+
+def choose_by_evidence(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Choice:
     """Choose the best rule for anchors read after one or several numbers of demonstrations, preferred numbers first.
 
     Candidates are compared on the anchors that all sets share. The first rule and set, in grid order, whose best
@@ -158,7 +197,7 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     """Try all candidates on a set. The blend joins the best votes and the best probe."""
     votes = [_try(evidence, common, rule, scores) for rule, scores in _votes(evidence, grid)]
     probes = []
-    scores_JNP = rules.left_out_scores(evidence.inputs_NF, evidence.compact_y_N, grid.penalties)
+    scores_JNP = rule_lib.left_out_scores(evidence.inputs_NF, evidence.compact_y_N, grid.penalties)
     for penalty, scores_NP in zip(grid.penalties, scores_JNP, strict=True):
         rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=evidence.layer)
         probes.append(_try(evidence, common, rule, (scores_NP,)))
@@ -191,15 +230,15 @@ def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndar
         if weights == "distance" and len(grid.weights) > 1 and not bandwidth > 0:
             continue  # All votes would count the same.
         rule = Rule("votes", evidence.demo_shots, k, distance, weights, bandwidth)
-        yield rule, (rules.vote_scores(compact_y_N[near_Nk], distances_Nk, shares_P, bandwidth),)
+        yield rule, (rule_lib.vote_scores(compact_y_N[near_Nk], distances_Nk, shares_P, bandwidth),)
 
 
 def _try(evidence: Evidence, common: np.ndarray, rule: Rule, scores: tuple[np.ndarray, ...]) -> _Trial:
     """Fit the counts of a rule's scores to all anchors of the set, and classify the common ones."""
     compact_y_N, shares_P = evidence.compact_y_N, evidence.shares_P
-    counts = rules.fit_counts(scores, compact_y_N, shares_P)
+    counts = rule_lib.fit_counts(scores, compact_y_N, shares_P)
     vote_count, probe_count = {"votes": (*counts, 0.0), "probe": (0.0, *counts)}.get(rule.rule, counts)
-    p_NP, common_n = rules.probabilities(scores, counts, shares_P), evidence.places(common)
+    p_NP, common_n = rule_lib.probabilities(scores, counts, shares_P), evidence.places(common)
     rule = dataclasses.replace(rule, vote_count=vote_count, probe_count=probe_count)
     return _Trial(rule, Outcome.of(p_NP[common_n], compact_y_N[common_n]), scores)
 
@@ -223,7 +262,7 @@ def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: in
     places_n = evidence.places(ids_n)
     rest_M = np.setdiff1d(np.arange(len(evidence)), places_n)
     inputs_NF = evidence.inputs_NF
-    fitted = rules.Fitted.fit(rule, inputs_NF[rest_M], evidence.y_N[rest_M], num_classes)
+    fitted = rule_lib.FittedRule.fit(rule, inputs_NF[rest_M], evidence.y_N[rest_M], num_classes)
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, rest_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[rest_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from knnprompt_jax.classifier import rules
+from knnprompt_jax.rules import rule as rules
 
 SHARES = np.array([0.5, 0.3, 0.2])
 
