@@ -1,19 +1,17 @@
-"""The mesh of devices, the placement of arrays on it, and runs of several processes.
+"""The mesh of devices, the placement of arrays on it, and jobs of several processes.
 
 Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every device.
-Axis types are Auto: the compiler places everything else.
+Axis types are Auto: the compiler chooses the sharding of everything else.
 """
 
 import contextlib
-import ctypes
 import os
 import pickle
 import re
-import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,21 +24,21 @@ from knnprompt_jax import errors
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
-# Errors of collective operations contain one of these when a participating process is gone.
-_SIGNS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
-_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
-_installed: list[Any] = []  # Keeps the handlers that C calls alive.
+# An error of a collective operation contains one of these when a participating process is gone.
+_LOST_PROCESS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
 
 
 def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
-    """Join the processes of a run before anything else touches a device; do nothing if no option is given.
+    """Join the processes of a job before anything else touches a device; do nothing if no option is given.
 
     Args:
-        auto: take everything else from the scheduler (Slurm, Open MPI, TPU).
+        auto: Take everything else from the scheduler (Slurm, Open MPI, TPU).
         address: host:port of process 0.
+        num_processes: The number of processes of the job.
+        process_id: The index of this process.
 
     Raises:
-        UserError: the other processes cannot be reached.
+        UserError: The other processes cannot be reached.
     """
     if not (auto or address or num_processes or process_id):
         return
@@ -55,39 +53,27 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     except (ValueError, RuntimeError) as error:
         raise errors.UserError(f"distributed: the processes of this run cannot be joined: {error}") from error
     if jax.process_count() > 1:
-        _end_in_one_line(jax.process_index(), jax.process_count())
+        _exit_when_a_process_is_lost()
 
 
-def _end_in_one_line(process: int, num_processes: int) -> None:
-    """Make this process of several end in one line when another is lost.
-
-    A loss shows in two ways: a collective operation raises an error, or a thread of JAX calls abort(). JAX's client accepts a callback
-    instead of the latter, but cannot call one written in Python (jaxlib 0.10: std::bad_cast). So abort()'s signal is caught in C,
-    because Python's handlers only run after abort() has returned.
-    """
-    other = f"process {1 - process}" if num_processes == 2 else "another process (see JAX's lines above)"
-    line = (
-        f"error: process {process} of {num_processes}: {other} died; "
-        "finished work is saved: rerun the same commands to resume\n"
-    )
-
-    def end(*_: Any) -> NoReturn:
-        os.write(2, line.encode())
-        os._exit(2)  # JAX would wait for the lost process otherwise.
+def _exit_when_a_process_is_lost() -> None:
+    """Install an exception hook that reports a lost process in one line and exits this process with status 2."""
+    default = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-        if isinstance(error, jax.errors.JaxRuntimeError) and _SIGNS.search(str(error)):
-            end()
-        default(kind, error, trace)
+        if not (isinstance(error, jax.errors.JaxRuntimeError) and _LOST_PROCESS.search(str(error))):
+            default(kind, error, trace)
+            return
+        process = f"process {jax.process_index()} of {jax.process_count()}"
+        message = "another process died; finished work is saved: rerun the same command to resume"
+        print(f"error: {process}: {message}", file=sys.stderr, flush=True)
+        os._exit(2)  # A normal exit would wait for the lost process.
 
-    default, sys.excepthook = sys.excepthook, report
-    handler = _Handler(end)
-    _installed.append(handler)
-    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
+    sys.excepthook = report
 
 
 def is_main() -> bool:
-    """Whether this is process 0, which writes and prints."""
+    """Whether this is process 0, the one that writes and prints."""
     return jax.process_index() == 0
 
 
@@ -99,33 +85,42 @@ def wait_for_all(name: str) -> None:
 
 def broadcast_from_main(array: np.ndarray) -> np.ndarray:
     """Broadcast process 0's array to every process."""
-    return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array
+    if jax.process_count() == 1:
+        return array
+    return np.asarray(multihost_utils.broadcast_one_to_all(array))
 
 
 def call_in_main(function: Callable[[], Any]) -> Any:
     """Call `function` in process 0; return its result, or raise its UserError or OSError, in every process."""
-    result = error = None
+    result = None
+    error = None
     if is_main():
         try:
             result = function()
         except (errors.UserError, OSError) as raised:
             error = raised
     if jax.process_count() > 1:
-        content = np.frombuffer(pickle.dumps((result, error)), np.uint8)  # The processes of a run trust each other.
-        num_bytes = int(broadcast_from_main(np.array(content.size)))
-        # Each size compiles a program, so sizes are powers of two. Pickle ignores the filling.
-        filled_up = np.resize(content, 1 << (num_bytes - 1).bit_length())
-        result, error = pickle.loads(broadcast_from_main(filled_up).tobytes())
+        result, error = _broadcast_object((result, error))
     if error:
         raise error
     return result
+
+
+def _broadcast_object(value: Any) -> Any:
+    """Broadcast process 0's object to every process, pickled: the processes of a job trust each other."""
+    content = np.frombuffer(pickle.dumps(value), np.uint8)
+    num_bytes = int(broadcast_from_main(np.array(content.size)))
+    # Each size compiles a program, so sizes are powers of two. Pickle ignores bytes after its end.
+    padded = np.resize(content, 1 << (num_bytes - 1).bit_length())
+    return pickle.loads(broadcast_from_main(padded).tobytes())
 
 
 @contextlib.contextmanager
 def enter_in_main(context: contextlib.AbstractContextManager) -> Iterator[Any]:
     """Enter `context` (for example a lock) in process 0, and raise its UserError in every process.
 
-    Yields what `context` yields; in the other processes None.
+    Yields:
+        What `context` yields in process 0, and None in the other processes.
     """
     with contextlib.ExitStack() as stack:
         entered = []
@@ -137,27 +132,27 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """Return the mesh of data × model devices; `data` = 0 uses all devices.
 
     Raises:
-        UserError: there are too few devices, or a process would have none.
+        UserError: There are too few devices, or a process would have none.
     """
     devices = jax.devices()
-    divisors = [size for size in range(1, len(devices) + 1) if len(devices) % size == 0]
-    if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
+    num_devices = len(devices)
+    divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
+    if data < 0 or model < 1 or data * model > num_devices or (not data and model not in divisors):
+        sizes = f"mesh data={data}, mesh model={model}" if data else f"mesh model={model}"
+        advice = f"their product can be at most {num_devices}" if data else f"choose from {errors.join_names(divisors)}"
         owner = "this machine has" if jax.process_count() == 1 else "the processes of this run have"
-        sizes, advice = f"mesh model={model}", f"choose from {errors.join_names(divisors)}"
-        if data:
-            sizes, advice = f"mesh data={data}, {sizes}", f"their product can be at most {len(devices)}"
-        raise errors.UserError(f"{sizes}: {owner} {len(devices)} device{'s' * (len(devices) > 1)}; {advice}")
-    data = data or len(devices) // model
-    if jax.process_count() > 1 and data * model < len(devices):
+        raise errors.UserError(f"{sizes}: {owner} {num_devices} device{'s' * (num_devices > 1)}; {advice}")
+    data = data or num_devices // model
+    if jax.process_count() > 1 and data * model < num_devices:
         raise errors.UserError(
-            f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {len(devices)} devices"
+            f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {num_devices} devices"
         )
     used = devices[: data * model]
     return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
 
 
 def platform() -> str:
-    """Return the platform of the mesh that a program is traced for, "cpu", "gpu" or "tpu"; by default the default device's."""
+    """Return the platform of the mesh that a program is traced for ("cpu", "gpu" or "tpu"), else the default device's."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
@@ -170,7 +165,7 @@ def put(array: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
 def local_data_shards(mesh: Mesh) -> frozenset[int]:
     """Return the indices along `data` at which this process has a device."""
     local = set(mesh.local_devices)
-    return frozenset(place for place, devices in enumerate(mesh.devices) if local & set(devices))
+    return frozenset(index for index, devices in enumerate(mesh.devices) if local & set(devices))
 
 
 def row_sharding(mesh: Mesh, num_rows: int) -> NamedSharding:
@@ -179,17 +174,17 @@ def row_sharding(mesh: Mesh, num_rows: int) -> NamedSharding:
 
 
 def put_rows(tree: Any, mesh: Mesh) -> Any:
-    """Split the rows of host arrays over every device, or replicate them if they do not divide evenly."""
+    """Put host arrays on the devices of the mesh, sharded by `row_sharding`."""
     return jax.tree.map(lambda array: put(array, mesh, row_sharding(mesh, len(array)).spec), tree)
 
 
 def replicate(tree: Any) -> Any:
     """Replicate sharded arrays on every device of their mesh, so that each process can read them; return others unchanged."""
+    return jax.tree.map(_replicated, tree)
 
-    def everywhere(array: jax.Array) -> jax.Array:
-        sharding = getattr(array, "sharding", None)
-        if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
-            return array
-        return jax.device_put(array, NamedSharding(sharding.mesh, P()))
 
-    return jax.tree.map(everywhere, tree)
+def _replicated(array: jax.Array) -> jax.Array:
+    sharding = getattr(array, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
+        return array
+    return jax.device_put(array, NamedSharding(sharding.mesh, P()))

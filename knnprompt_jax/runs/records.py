@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dataclasses
 import gzip
-import hashlib
 import json
 import pathlib
 import zlib
@@ -127,13 +126,12 @@ def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
     """Write the record atomically, replacing an earlier record of the same run."""
     path = folder / record.file_name
     content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
-    text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
-    files.write(path, text)
+    files.write(path, json.dumps(content, indent=1, ensure_ascii=False))
     return path
 
 
 def read(path: pathlib.Path) -> Record:
-    """Read a record; raises UserError if the file is not a record, has another format, or was altered."""
+    """Read a record; raises UserError if the file is not a record or has another format."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -142,9 +140,10 @@ def read(path: pathlib.Path) -> Record:
         raise errors.UserError(f"{path}: not a record of knnprompt_jax")
     if content["format"] != FORMAT:
         raise errors.UserError(f"{path}: a record of format {content['format']}; this version reads format {FORMAT}")
-    if content.pop("checksum", None) != _checksum(content):
-        raise errors.UserError(f"{path}: altered since it was written (its checksum does not match)")
-    return _from_json(content)
+    try:
+        return _from_json(content)
+    except (TypeError, ValueError, KeyError) as error:
+        raise errors.UserError(f"{path}: not a record of knnprompt_jax: {error}") from None
 
 
 def _from_json(content: Mapping[str, Any]) -> Record:
@@ -152,7 +151,7 @@ def _from_json(content: Mapping[str, Any]) -> Record:
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
     del values["macro_f1"]
-    for name in ("dropped_demonstrations", "datastore"):  # Fields of older records.
+    for name in ("checksum", "dropped_demonstrations", "datastore"):  # Fields of older records.
         values.pop(name, None)
     if "revision" in (source := dict(values.get("source", {}))):  # Older records do not have it in the model's name.
         values |= {"model": f"{values['model']}@{source.pop('revision')}".removesuffix("@"), "source": source}
@@ -199,7 +198,7 @@ def read_all(folder: pathlib.Path) -> list[Record]:
 def finished(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Record]:
     """Return the records of those runs that are finished, by file name.
 
-    A record counts if it is whole and has the key of its run. Process 0 reads the records for all processes.
+    A record counts if it is complete and has the key of its run. Process 0 reads the records for all processes.
     """
 
     def read_finished() -> dict[str, Record]:
@@ -212,7 +211,3 @@ def finished(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Record]:
         return found
 
     return parallel.call_in_main(read_finished)
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

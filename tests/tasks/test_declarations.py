@@ -1,4 +1,4 @@
-"""Tasks in YAML files: values as written, and errors with file, line and key."""
+"""Tasks in YAML files: values as written, and errors with file and key."""
 
 import importlib.resources
 import json
@@ -57,23 +57,23 @@ def test_a_published_name_needs_the_published_task(tmp_path, suffix):
     [
         (
             {"colour": "red"},
-            r"support.yaml:9: 'colour' is not a key of a task declaration; choose from fields, template",
+            r"support.yaml: 'colour' is not a key of a task declaration; choose from fields, template",
         ),
         ({"labels": None}, r"support.yaml: the task declaration lacks 'labels'"),
-        ({"label_words": "[a, b, c]\nlabels: [x]"}, r"support.yaml:9: .*'labels' is given twice"),
-        ({"label_words": "{no: a, 01: b, 01: c}"}, r"support.yaml:8: .*'01' is given twice"),
-        ({"label_words": "{no: a, 01: b, 3: c}"}, r"support.yaml:8: 'label_words' and labels differ in '2.0'"),
-        ({"label_words": "{no: [a], 01: b, 2.0: c}"}, r"support.yaml:8: 'label_words' should be a list of words, or"),
-        ({"template": "[a]"}, r"support.yaml:2: 'template' should be a text"),
-        ({"fields": "[title, body"}, r"support.yaml:\d: not a task declaration: "),
-        ({"[1]": "2"}, r"support.yaml:9: .*found unhashable key"),
+        ({"label_words": "[a, b, c]\nlabels: [x]"}, r"support.yaml: .*'labels' is given twice"),
+        ({"label_words": "{no: a, 01: b, 01: c}"}, r"support.yaml: .*'01' is given twice"),
+        ({"label_words": "{no: a, 01: b, 3: c}"}, r"support.yaml: 'label_words' and labels differ in '2.0'"),
+        ({"label_words": "{no: [a], 01: b, 2.0: c}"}, r"support.yaml: 'label_words' should be a list of words, or"),
+        ({"template": "[a]"}, r"support.yaml: 'template' should be a text"),
+        ({"fields": "[title, body"}, r"support.yaml: not a task declaration: .*line 1"),
+        ({"[1]": "2"}, r"support.yaml: .*found unhashable key"),
         ({"name": "mr"}, r"support.yaml: 'mr' is the name of one of this package's tasks; give yours another `name:`"),
-        ({"name": "../up"}, r"support.yaml:9: 'name' should be fit for a file's name"),
+        ({"name": "../up"}, r"support.yaml: 'name' should be valid as the name of a file"),
         ({"labels": "[" * 5000}, r"support.yaml: not a task declaration"),
         ({"labels": '!!python/object/apply:os.system ["touch here"]'}, r"differ in '01'"),  # It runs nothing.
     ],
 )
-def test_errors_name_file_line_and_key(tmp_path, lines, message):
+def test_errors_name_file_and_key(tmp_path, lines, message):
     with pytest.raises(errors.UserError, match=message):
         catalogue.get(str(write(tmp_path, **lines)))
 
@@ -90,10 +90,10 @@ def test_rows_on_the_hub(tmp_path):
     ("hub", "message"),
     [
         (None, "support.yaml: 'hub' should have the key dataset"),
-        ("{dataset: a, colour: b}", ":9: 'hub' has the unknown key 'colour'; choose from dataset, config"),
-        ("{dataset: a, columns: {title: t}}", ":9: 'hub' and the task differ in 'body'"),
-        ("{dataset: a, splits: [train]}", ":9: 'hub' should have names to names at splits"),
-        ("{dataset: a, config: [b]}", ":9: 'hub' should have a word at config"),
+        ("{dataset: a, colour: b}", "support.yaml: 'hub' has the unknown key 'colour'; choose from dataset, config"),
+        ("{dataset: a, columns: {title: t}}", "support.yaml: 'hub' and the task differ in 'body'"),
+        ("{dataset: a, splits: [train]}", "support.yaml: 'hub' should have names to names at splits"),
+        ("{dataset: a, config: [b]}", "support.yaml: 'hub' should have a word at config"),
     ],
 )
 def test_errors_in_hub(tmp_path, hub, message):
