@@ -15,14 +15,6 @@ _SMALL = _SIZES | {"num_hidden_layers": 3, "max_position_embeddings": 59, "pad_t
 _GROUPED = _SMALL | {"num_key_value_heads": 2}
 _LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 _LLAMA3 |= {"rope_theta": 5e5, "original_max_position_embeddings": 8192}
-_PHI3_FACTORS = {"short_factor": [1.0, 1.25, 2.0, 2.5, 3.0, 4.5], "long_factor": [1.5, 2.5, 3.5, 6.5, 8.5, 16.5]}
-_LONGROPE = {
-    "attention_factor": 1.5,
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "original_max_position_embeddings": 23,
-    **_PHI3_FACTORS,
-}
 _WINDOW = {"head_dim": 32, "sliding_window": 7}
 
 CONFIGS = {
@@ -35,20 +27,9 @@ CONFIGS = {
     "mistral": transformers.MistralConfig(**_GROUPED, **_WINDOW),
     "qwen2": transformers.Qwen2Config(**_GROUPED, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**_GROUPED, head_dim=32),
-    "gemma2": transformers.Gemma2Config(**_GROUPED | {"num_hidden_layers": 26}, **_WINDOW, query_pre_attn_scalar=32),
     "gemma3": transformers.Gemma3TextConfig(
         **_GROUPED | {"num_hidden_layers": 62}, **_WINDOW, query_pre_attn_scalar=16
     ),
-    "phi3": transformers.Phi3Config(
-        **_GROUPED, rope_parameters=_LONGROPE | {"partial_rotary_factor": 0.75}, original_max_position_embeddings=23
-    ),
-    "phi3-short": transformers.Phi3Config(
-        **_GROUPED, sliding_window=47, original_max_position_embeddings=59, tie_word_embeddings=True
-    ),
-    "olmo2": transformers.Olmo2Config(**_GROUPED, rope_parameters={"rope_type": "default", "rope_theta": 5e5}),
-    "smollm3": transformers.SmolLM3Config(**_GROUPED | {"num_hidden_layers": 5}),
-    "gptneox": transformers.GPTNeoXConfig(**_SMALL, rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.25}),
-    "gpt2": transformers.GPT2Config(n_embd=96, n_inner=160, n_layer=3, n_head=6, vocab_size=101, n_positions=59),
 }
 # llama.cpp's keys of the values that a config has under one name.
 _KEYS = {
@@ -62,25 +43,10 @@ _KEYS = {
     "attention.key_length": "head_dim",
     "attention.value_length": "head_dim",
     "attention.sliding_window": "sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
 }
 _OTHERS: dict[str, dict[str, Any]] = {
     "llama": {"vocab_size": 101, "rope.dimension_count": 16},
     "llama-linear": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.5},
-    "phi3": {
-        "rope.dimension_count": 12,
-        "attention.sliding_window": 0,
-        "rope.scaling.original_context_length": 23,
-        "rope.scaling.attn_factor": 1.5,
-    },
-    "gptneox": {
-        "rope.dimension_count": 4,
-        "use_parallel_residual": True,
-        "attention.layer_norm_epsilon": 1e-5,
-        "rope.freq_base": 1e4,
-    },
-    "gpt2": {"feed_forward_length": 160, "attention.layer_norm_epsilon": 1e-5},
 }
 
 
@@ -109,25 +75,17 @@ def tensors(shape: str, model: transformers.PreTrainedModel) -> dict[str, np.nda
     if rope.get("rope_type") == "llama3":
         plain = rope["rope_theta"] ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
         arrays["rope_freqs.weight"] = np.float32(plain / model.model.rotary_emb.inv_freq.numpy())
-    if rope.get("rope_type") == "longrope":
-        arrays["rope_factors_short.weight"] = np.float32(rope["short_factor"])
-        arrays["rope_factors_long.weight"] = np.float32(rope["long_factor"])
     return arrays
 
 
 def _lay_out(arch: str, name: str, array: np.ndarray, config: Any) -> np.ndarray:
     part = name.rpartition("blk.")[2].partition(".")[2].rpartition(".")[0]
-    if arch in ("llama", "smollm3") and part in ("attn_q", "attn_k"):
+    if arch == "llama" and part in ("attn_q", "attn_k"):
         heads = config.num_attention_heads if part == "attn_q" else config.num_key_value_heads
         halves = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:])
         return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
-    if arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+    if arch == "gemma3" and name.endswith("norm.weight"):
         return array + np.float32(1)
-    if arch == "gpt2" and array.ndim == 2 and name.startswith("blk."):
-        return np.ascontiguousarray(array.T)
-    if arch == "gptneox" and part == "attn_qkv":
-        by_head = array.reshape(config.num_attention_heads, 3, -1, *array.shape[1:])
-        return np.concatenate([by_head[:, i].reshape(-1, *array.shape[1:]) for i in range(3)])
     return array
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from knnprompt_jax import errors
 from knnprompt_jax.models import hf_config
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 # These values do not change the model's results.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length")
 

@@ -22,7 +22,7 @@ from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.weights import tensor_files
 
 # Factors of rotary frequencies, which are part of the config.
-_ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+_ROPE_TENSOR = "rope_freqs.weight"
 _STORED = {
     gguf.GGMLQuantizationType.F32: np.dtype(np.float32),
     gguf.GGMLQuantizationType.F16: np.dtype(np.float16),
@@ -30,7 +30,6 @@ _STORED = {
     gguf.GGMLQuantizationType.F64: np.dtype(np.float64),
 }
 _CACHED_BYTES = 4 * 2**30  # The most bytes of dequantised tensors in the user's cache folder.
-_CONV1D = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")
 
 # Changes the layout or the numbers of an array from llama.cpp's to Hugging Face's.
 _Restore = Callable[[np.ndarray], np.ndarray]
@@ -50,16 +49,14 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
     fields = gguf_header.model_fields(gguf_header.read(file))
     names = _translate(fields, hf_names)
     for name, tensor in fields.header.tensors.items():
-        if name in _ROPE_TENSORS:
+        if name == _ROPE_TENSOR:
             continue
         shape, restore = fields.header.shape(name), _restoration(fields, name)
         if restore is None and tensor.tensor_type in _STORED:
             dtype, view = _STORED[tensor.tensor_type], functools.partial(numbers, fields.header, name)
         else:
             dtype, view = np.dtype(np.float32), functools.partial(_compute, fields.header, name, restore)
-        yield tensor_files.Tensor(
-            fields.header.file, names.get(name, name), shape[::-1] if restore is np.transpose else shape, dtype, view
-        )
+        yield tensor_files.Tensor(fields.header.file, names.get(name, name), shape, dtype, view)
 
 
 def release() -> None:
@@ -169,33 +166,19 @@ def _compute(header: gguf_header.Header, name: str, restore: _Restore | None) ->
 def _restoration(fields: gguf_header.Fields, name: str) -> _Restore | None:
     """Return how to restore a tensor; None if llama.cpp keeps it as it is. Raises UserError if the heads do not divide it."""
     part = name.split(".", 2)[-1]
-
-    def by_heads(restore: Callable[[np.ndarray, int], np.ndarray], parts: int, heads: int) -> _Restore:
-        shape = fields.header.shape(name)
-        if shape[0] % (parts * heads):
-            reason = f"{heads} heads do not divide {name} of shape {list(shape)}"
-            raise fields.wrong("attention.head_count", reason)
-        return lambda array: restore(array, heads)
-
-    if fields.arch in ("llama", "smollm3") and part.startswith(("attn_q.", "attn_k.")):
+    if fields.arch == "gemma3" and name.endswith("norm.weight"):
+        return lambda array: array - np.float32(1)
+    if fields.arch == "llama" and part.startswith(("attn_q.", "attn_k.")):
         heads = fields.size("attention.head_count")
         if part.startswith("attn_k."):
             heads = fields.size("attention.head_count_kv", heads)
-        return by_heads(_separate_pairs, 2, heads)
-    if fields.arch == "gptneox" and part.startswith("attn_qkv."):
-        return by_heads(_fuse_by_head, 3, fields.size("attention.head_count"))
-    if fields.arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
-        return lambda array: array - np.float32(1)
-    if fields.arch == "gpt2" and part in _CONV1D:
-        return np.transpose
+        shape = fields.header.shape(name)
+        if shape[0] % (2 * heads):
+            raise fields.wrong("attention.head_count", f"{heads} heads do not divide {name} of shape {list(shape)}")
+        return lambda array: _separate_pairs(array, heads)
     return None
 
 
 def _separate_pairs(array: np.ndarray, heads: int) -> np.ndarray:
     """Change the order within each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …"""
     return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-
-
-def _fuse_by_head(array: np.ndarray, heads: int) -> np.ndarray:
-    """Change the order from all queries, all keys, all values to query, key and value of each head."""
-    return array.reshape(3, heads, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)

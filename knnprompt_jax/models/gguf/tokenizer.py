@@ -2,7 +2,7 @@
 
 `transformers` reads such tokenizers too, but splits blanks before digits in other ways than SmolLM2's published tokenizer.
 
-`tokenizer.ggml.model` is "gpt2" (byte-level BPE) or "llama" (SentencePiece's BPE with byte fallback: Llama 2, Mistral, Phi-3, Gemma).
+`tokenizer.ggml.model` is "gpt2" (byte-level BPE) or "llama" (SentencePiece's BPE with byte fallback: Llama 2, Mistral, Gemma 3).
 In byte-level BPE `tokenizer.ggml.pre` names the rule that splits a text before merges. The rules are those of the published
 tokenizer.json files for which llama.cpp's converter writes each name; llama.cpp has the same patterns in `src/llama-vocab.cpp`.
 In SentencePiece's a text is one word in which "▁" replaces each blank.
@@ -22,14 +22,12 @@ from knnprompt_jax.models.gguf import header as gguf_header
 # Kinds of tokens, numbered as in SentencePiece.
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
-# Phi-3's other added tokens absorb the blanks after them. No file has this; llama.cpp has it in its code.
-_PHI3_KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s|\p{{N}}%s"
+_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
 _CASED += r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _REST
 
 _BLANK = "▁"
@@ -51,20 +49,16 @@ class Split:
 
 
 _LLAMA3 = Split(_WORDS % "{1,3}", whole_words=True, bos=True)
-_NEOX = Split(composed=True)
 SPLITS = {
     "gpt-2": Split(),
     "smollm": Split(digits_apart=True),
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
-    "smaug-bpe": dataclasses.replace(_LLAMA3, bos=False),  # Llama 3's without BOS, such as SmolLM3's.
-    "dbrx": Split(_WORDS % "{1,3}"),  # OLMo 2, Phi-4.
+    "smaug-bpe": dataclasses.replace(_LLAMA3, bos=False),  # Llama 3's without BOS.
+    "dbrx": Split(_WORDS % "{1,3}"),  # Phi-4, in files that call it a Llama.
     "qwen2": Split(_WORDS % "", composed=True),
-    "olmo": _NEOX,  # Pythia: the same vocabulary as OLMo 1's and MPT's.
-    "mpt": _NEOX,
-    "gpt-4o": Split(_CASED % (f"{_ENDINGS}?", f"{_ENDINGS}?", "{1,3}")),  # Phi-4-mini.
-    "tekken": Split(_CASED % ("", "", ""), whole_words=True, bos=True),  # Mistral Nemo.
+    "tekken": Split(_CASED, whole_words=True, bos=True),  # Mistral Nemo.
 }
 
 
@@ -212,7 +206,7 @@ def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
         if kind in (_NORMAL, _USER_DEFINED)
     }
     in_order = sorted(usable, key=usable.__getitem__)
-    if vocabulary.arch not in ("gemma2", "gemma3"):
+    if vocabulary.arch != "gemma3":
         scores = vocabulary.fields.value("scores", [])
         normal = {score for score, kind in zip(scores, vocabulary.kinds, strict=False) if kind == _NORMAL}
         if len(scores) != len(vocabulary.tokens) or len(normal) < 2:
@@ -233,9 +227,8 @@ def _added_tokens(vocabulary: _Vocabulary, model: str, special_ids: set[int]) ->
         is_special = kind == _CONTROL or id_ in special_ids
         if not is_special and kind != _USER_DEFINED:
             continue
-        absorbs = vocabulary.arch == "phi3" and model == "llama" and token not in _PHI3_KEEPS_BLANKS
         # Gemma looks for runs of blanks after blanks became "▁".
         is_run = model == "llama" and not is_special and not vocabulary.has_prefix
         spelled = vocabulary.spell(token) if is_run else token
-        added.append(tokenizers.AddedToken(spelled, special=is_special, normalized=is_run, rstrip=absorbs))
+        added.append(tokenizers.AddedToken(spelled, special=is_special, normalized=is_run))
     return added
