@@ -35,7 +35,7 @@ ONE_OF_EACH = {
 MORE_MODELS = {
     "gpt2": ["gpt2 1 1", "gpt2 8 1", "gpt2 2 4"],
     "phi over 2": ["phi over 2 1 1", "phi over 2 2 4", "phi over 2 1 8"],
-    **{name: [f"{name} 1 1", f"{name} 2 4"] for name in ("olmo2 over 4", "gemma2 over 2")},
+    **{name: [f"{name} 1 1", f"{name} 2 4"] for name in ("olmo2 over 4", "gemma3 over 2")},
     "deterministic": ["deterministic"],
 }
 

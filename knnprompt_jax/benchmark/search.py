@@ -41,7 +41,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     """Measure each of the `sizes` with every number of queries."""
     config = subject.config
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
-    head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
+    head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5))
     rows = [row for kind, anchors in sizes(settings, subject) for row in _measure(settings, head, kind, anchors)]
     return {"distance": settings.distance, "queries_per_second": rows}
 
@@ -53,7 +53,7 @@ def sizes(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -
         UserError: no store is small enough.
     """
     found = []
-    for kind in store_lib.KINDS if subject.config.logit_cap is None else ("dense",):
+    for kind in store_lib.KINDS:
         size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, subject.config, NUM_CLASSES)
         found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
     if not found:

@@ -45,8 +45,6 @@ class Peers:
         past = None if self._prefix is None else _expanded(self._prefix, len(suffixes))
         hidden_BSE = self._model.base_model(tokens_BS, past_key_values=past, use_cache=past is not None)[0]
         logits_BV = self._model.get_output_embeddings()(hidden_BSE[rows, ends_B]).float()
-        if cap := getattr(self._model.config, "final_logit_softcapping", None):  # Gemma 2.
-            logits_BV = cap * (logits_BV / cap).tanh()
         return logits_BV.log_softmax(-1).cpu().numpy()
 
 

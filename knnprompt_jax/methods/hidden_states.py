@@ -105,15 +105,6 @@ def run_probe(context: method.Context, settings: methods.ProbeOptions) -> method
     return method.Prediction.most_probable(predict_proba(context, settings, anchors, queries))
 
 
-def check_linear(problem: method.Problem, representation: str = "log_probabilities") -> None:
-    """Raise UserError if the model does not allow the representation."""
-    if representation == "log_probabilities" and problem.logit_cap is not None:
-        raise errors.UserError(
-            f"representation={representation!r}: this model caps its logits at {problem.logit_cap:g}, so "
-            "log-probabilities are not a linear function of states; choose representation='hidden'"
-        )
-
-
 def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray, num_classes: int) -> np.ndarray:
     """Return the softmax of the negative Euclidean distances to the class means [Q, C], as released.
 
@@ -136,10 +127,9 @@ _declare_probe = functools.partial(
     method.Method,
     run=run_probe,
     needs=(method.queries, method.anchors),
-    check_options=lambda problem, settings: check_linear(problem, settings.representation),
 )
 METHODS = (
     method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
     _declare_probe("linear_probe", "Linear probe, last layer"),
-    _declare_probe("linear_probe_log_p", "Linear probe, log-probabilities", check=check_linear),
+    _declare_probe("linear_probe_log_p", "Linear probe, log-probabilities"),
 )

@@ -28,7 +28,6 @@ class Problem:
     Attributes:
       label_token: the token that represents a label word, as in `layout.label_ids`.
       truncation: the treatment of prompts that are too long, as in `layout.build_prompts`.
-      logit_cap: the bound on the model's logits; None where it has none (`models.head`).
     """
 
     task: Task
@@ -37,7 +36,6 @@ class Problem:
     tokenize: layout.Tokenize
     label_token: str = "last"
     truncation: str = "left"
-    logit_cap: float | None = None
 
     @functools.cached_property
     def digest(self) -> str:

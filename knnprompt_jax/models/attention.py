@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from flax import struct
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models import layers, prefix_kernel
 
 Array = jax.Array
@@ -39,20 +38,16 @@ class Prefix:
 
 @struct.dataclass
 class LogitRule:
-    """The attention logits of one layer: inner products times `scale`, softly capped at `cap`, over the last `window` tokens.
+    """The attention logits of one layer: inner products times `scale`, over the last `window` tokens.
 
     `window` counts the reading token itself. None: no layer has a window shorter than its texts.
     """
 
     scale: float
     window: Array | None = None
-    cap: float | None = struct.field(pytree_node=False, default=None)
 
     def scaled(self, queries: Array) -> Array:
         return queries * jnp.asarray(self.scale, queries.dtype)
-
-    def masked(self, logits: Array, mask: Array) -> Array:
-        return jnp.where(mask, head_lib.soft_cap(logits, self.cap), MASKED)
 
     def within(self, mask: Array, reader: Array, read: Array) -> Array:
         """Return the mask without tokens before the window, given the positions of the reading and the read tokens."""
@@ -72,7 +67,7 @@ def causal_attention(
         logits_BGMTT = jnp.einsum("btgmk,bsgk->bgmts", q_BTGMK, k_BTGK, preferred_element_type=jnp.float32)
         reader_T1, read_T = start + jnp.arange(q_BTGMK.shape[1])[:, None], jnp.arange(k_BTGK.shape[1])
         mask_TT = rule.within(read_T <= reader_T1, reader_T1, read_T)
-        weights_BGMTT = dropout.at(start)(jax.nn.softmax(rule.masked(logits_BGMTT, mask_TT)))
+        weights_BGMTT = dropout.at(start)(jax.nn.softmax(jnp.where(mask_TT, logits_BGMTT, MASKED)))
         return _mix(weights_BGMTT, v_BTGK, "bgmts,bsgk->btgmk").astype(q_BTGMK.dtype)
 
     starts = range(0, length, QUERY_BLOCK) or [0]  # An empty prefix is one empty block.
@@ -152,9 +147,7 @@ def shared_prefix_attention(
     queries, platform = heads // kv_heads, parallel.platform()
     if in_order and is_in_kernel(prefix.k.shape[1], platform):
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
-        return prefix_kernel.attend(
-            *rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, rule.cap, platform
-        )
+        return prefix_kernel.attend(*rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, platform)
     shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
     logits_per_head = queries * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1])
     together = heads_together(kv_heads // shards, logits_per_head, platform)
@@ -206,11 +199,11 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Lo
     q_GBQK, k_GBTK, v_GBTK, k_GPK, v_GPK = group
     heads, batch, queries, size = q_GBQK.shape
     near_GBQT = jnp.einsum("gbqk,gbtk->gbqt", q_GBQK, k_GBTK, preferred_element_type=jnp.float32)
-    near_GBQT = rule.masked(near_GBQT, mask_BQT)
+    near_GBQT = jnp.where(mask_BQT, near_GBQT, MASKED)
     if not k_GPK.shape[1]:
         return _mix(jax.nn.softmax(near_GBQT), v_GBTK, "gbqt,gbtk->gbqk").astype(q_GBQK.dtype)
     far_GQP = jnp.einsum("gqk,gpk->gqp", q_GBQK.reshape(heads, -1, size), k_GPK, preferred_element_type=jnp.float32)
-    far_GQP = rule.masked(far_GQP, far_mask)
+    far_GQP = jnp.where(far_mask, far_GQP, MASKED)
     top_GBQ = near_GBQT.max(-1)
     if stable_softmax:
         top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))

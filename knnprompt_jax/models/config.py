@@ -46,7 +46,6 @@ class DecoderConfig:
         qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
         embed_scale: the factor of embeddings, rounded to their dtype.
         num_types: BERT's token types, the numbers of texts in a sequence.
-        attention_cap, logit_cap: soft caps, ±, of the logits of attention and of the vocabulary.
     """
 
     family: str
@@ -78,8 +77,6 @@ class DecoderConfig:
     mlp_bias: bool = True
     head_bias: bool = False
     embed_scale: float = 1.0
-    attention_cap: float | None = None
-    logit_cap: float | None = None
     tied_head: bool = True
     num_types: int = 0
 

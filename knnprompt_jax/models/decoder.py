@@ -146,7 +146,7 @@ class Decoder(nnx.Module):
         rows_VE = self.tokens[...] if self.config.tied_head else self.head_rows[...]
         if self.config.head_bias:
             rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
-        return head_lib.Head(rows_VE, self.config.logit_cap)
+        return head_lib.Head(rows_VE)
 
     @jax.named_scope("embedding")
     def _embed(self, tokens: Array, positions: Array) -> Array:
@@ -196,7 +196,7 @@ class Decoder(nnx.Module):
         """Return the attention rule of a layer for at most `num_keys` keys."""
         windows_L = np.array([window or UNLIMITED for window in self.config.windows])
         window = jnp.asarray(windows_L)[layer] if (windows_L < num_keys).any() else None
-        return attention.LogitRule(self.config.attention_scale, window, self.config.attention_cap)
+        return attention.LogitRule(self.config.attention_scale, window)
 
     def _rotations(self, positions_BS: Array) -> config_lib.Rotation | None:
         return config_lib.rotations(self.config.rotary, positions_BS) if self.config.rotary else None

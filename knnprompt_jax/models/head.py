@@ -12,14 +12,9 @@ TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_proba
 
 @struct.dataclass
 class Head:
-    """The rows of the output layer: token v's logit is the inner product of row v with a hidden state.
-
-    With a `cap` (Gemma 2), a logit is cap · tanh(inner product / cap). It is then no linear function of the state, and divergences
-    are not inner products.
-    """
+    """The rows of the output layer: token v's logit is the inner product of row v with a hidden state."""
 
     rows_VE: Array
-    cap: float | None = struct.field(pytree_node=False, default=None)
 
     def __len__(self) -> int:
         """The number of tokens V."""
@@ -27,7 +22,7 @@ class Head:
 
     def logits(self, h_NE: Array) -> Array:
         """Return the logits [..., V] (float32) of states [..., E]."""
-        return soft_cap(_products(h_NE.astype(jnp.float32), self.rows_VE, parallel.platform()), self.cap)
+        return _products(h_NE.astype(jnp.float32), self.rows_VE, parallel.platform())
 
     def take(self, tokens: Array) -> "Head":
         """Return the head of some tokens."""
@@ -46,7 +41,7 @@ class Head:
             top_J, total_J, chosen_J = carry
             start = jnp.minimum(number * tile, vocabulary - tile)  # The last tile overlaps the one before it.
             rows_tE = jax.lax.dynamic_slice_in_dim(self.rows_VE, start, tile)
-            logits_Jt = Head(rows_tE, self.cap).logits(h_JE)
+            logits_Jt = Head(rows_tE).logits(h_JE)
             column_t = start + jnp.arange(tile)
             logits_Jt = jnp.where(column_t >= number * tile, logits_Jt, -jnp.inf)
             new_top_J = jnp.maximum(top_J, logits_Jt.max(-1))
@@ -75,8 +70,3 @@ def _products(h_NE: Array, rows_VE: Array, platform: str) -> Array:
     exact = {"precision": jax.lax.Precision.DEFAULT, "preferred_element_type": jnp.float32}
     coarse, fine = (jnp.einsum(equation, part_NE, rows_VE, **exact) for part_NE in parts)
     return coarse + fine
-
-
-def soft_cap(logits: Array, cap: float | None) -> Array:
-    """Bound logits smoothly to ± cap; None leaves them unchanged."""
-    return logits if cap is None else cap * jnp.tanh(logits / cap)

@@ -73,10 +73,6 @@ class Fields:
             raise self._refused(key, value, f"is not a positive number below {MOST_NUMBER:g}")
         return float(value)
 
-    def optional_number(self, key: str) -> float | None:
-        """Return a positive number, or None if the key is absent."""
-        return None if self.value(key) is None else self.number(key)
-
     def switch(self, key: str, default: bool) -> bool:
         value = self.value(key, default)
         if type(value) is not bool:

@@ -23,7 +23,6 @@ from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 Ref = jax.Ref
@@ -83,20 +82,19 @@ def attend(
     length: Array,
     scale: Array | float,
     window: Array | None,
-    cap: float | None,
     platform: str,
     interpret: bool = False,
 ) -> Array:
     """Return what each query reads from the first `length` tokens of the prefix and from its row, [B, S, H, K].
 
-    Logits are inner products times `scale`, softly capped at `cap`. With a window the query at position p reads the prefix from
+    Logits are inner products times `scale`. With a window the query at position p reads the prefix from
     p − `window` + 1 on. The mask says what a query reads of its row; it must exclude later tokens. The output of a query that may
     read nothing is finite and meaningless.
     """
     limits = jnp.stack([length, jnp.asarray(0 if window is None else window)]).astype(jnp.int32)
     scale = jnp.asarray(scale, q_BSHK.dtype)
     whole = [scale, mask_BSS, limits] if window is None else [scale, mask_BSS, limits, positions_BS.astype(jnp.int32)]
-    on_device = functools.partial(_attend, cap=cap, platform=platform, interpret=interpret)
+    on_device = functools.partial(_attend, platform=platform, interpret=interpret)
     if parallel.MODEL in jax.sharding.get_abstract_mesh().shape:  # The compiler cannot split a kernel over devices.
         heads = P(None, None, parallel.MODEL)
         specs = (*[heads] * 3, *[P(parallel.MODEL)] * 2, *[P()] * len(whole))
@@ -106,7 +104,7 @@ def attend(
     return on_device(q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK, *whole)
 
 
-def _attend(*arrays: Array, cap: float | None, platform: str, interpret: bool) -> Array:
+def _attend(*arrays: Array, platform: str, interpret: bool) -> Array:
     """Pad rows, prefix and heads to whole tiles, flatten tokens and heads, and run the kernel.
 
     For heads in pairs, keys and values that several query heads share are repeated. Pallas masks the last tile of rows."""
@@ -132,7 +130,7 @@ def _attend(*arrays: Array, cap: float | None, platform: str, interpret: bool) -
     positions = [flat(array[..., None], 1, row, 1) for array in positions]
     tokens[0] = tokens[0] * scale
     run = _on_tpu if platform == "tpu" else _on_gpu
-    read = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, cap=cap, interpret=interpret)
+    read = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, interpret=interpret)
     return read.reshape(batch, row, heads, head_size)[:, :width, :, :size]
 
 
@@ -150,7 +148,7 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     return Tiling(rows, parts, width, together, lanes, keys, 1 if together > 1 else heads // kv_heads)
 
 
-def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
+def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret: bool) -> Array:
     """Run on a TPU. The last axis of the grid is the blocks of keys, the row's and then the prefix's."""
     q_TF, _, _, k_PF, *_ = arrays
     tile, lanes, parts = tiling.queries, tiling.lanes, tiling.parts
@@ -168,7 +166,7 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
     position = pl.BlockSpec((tile, 1), lambda head, query, key: (query, 0))
     per_head = [pltpu.VMEM((tiling.heads, tile, _LANES), jnp.float32)] * 2
     return pl.pallas_call(
-        functools.partial(_tpu_kernel, heads=heads, tiling=tiling, cap=cap),
+        functools.partial(_tpu_kernel, heads=heads, tiling=tiling),
         grid=(pl.cdiv(heads, tiling.heads), pl.cdiv(len(q_TF), tile), blocks),
         in_specs=[
             *[pl.BlockSpec(memory_space=pltpu.SMEM), by_query, by_row, by_row, by_key, by_key, bias],
@@ -183,7 +181,7 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
     )(limits, *arrays)
 
 
-def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Tiling, cap: float | None) -> None:
+def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Tiling) -> None:
     """Absorb one block of keys of the row or of the prefix for one block of queries; unread blocks are skipped."""
     tile, lanes, parts, size = tiling.queries, tiling.lanes, tiling.parts, tiling.lanes // tiling.heads
     k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref, top_ref, total_ref, sum_ref = refs
@@ -199,7 +197,7 @@ def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Til
             carry = None if first else (top_ref[head, :, :1], total_ref[head, :, :1], sum_ref[...])
             is_own_1F = lane_1F // size == head
             head_q_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
-            top_T1, total_T1, new_TF = _absorb(carry, head_q_TF, k_PF, v_PF, masked, cap, rows)
+            top_T1, total_T1, new_TF = _absorb(carry, head_q_TF, k_PF, v_PF, masked, rows)
             top_ref[head], total_ref[head] = (jnp.broadcast_to(x_T1, (tile, _LANES)) for x_T1 in (top_T1, total_T1))
             sum_TF = new_TF if sum_TF is None or tiling.heads == 1 else jnp.where(is_own_1F, new_TF, sum_TF)
         sum_ref[...] = sum_TF
@@ -227,7 +225,7 @@ def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Til
     pl.when(number == pl.num_programs(2) - 1)(finish)
 
 
-def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
+def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret: bool) -> Array:
     """Run on a GPU. A loop reads the prefix block by block, a second loop the row up to the queries."""
     q_TF, _, _, k_PF, *_ = arrays
     tile, parts, lanes = tiling.width, tiling.parts, tiling.lanes
@@ -240,13 +238,13 @@ def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
             here = pl.ds(number * tiling.keys, tiling.keys)
             mask_TP = _mask(limits_ref, positions, number * tiling.keys, (tile, tiling.keys))
             return _absorb(
-                carry, q_TF, far_k_ref[here], far_v_ref[here], lambda logits: jnp.where(mask_TP, logits, MASKED), cap
+                carry, q_TF, far_k_ref[here], far_v_ref[here], lambda logits: jnp.where(mask_TP, logits, MASKED)
             )
 
         def from_row(number: Array, carry: Carry) -> Carry:
             here = pl.ds(number * tile, tile)
             bias_TT = bias_ref[:, here].astype(jnp.float32)
-            return _absorb(carry, q_TF, k_ref[here], v_ref[here], lambda logits: logits + bias_TT, cap)
+            return _absorb(carry, q_TF, k_ref[here], v_ref[here], lambda logits: logits + bias_TT)
 
         zeros_T1 = jnp.zeros((tile, 1), jnp.float32)
         carry = zeros_T1 + MASKED, zeros_T1, jnp.zeros((tile, lanes), jnp.float32)
@@ -289,11 +287,10 @@ def _absorb(
     k_PF: Array,
     v_PF: Array,
     masked: Callable[[Array], Array],
-    cap: float | None,
     rows: int = 1,
 ) -> Carry:
     """Return the carry after one more block of keys and values. A query reads only keys of its own row, one of `rows`."""
-    logits_TP = masked(head_lib.soft_cap(_products(q_TF, k_PF, 1, rows), cap))
+    logits_TP = masked(_products(q_TF, k_PF, 1, rows))
     top_T1 = logits_TP.max(-1, keepdims=True)
     if carry is not None:
         top_T1 = jnp.maximum(carry[0], top_T1)

@@ -169,7 +169,7 @@ def _finished(
 def _check_room(folder: pathlib.Path, classifier: Any, num_anchors: int) -> None:
     """Raise UserError if there is no such store, the folder cannot be written, or the disk has no room for the anchors' states."""
     config = classifier.model.config
-    store_lib.kind_of(classifier.store_options, classifier.distance_, config.logit_cap)
+    store_lib.kind_of(classifier.store_options, classifier.distance_)
     num_bytes = 4 * num_anchors * (config.state_width + 1 + config.width * len(classifier.candidate_layers))
     parallel.call_in_main(
         functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes, replaces=True)

@@ -164,8 +164,7 @@ def make_problem(
     evaluation: Sequence[Example],
 ) -> method.Problem:
     """Return the problem of a split, for the tokenizer of a model."""
-    prompt_options = (model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap)
-    return method.Problem(task, split, evaluation, *prompt_options)
+    return method.Problem(task, split, evaluation, model.tokenize, settings.label_token, settings.truncation)
 
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:

@@ -16,16 +16,12 @@ from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A method with its options on a problem, with a model.
-
-    Raises:
-      UserError: the requested kind of store is not possible for the model.
 
     Attributes:
       name: the requested method; a grid may run another method in its place.
@@ -45,10 +41,6 @@ class Run:
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.method.searches:
-            store_lib.kind_of(self.datastore, "", self.problem.logit_cap)
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The factored store: exact KL divergences as inner products in E dimensions instead of V.
 
-The head has no bias and no cap, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition. The gradient
+The head has no bias, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition. The gradient
 of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an anchor k_i with state h_i:
 
     KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "kl", mean row of the query
@@ -61,7 +61,7 @@ class Keys:
 
 
 class Codec(codec.Codec):
-    """A store of keys [E] and queries [E], for a head whose logits are linear in the state (without a cap).
+    """A store of keys [E] and queries [E],.
 
     `head` is centred; `constants` are the other fields of the `Frame`. An anchor takes 4 (E + 1) bytes, and twice that
     if the store keeps mean rows for `reverse_kl`. A `key_dtype` of "float16" or "bfloat16" halves that
@@ -86,7 +86,6 @@ class Codec(codec.Codec):
     def make(
         cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: Any
     ) -> Self:
-        assert head.cap is None
         centred = head_lib.Head(head.rows_VE.astype(jnp.float32) - constants["shift_E"])
         return cls(centred, tuple(label_ids), constants, **options)
 

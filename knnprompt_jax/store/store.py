@@ -108,8 +108,8 @@ def check_processes(options: StoreOptions) -> None:
         )
 
 
-def kind_of(options: StoreOptions, distance: str, logit_cap: float | None) -> str:
-    """Return the kind of store for a distance ("": for all distances of the kind) and a model's logit cap.
+def kind_of(options: StoreOptions, distance: str) -> str:
+    """Return the kind of store for a distance ("": for all distances of the kind).
 
     Raises:
         UserError: the distance is unknown, or a factored store is requested but only a dense store is possible.
@@ -117,9 +117,7 @@ def kind_of(options: StoreOptions, distance: str, logit_cap: float | None) -> st
     if distance:
         distances.get(distance)
     obstacle = ""
-    if logit_cap is not None:
-        obstacle = f"this model caps its logits at {logit_cap:g}, so its divergences are not inner products"
-    elif distance and distance not in factored.Codec.serves(distance):
+    if distance and distance not in factored.Codec.serves(distance):
         obstacle = f"distance={distance!r} is not an inner product of states"
     if options.kind == "factored" and obstacle:
         raise errors.UserError(f"kind='factored': {obstacle}; choose kind='dense'")
@@ -132,7 +130,7 @@ def anchor_bytes(options: StoreOptions, distance: str, config: config_lib.Decode
     """Return the bytes of an anchor's keys for a model's states before there is any; raise UserError like `kind_of`."""
 
     def keys() -> Any:
-        head = head_lib.Head(jnp.zeros((config.vocab_size, config.state_width)), config.logit_cap)
+        head = head_lib.Head(jnp.zeros((config.vocab_size, config.state_width)))
         states = lm.States(jnp.zeros((1, config.state_width)), jnp.zeros(1))
         return _make_codec(options, distance, head, states, range(num_classes)).encode(states)
 
@@ -173,7 +171,7 @@ def build(
 def _make_codec(
     options: StoreOptions, distance: str, head: head_lib.Head, states: lm.States, label_ids: Sequence[int]
 ) -> codec_lib.Codec:
-    codec_type = KINDS[kind_of(options, distance, head.cap)]
+    codec_type = KINDS[kind_of(options, distance)]
     kept = {"key_dtype": options.key_dtype, "built_for": distance, "deterministic": states.deterministic}
     return codec_type.make(head, label_ids, codec_type.constants_of(head, states), **kept)
 

@@ -1,6 +1,5 @@
 """Every mode runs and its record is JSON. No test looks at speeds."""
 
-import dataclasses
 import importlib.util
 import json
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import construction, job, search
+from knnprompt_jax.benchmark import construction, job
 from knnprompt_jax.planning import report, workload
 from knnprompt_jax.settings import planning as settings
 from tools import draw_growth
@@ -34,12 +33,6 @@ def test_a_search_without_a_store_is_refused_before_construction(small, tmp_path
     monkeypatch.setitem(job._MODES, "construction", None)
     with pytest.raises(errors.UserError, match=r"--max_store_gb=1e-06: no store of \(1024,\) anchors is smaller"):
         run(small, tmp_path, max_store_gb=1e-6)
-
-
-def test_a_model_that_caps_its_logits_has_dense_stores_only(small):
-    own, subject = settings.BenchmarkSettings(**small), workload.describe("tiny")
-    capped = dataclasses.replace(subject, config=dataclasses.replace(subject.config, logit_cap=30.0))
-    assert [kind for kind, _ in search.sizes(own, capped)] == ["dense"]
 
 
 def test_construction_with_every_peer(small, tmp_path):

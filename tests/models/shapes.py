@@ -27,8 +27,6 @@ _LLAMA3 = _rope("llama3", factor=5.0, low_freq_factor=1.0, high_freq_factor=3.0,
 _MISTRAL = _sizes(35, 6, 3, head_dim=10, sliding_window=7)
 _QWEN2 = _sizes(60, 6, 2, **_rope("default", 1000.0))
 _QWEN3 = _sizes(35, 6, 2, head_dim=8, **_rope("default", 1000.0))
-_GEMMA2 = _sizes(35, 5, 1, head_dim=6, sliding_window=5, query_pre_attn_scalar=11)
-_CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 7.0}
 _GEMMA3 = _sizes(35, 5, 1, 5, head_dim=6, sliding_window=7, query_pre_attn_scalar=11, sliding_window_pattern=3)
 _LOCAL = {"rope_theta": 1e3, "rope_local_base_freq": 20.0, "rope_scaling": {"rope_type": "linear", "factor": 3.0}}
 _NEOX = {key: value for key, value in _sizes(50, 5, 5).items() if key != "num_key_value_heads"}
@@ -58,14 +56,11 @@ SHAPES = {
     "qwen2-tied": transformers.Qwen2Config(**_QWEN2, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**_QWEN3),
     "qwen3-tied": transformers.Qwen3Config(**_QWEN3, **_TIED),
-    "gemma2": transformers.Gemma2Config(**_GEMMA2, **_CAPS),
-    "gemma2-untied": transformers.Gemma2Config(**_GEMMA2 | {"sliding_window": 13}, **dict.fromkeys(_CAPS), **_UNTIED),
     "gemma3": transformers.Gemma3TextConfig(**_GEMMA3),
     "gemma3-untied": transformers.Gemma3TextConfig(
         **_GEMMA3,
         **_UNTIED,
         **_LOCAL,
-        final_logit_softcapping=7.0,
         layer_types=["full_attention", *["sliding_attention"] * 4],
     ),
     "gpt_neox": transformers.GPTNeoXConfig(**_NEOX, rotary_pct=0.4),

@@ -40,7 +40,7 @@ MEANINGLESS = {
     "gpt_neox": {"is_decoder"},
     "llama": {"pretraining_tp"},
 }
-WIDE_SHAPES = ["llama", "mistral", "qwen2-tied", "qwen3-tied", "gemma2", "gemma3", "gpt_neox", "olmo2", "phi"]
+WIDE_SHAPES = ["llama", "mistral", "qwen2-tied", "qwen3-tied", "gemma3", "gpt_neox", "olmo2", "phi"]
 WIDE_SHAPES += ["phi3-tied", "smollm3-untied", "gpt2", "opt"]
 
 
@@ -90,8 +90,10 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Mistral-7B-v0.1", {"layer_types": ["full_attention"] * 32}, "layer_types=['full_attention'"),
         ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "is not 28 of full_attention, one for each layer"),
         ("Qwen3-0.6B", {"use_sliding_window": True}, "use_sliding_window=True is not supported"),
-        ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
-        ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: not supported in gemma3_text"),
+        ("gemma-3-1b-pt", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
+        ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
+        ("gemma-3-1b-pt", {"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0 is not supported"),
+        ("gemma-3-1b-pt", {"model_type": "gemma2"}, "model_type='gemma2' is not supported; choices: gpt2, opt, llama"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_parameters: rope_type, rope_theta, and not slidi"),
         ("pythia-160m", {"rope_theta": 5e5}, "rope_theta: 500000.0, and its older name has 10000"),
         ("phi-2", {"head_dim": 64}, "head_dim=64 is not supported; only head_dim=80 is"),
@@ -109,7 +111,6 @@ def test_unsupported_values_are_refused_by_name(name, change, message):
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("google/gemma-2-2b", {"sliding_window_size": 4096}),  # As in the published 9B and 27B.
         ("EleutherAI/pythia-160m", {"rope_theta": 10000, "partial_rotary_factor": 0.25}),
         ("microsoft/phi-2", {"head_dim": 80, "is_causal": True}),
         ("huggyllama/llama-7b", {"max_sequence_length": 2048, "_attn_implementation_autoset": True}),
@@ -118,16 +119,6 @@ def test_unsupported_values_are_refused_by_name(name, change, message):
 )
 def test_keys_that_change_nothing(name, more):
     assert registry.config_from_hf({**CONFIGS[name], **more}) == registry.config_from_hf(CONFIGS[name])
-
-
-def test_absent_caps_of_gemma_2_are_the_published_ones():
-    """Null means no cap; an absent key means the default of `transformers`."""
-    hf = CONFIGS["google/gemma-2-2b"]
-    caps = ("attn_logit_softcapping", "final_logit_softcapping")
-    absent = registry.config_from_hf({key: value for key, value in hf.items() if key not in caps})
-    null = registry.config_from_hf({**hf, **dict.fromkeys(caps)})
-    assert (absent.attention_cap, absent.logit_cap) == (50.0, 30.0)
-    assert (null.attention_cap, null.logit_cap) == (None, None)
 
 
 BANDS = CONFIGS["meta-llama/Llama-3.1-8B"]["rope_scaling"]

@@ -14,7 +14,7 @@ from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
 # Every family, with windows where it has them, and whatever else changes how tokens attend.
-FAMILIES = ["opt-350m", "llama", "mistral", "qwen2-tied", "qwen3", "gemma2", "gemma3-untied"]
+FAMILIES = ["opt-350m", "llama", "mistral", "qwen2-tied", "qwen3", "gemma3", "gemma3-untied"]
 FAMILIES += ["gpt_neox", "olmo2", "phi", "phi3-tied", "smollm3-untied"]
 # Shape and kind of softmax. `test_outputs_of_blocks` reads GPT-2's prefix with the other softmax.
 AFTER_PREFIX = [*((shape, False) for shape in FAMILIES), ("gpt2-gelu", True)]

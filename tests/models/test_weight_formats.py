@@ -15,7 +15,7 @@ from tests.models import torch_models  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
 # Families without Flax files.
-NEWER_SHAPES = ["llama-biases", "mistral", "qwen2-tied", "qwen3", "gemma2", "gemma3", "gpt_neox", "gpt_neox-tied"]
+NEWER_SHAPES = ["llama-biases", "mistral", "qwen2-tied", "qwen3", "gemma3", "gpt_neox", "gpt_neox-tied"]
 NEWER_SHAPES += ["olmo2", "phi", "phi-tied", "phi3", "phi3-tied", "smollm3"]
 TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
 

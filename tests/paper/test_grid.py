@@ -10,7 +10,6 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells
 from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.runs import comparison, records
-from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import shared
 from tests.runs.conftest import choosing, world  # noqa: F401
 
@@ -83,26 +82,6 @@ def test_a_vote_of_every_k_has_keys_of_its_own(grid):
     (other,) = (run for planned in every.passes for run in planned.runs if run.cell["k"] == 7)
     assert (usual.name, usual.options, usual.problem.digest) == (other.name, other.options, other.problem.digest)
     assert usual.key != other.key
-
-
-def test_options_are_checked_for_each_model(grid, monkeypatch):
-    """A linear probe of log-probabilities refuses a model that caps its logits, also as the second model."""
-    describe, (folder,) = model_lib.describe, grid.models
-
-    def capping(name, *arguments, **options):
-        model = describe(name, *arguments, **options)
-        cap = 30.0 if name.endswith("/") else None
-        return dataclasses.replace(model, config=dataclasses.replace(model.config, logit_cap=cap))
-
-    monkeypatch.setattr(model_lib, "describe", capping)
-    probe = dataclasses.replace(grid.options.linear_probe, representation="log_probabilities")
-    grid = dataclasses.replace(grid, options=dataclasses.replace(grid.options, linear_probe=probe), shots=(5,))
-    grid = dataclasses.replace(grid, models=(folder, f"{folder}/"), methods=("linear_probe",))
-    plan = grid_lib.plan(dataclasses.replace(grid, methods=("knn",))).describe()
-    assert plan.count(f"\n{folder} ") == plan.count(f"\n{folder}/ ") == 1, "a line for each model"
-    with pytest.raises(errors.UserError, match="caps its logits"):
-        grid_lib.plan(grid)
-    assert grid_lib.plan(dataclasses.replace(grid, models=(folder,))).passes
 
 
 def test_where_nothing_is_left_in_context_learning_is_used_again(grid):

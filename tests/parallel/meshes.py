@@ -22,14 +22,14 @@ from knnprompt_jax.store import store as store_lib
 from tests import random_prompts
 from tests.parallel import saved_stores, small, training
 
-# Devices over data and over model. Key heads are fewer than the shards in some; others have windows, caps, norms across heads.
+# Devices over data and over model. Key heads are fewer than the shards in some; others have windows, norms across heads.
 MESHES = {
     "opt": [(1, 1), (2, 4)],
     "gpt2": [(1, 1), (8, 1), (2, 4)],
     "llama over 2": [(1, 1), (1, 8)],
     "phi over 2": [(1, 1), (2, 4), (1, 8)],
     "olmo2 over 4": [(1, 1), (2, 4)],
-    "gemma2 over 2": [(1, 1), (2, 4)],
+    "gemma3 over 2": [(1, 1), (2, 4)],
 }
 ONE_HEAD_AT_A_TIME = ("gpt2", "olmo2 over 4")
 LOGITS_ON_CPU = attention.LOGITS_ON_CPU

@@ -23,13 +23,13 @@ MODELS = {
 # Eight query heads over fewer key heads. Some meshes hold a key head more than once.
 _GROUPED = {"vocab_size": 208, "hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 8}
 _GROUPED |= {"intermediate_size": 56, "max_position_embeddings": 101, "rope_theta": 100.0}
-_GEMMA2 = {"head_dim": 6, "sliding_window": 29, "query_pre_attn_scalar": 11, "attn_logit_softcapping": 5.0}
+_GEMMA3 = {"head_dim": 6, "sliding_window": 29, "sliding_window_pattern": 2, "query_pre_attn_scalar": 11}
 MODELS |= {
     "llama over 2": {**_GROUPED, "model_type": "llama", "num_key_value_heads": 2, "head_dim": 6},
     "phi over 2": {**_GROUPED, "model_type": "phi", "num_key_value_heads": 2, "hidden_size": 48}
     | {"partial_rotary_factor": 0.7},
     "olmo2 over 4": {**_GROUPED, "model_type": "olmo2", "num_key_value_heads": 4, "hidden_size": 48},
-    "gemma2 over 2": {**_GROUPED, **_GEMMA2, "model_type": "gemma2", "num_key_value_heads": 2},
+    "gemma3 over 2": {**_GROUPED, **_GEMMA3, "model_type": "gemma3_text", "num_key_value_heads": 2},
 }
 LABEL_IDS = [183, 138, 93, 198]
 

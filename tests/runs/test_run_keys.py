@@ -39,7 +39,7 @@ def rows(world):
 def run_of(job, rows, model, name="knn", seed=1):
     model = dataclasses.replace(model, execution=inputs.read_execution(job))
     split = splits.draw(rows.train, rows.task, shots=job.shots, demo_shots=job.demo_shots, seed=seed)
-    how = model.tokenize, job.label_token, job.truncation, model.config.logit_cap
+    how = model.tokenize, job.label_token, job.truncation
     problem = method.Problem(rows.task, split, rows.evaluation, *how)
     return run_lib.Run(name, registry.get(name), getattr(job.options, name), problem, model, job.datastore)
 

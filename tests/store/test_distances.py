@@ -53,5 +53,5 @@ def test_terms_add_up_to_the_distance(world, kind, name):
 def test_the_size_of_an_anchor_is_known_before_there_is_one(world, key_dtype, built_for):
     store = world.build("auto", built_for, rows=slice(0, 7), key_dtype=key_dtype)
     options = stores.StoreOptions(key_dtype=key_dtype)
-    config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH, logit_cap=None)
+    config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH)
     assert store_lib.anchor_bytes(options, built_for, config, 5) == placement.row_bytes(store.anchors.keys)

@@ -1,9 +1,7 @@
-"""Gemma 2 and 3: Llamas with four norms that scale by 1 + their weight, scaled embeddings, and windows in most layers.
+"""Gemma 3: a Llama with four norms that scale by 1 + their weight, scaled embeddings, and windows in most layers.
 
-Gemma 2 caps its logits. Gemma 3 normalises queries and keys instead, and its layers without a window turn more slowly.
+Queries and keys are normalised, and the layers without a window turn more slowly.
 """
-
-from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
@@ -12,49 +10,39 @@ from knnprompt_jax.models.families import Family, llama, names, rope
 _SLIDING, _FULL = _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
-def _config(hf: hf_config.Fields, default_types: list[str], **different: Any) -> config_lib.DecoderConfig:
-    """Read what Gemma 2 and 3 share. `default_types` are the kinds of layers of files without `layer_types`."""
-    kinds = hf.per_layer("layer_types", hf.size("num_hidden_layers"), _LAYER_TYPES) or default_types
-    hf.value("sliding_window")  # It has no effect if no layer has a window.
-    # Gemma 2 9B and 27B have it beside `sliding_window`; `transformers` reads only the latter.
-    hf.value("sliding_window_size")
+def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("use_bidirectional_attention", False)
+    hf.require("attn_logit_softcapping", None)
+    hf.require("final_logit_softcapping", None)
     hf.size("head_dim")
-    shared = {
+    kinds = _kinds_of_layers(hf)
+    different = {
+        "rotations": _rotations(hf),
         # `hidden_act` is an older name, without effect.
         "activation": hf.choice("hidden_activation", "gelu_pytorch_tanh", layers.ACTIVATIONS),
         "tied_head": hf.switch("tie_word_embeddings", True),
         "windows": tuple(hf.size("sliding_window") if kind == _SLIDING else 0 for kind in kinds),
-        "layer_rotary": tuple(map(_LAYER_TYPES.index, kinds)),
+        "layer_rotary": tuple(_LAYER_TYPES.index(kind) for kind in kinds),
         "norm": "rms_plus_one",
         "norm_places": (config_lib.BEFORE, config_lib.OUTPUT),
+        "qk_norm": "head",
         "attention_scale": hf.number("query_pre_attn_scalar", 256) ** -0.5,
         "embed_scale": hf.size("hidden_size") ** 0.5,
         **llama.attention_biases(hf),
     }
-    return llama.config_from_hf(hf, **shared | different)
+    return llama.config_from_hf(hf, **different)
 
 
-def _gemma2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    def cap(key: str, published: float) -> float | None:
-        return hf.optional_number(key) if hf.has(key) else published  # Null means none; absent means the published one.
-
-    default = [_LAYER_TYPES[layer % 2] for layer in range(hf.size("num_hidden_layers"))]
-    caps = {"attention_cap": cap("attn_logit_softcapping", 50.0), "logit_cap": cap("final_logit_softcapping", 30.0)}
-    return _config(hf, default, layer_rotary=(), **caps)
-
-
-def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    if hf.value("attn_logit_softcapping") is not None:  # `transformers` reads and ignores it.
-        raise hf.wrong("attn_logit_softcapping", "not supported in gemma3_text; only null is")
+def _kinds_of_layers(hf: hf_config.Fields) -> list[str]:
+    """Return the kind of each layer; in files without `layer_types`, every sixth layer (`sliding_window_pattern`) has no window."""
+    num_layers = hf.size("num_hidden_layers")
     pattern = hf.size("sliding_window_pattern", hf.size("_sliding_window_pattern", 6))
-    default = [_LAYER_TYPES[layer % pattern == 0] for layer in range(1, hf.size("num_hidden_layers") + 1)]
-    cap = hf.optional_number("final_logit_softcapping")
-    rotations = _gemma3_rotations(hf)
-    return _config(hf, default, rotations=rotations, qk_norm="head", logit_cap=cap)
+    hf.value("sliding_window")  # It has no effect if no layer has a window.
+    default = [_FULL if layer % pattern == 0 else _SLIDING for layer in range(1, num_layers + 1)]
+    return hf.per_layer("layer_types", num_layers, _LAYER_TYPES) or default
 
 
-def _gemma3_rotations(hf: hf_config.Fields) -> llama.Rope:
+def _rotations(hf: hf_config.Fields) -> llama.Rope:
     """Return one table for layers with a window, one for the others. Only the latter is scaled."""
     nested = hf.table("rope_parameters") or {}
     if not set(nested) <= set(_LAYER_TYPES):
@@ -78,8 +66,6 @@ _TABLE = llama.table(
     *names.norm(llama.LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
     *names.norm(llama.LAYER + "pre_feedforward_layernorm", "blocks.mlp_norm"),
     *names.norm(llama.LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
+    *llama.HEAD_NORM_RULES,
 )
-FAMILIES = (
-    Family("gemma2", "Gemma2ForCausalLM", _gemma2, _TABLE),
-    Family("gemma3_text", "Gemma3ForCausalLM", _gemma3, llama.table(*_TABLE.rules, *llama.HEAD_NORM_RULES)),
-)
+FAMILIES = (Family("gemma3_text", "Gemma3ForCausalLM", _gemma3, _TABLE),)
