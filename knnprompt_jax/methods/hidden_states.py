@@ -24,7 +24,7 @@ import numpy as np
 from scipy import special
 from scipy.spatial import distance
 
-from knnprompt_jax import errors, lm, options
+from knnprompt_jax import lm, options
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import methods
