@@ -30,8 +30,8 @@ def run(settings: commands.EvaluationSettings) -> str:
     Raises:
       UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
     """
-    saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output, needs_page=False)
-    if no_page := page.lacking():
+    saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output)
+    if no_page := page.missing_libraries():
         logging.warning("no page will be written: %s", no_page)
     task = saved.content.task
     source = settings.source(saved.content.source)
@@ -164,7 +164,7 @@ def _coverage(measured: Measures) -> Listing:
 def _risk(measured: Measures) -> drawing.Figure:
     """Draw accuracy against coverage."""
     panel, curve = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
-    style = drawing.look(0) | ({"marker": ""} if len(curve) > _MOST else {})
+    style = drawing.line_style(0) | ({"marker": ""} if len(curve) > _MOST else {})
     panel.axes.plot(100 * curve.coverage, 100 * curve.accuracy, **style)
     panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
     panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * curve.accuracy.min()), 102))

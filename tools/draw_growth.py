@@ -16,7 +16,7 @@ PATH = pathlib.Path(__file__).parents[1] / "docs" / "search_growth.png"
 
 
 def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
-    """Draw the searches of a benchmark's record, with a line for each kind of store and number of queries, beside the bound."""
+    """Draw the searches of a benchmark's record beside the bound: a line for each kind of store and number of queries."""
     rows = json.loads(record.read_text(encoding="utf-8"))["search"]["queries_per_second"]
     with drawing.style():
         drawn = figure.Figure(figsize=(8.0, 3.6), layout="constrained", facecolor="white")
@@ -27,10 +27,9 @@ def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
             milliseconds = [1000 / row["from_keys"] for row in line]
             bound = [time * row["share_of_bound"] for time, row in zip(milliseconds, line, strict=True)]
             noun = "query" if queries == 1 else "queries together"
-            axes.plot(anchors, milliseconds, **drawing.look(index), label=f"{kind}, {queries} {noun}")
+            axes.plot(anchors, milliseconds, **drawing.line_style(index), label=f"{kind}, {queries} {noun}")
             axes.plot(anchors, bound, color=drawing.GREY, linewidth=0.8, label="" if index else "bound")
         axes.set(xscale="log", yscale="log", xlabel="anchors", ylabel="milliseconds per query")
-        axes.grid(color="#dddddd")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
         drawn.legend(loc="outside right center")

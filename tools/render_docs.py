@@ -3,7 +3,9 @@
 python -m tools.render_docs
 """
 
+import collections
 import functools
+import itertools
 import math
 import pathlib
 import re
@@ -16,7 +18,7 @@ import jinja2
 from knnprompt_jax.report import drawing, names
 from knnprompt_jax.runs import records as records_lib
 from tools import analyses as analyses_lib
-from tools import intervals, scale_tables, scales
+from tools import scale_tables, scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -46,10 +48,12 @@ GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train r
 
 def load() -> dict[str, Any]:
     """Return the arguments of `render`, from the shipped records."""
-    read = {
-        name: records_lib.read_all(DOCS / "records" / f"{name}{records_lib.PACKED}") for name in (*SCALES, ANALYSES)
-    }
-    return {name: records if name == ANALYSES else scales.Scale(records) for name, records in read.items()}
+    loaded: dict[str, Any] = {name: scales.Scale(_read(name)) for name in SCALES}
+    return loaded | {ANALYSES: _read(ANALYSES)}
+
+
+def _read(name: str) -> list[records_lib.Record]:
+    return records_lib.read_all(DOCS / "records" / f"{name}{records_lib.PACKED}")
 
 
 def render(
@@ -67,59 +71,23 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-
-    def few_shot_papers(method: str) -> list[str]:
-        places = [(tasks, m) for tasks in (binary, [scales.APART]) for m in few_shot.shots]
-        return [analyses_lib.papers(tasks, ("knn", m), (method, m), "few_shot") for tasks, m in places]
-
-    four = list(matched.shared(matched.models[0], 32))
-    binary = list(matched.shared(matched.models[0], 128))
-
-    def full_papers(size: str) -> list[str]:
-        places = [(four, 32), (binary, 128), ([scales.APART], 32), ([scales.APART], 128)]
-        leads = [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in places]
-        return leads if size in ("0.8B", "1.5B") else ["–", *leads[1:]]  # Without anchors, SST2 has no kNN Prompting.
-
-    chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
-        "scale": scale,
         "matched": matched,
-        "grown": matched.of(GROWN),
-        "one_demonstration": functools.partial(analyses_lib.one_demonstration, analyses, matched.of(GROWN)),
-        "papers": analyses_lib.papers,
-        "binary": binary,
-        "four": four,
-        "on_tasks": analyses_lib.on_tasks,
-        "largest": matched.of(AT_LARGEST_M),
         "few_shot": few_shot,
         "precision": precision,
-        "k_table": scale_tables.axis_table(chosen_ks, "k", (30, 3)),
-        "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
-        "prior_table": scale_tables.means_table(
-            analyses_lib.skewed(analyses),
-            [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()],
-            {
-                f"{column} − balanced": {
-                    names.method(method): str(analyses_lib.skew_effect(analyses, column, method))
-                    for method in ("contextual_calibration", "icl", "knn")
-                }
-                for column in ("test skewed", "train skewed")
-            },
-        ),
-        "split_effect": functools.partial(analyses_lib.split_effect, analyses),
-        "full_papers": [(f"paper, {size}", full_papers(size)) for size in ("0.8B", "1.5B", "2.7B", "30B")],
-        "turned": functools.partial(analyses_lib.turned, matched),
-        "cut": functools.partial(analyses_lib.truncated, matched),
-        "few_shot_papers": few_shot_papers,
-        "skew_effect": functools.partial(analyses_lib.skew_effect, analyses),
-        "most_common": lambda task: f"{matched.mean(matched.models[0], scales.MOST_COMMON, 128, {task: [1]}):.1f}",
+        "scale": scale,
+        "largest": matched.of(AT_LARGEST_M),
         "models": scales.MODELS,
         "tables": scale_tables,
         "names": names,
-        "verdict": intervals.verdict,
+        "verdict": scales.verdict,
+        "papers": analyses_lib.papers,
+        "on_tasks": analyses_lib.on_tasks,
         "figure": FIGURES["by_size"].name,
         "in_readme": IN_README,
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
+        **_comparisons(matched, few_shot),
+        **_analyses(analyses, matched.of(GROWN)),
     }
 
     def text(name: str) -> str:
@@ -133,23 +101,71 @@ def render(
     }
 
 
+def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any]:
+    """Return the tasks of the findings, and the paper's differences on them."""
+    first = matched.models[0]
+    four = list(matched.shared(first, 32))
+    binary = list(matched.shared(first, 128))
+
+    def full_papers(size: str) -> list[str]:
+        columns = [(four, 32), (binary, 128), ([scales.APART], 32), ([scales.APART], 128)]
+        leads = [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in columns]
+        has_anchors = size in ("0.8B", "1.5B")  # The others have none for SST2 at m = 32.
+        return leads if has_anchors else ["–", *leads[1:]]
+
+    def few_shot_papers(method: str) -> list[str]:
+        columns = [(tasks, m) for tasks in (binary, [scales.APART]) for m in few_shot.shots]
+        return [analyses_lib.papers(tasks, ("knn", m), (method, m), "few_shot") for tasks, m in columns]
+
+    def most_common(task: str) -> str:
+        return f"{matched.mean(first, scales.MOST_COMMON, 128, {task: [1]}):.1f}"
+
+    return {
+        "four": four,
+        "binary": binary,
+        "full_papers": [(f"paper, {size}", full_papers(size)) for size in ("0.8B", "1.5B", "2.7B", "30B")],
+        "few_shot_papers": few_shot_papers,
+        "most_common": most_common,
+        "turned": functools.partial(analyses_lib.turned, matched),
+        "cut": functools.partial(analyses_lib.truncated, matched),
+    }
+
+
+def _analyses(analyses: Sequence[records_lib.Record], grown: scales.Scale) -> dict[str, Any]:
+    """Return the tables and functions of the analyses along other axes than m."""
+    chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
+    skew_effect = functools.partial(analyses_lib.skew_effect, analyses)
+    effects = {}
+    for column in ("test skewed", "train skewed"):
+        methods = ("contextual_calibration", "icl", "knn")
+        effects[f"{column} − balanced"] = {names.method(name): str(skew_effect(column, name)) for name in methods}
+    printed = [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()]
+    return {
+        "grown": grown,
+        "one_demonstration": functools.partial(analyses_lib.one_demonstration, analyses, grown),
+        "split_effect": functools.partial(analyses_lib.split_effect, analyses),
+        "skew_effect": skew_effect,
+        "k_table": scale_tables.axis_table(chosen_ks, "k", (30, 3)),
+        "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
+        "prior_table": scale_tables.means_table(analyses_lib.skewed(analyses), printed, effects),
+    }
+
+
 def wrap(text: str) -> str:
     """Wrap paragraphs and list items at 120 columns; tables, headings, comments and indented blocks stay as they are."""
     blocks = re.sub(r"\n{3,}", "\n\n", text).strip("\n").split("\n\n")
-    for place, block in enumerate(blocks):
-        if not block.startswith(("|", "#", "<", " ", "!")):
-            items = re.split(r"\n(?=- )", block)
-            blocks[place] = "\n".join(
-                textwrap.fill(
-                    " ".join(item.split()),
-                    120,
-                    subsequent_indent="  " * item.startswith("- "),
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-                for item in items
-            )
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(map(_wrap_block, blocks)) + "\n"
+
+
+def _wrap_block(block: str) -> str:
+    if block.startswith(("|", "#", "<", " ", "!")):
+        return block
+    items = []
+    for item in re.split(r"\n(?=- )", block):
+        indent = "  " if item.startswith("- ") else ""
+        options = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
+        items.append(textwrap.fill(" ".join(item.split()), 120, **options))
+    return "\n".join(items)
 
 
 def _label(method: str) -> str:
@@ -159,41 +175,38 @@ def _label(method: str) -> str:
 
 def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
-    lines = {"icl": _label("icl"), "": "Best calibration"} | {name: _label(name) for name in ("knn", "linear_probe")}
-    panels, baselines = {}, []
+    panels = {}
+    baselines = []
     for m in scale.complete(scale.models):
         cells = scale.cells(scale.models, m)
-        panels[f"m = {m}, {names.counted(len(cells))}"] = {
-            label: {
-                scales.MODELS[model].parameters / 1e6: scale.mean(
-                    model, method or scale.best_calibration(model, m, cells), m, cells
-                )
-                for model in scale.models
-            }
-            for method, label in lines.items()
-        }
+        lines: dict[str, dict[float, float]] = collections.defaultdict(dict)
+        for model in scale.models:
+            size = scales.MODELS[model].parameters / 1e6
+            shown = {_label("icl"): "icl", "Best calibration": scale.best_calibration(model, m, cells)}
+            shown |= {_label(name): name for name in ("knn", "linear_probe")}
+            for label, method in shown.items():
+                lines[label][size] = scale.mean(model, method, m, cells)
+        panels[f"m = {m}, {names.counted(len(cells), 'task')}"] = lines
         baselines.append(scale.mean(scale.models[0], "encoder_probe", m, cells))
     _draw(panels, "parameters, million", path, baselines)
 
 
 def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against m, a panel for each of the two smallest models, over binary tasks of every m."""
-    parts, panels = (few_shot, matched.of(LINES)), {}
+    many_shot = matched.of(LINES)
+    panels = {}
     for model in few_shot.models[:2]:
-        tasks = set.intersection(*(set(part.shared(model, m)) for part in parts for m in part.complete([model])))
+        tasks = set.intersection(
+            *(set(part.shared(model, m)) for part in (few_shot, many_shot) for m in part.complete([model]))
+        )
         tasks -= {scales.CAPPED}
-        panels[f"{scales.MODELS[model].short}: {', '.join(map(names.task, names.ordered('task', tasks)))}"] = {
-            # A gap, where the number of demonstrations changes.
-            _label(name) + note: parts[0].means(model, name, tasks)
-            | {16: math.nan}
-            | parts[1].means(model, name, tasks)
-            for name, note in LINES.items()
-        }
-    _draw(
-        panels,
-        "train rows per class (up to 8: kNN with\none demonstration per class)",
-        path,
-    )
+        lines = {}
+        for name, note in LINES.items():
+            gap = {16: math.nan}  # The number of demonstrations changes here.
+            lines[_label(name) + note] = few_shot.means(model, name, tasks) | gap | many_shot.means(model, name, tasks)
+        titles = ", ".join(map(names.task, names.ordered("task", tasks)))
+        panels[f"{scales.MODELS[model].short}: {titles}"] = lines
+    _draw(panels, "train rows per class (up to 8: kNN with\none demonstration per class)", path)
 
 
 def _draw(
@@ -207,25 +220,24 @@ def _draw(
 
     with drawing.style():
         drawn = figure.Figure(figsize=(3.9 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
-        axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for place, (title, lines) in enumerate(panels.items()):
+        all_axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (title, lines), baseline in itertools.zip_longest(all_axes, panels.items(), baselines):
             for index, (label, means) in enumerate(lines.items()):
-                axes[place].plot(list(means), list(means.values()), **drawing.look(index), label=label)
+                axes.plot(list(means), list(means.values()), **drawing.line_style(index), label=label)
             ticks = sorted({x for means in lines.values() for x, mean in means.items() if not math.isnan(mean)})
-            axes[place].set_xscale("log")
-            axes[place].set_xticks(ticks, [f"{value:.0f}" for value in ticks])
-            for baseline in baselines[place : place + 1]:
-                label = _label("encoder_probe")
-                axes[place].axhline(baseline, color=drawing.GREY, linestyle=":", label=label)
-            axes[place].set(title=title, xlabel=x)
-            axes[place].minorticks_off()
-            axes[place].grid(color="#dddddd")
-        axes[0].set_ylabel("mean accuracy, %")
-        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+            axes.set_xscale("log")
+            axes.set_xticks(ticks, [f"{value:.0f}" for value in ticks])
+            if baseline is not None:
+                axes.axhline(baseline, color=drawing.GREY, linestyle=":", label=_label("encoder_probe"))
+            axes.set(title=title, xlabel=x)
+            axes.minorticks_off()
+        all_axes[0].set_ylabel("mean accuracy, %")
+        drawn.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right center")
         drawn.savefig(path, dpi=110, metadata={"Software": None})
 
 
 def main() -> None:
+    """Write the pages and draw their figures."""
     loaded = load()
     for path, text in render(**loaded).items():
         path.write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
 """Tables of the records of several models, tasks and m, in Markdown."""
 
 import collections
-import itertools
 import statistics
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from knnprompt_jax import tables
-from knnprompt_jax.report import names
+from knnprompt_jax.report import intervals, names, results
 from knnprompt_jax.runs import records as records_lib
-from tools import analyses, intervals, scales
+from tools import analyses, scales
 
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (
@@ -38,15 +37,16 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
 
     The first model's table has the baselines without a model.
     """
-    cells, rows = scale.cells([model], m), []
-    shown = [name for name in BY_TASK if model == scale.models[0] or name not in NO_MODEL]
-    for method in (name for name in scale.shown(model, m) if name in shown):
-        scores = [scale.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
-        texts = [
-            f"{score.mean:.1f}" if method == scales.MOST_COMMON else f"{score.mean:.1f} ± {score.std:.1f}"
-            for score in scores
-        ]
-        rows.append([scale.name(method), *texts, f"{scale.mean(model, method, m, cells):.1f}"])
+    cells = scale.cells([model], m)
+    tabulated = [name for name in BY_TASK if model == scale.models[0] or name not in NO_MODEL]
+    rows = []
+    for method in scale.shown(model, m):
+        if method in tabulated:
+            scores = [scale.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
+            if method == scales.MOST_COMMON:  # It has no spread.
+                scores = [results.Score(score.mean) for score in scores]
+            mean = results.Score(scale.mean(model, method, m, cells))
+            rows.append([scale.name(method), *(score.text() for score in [*scores, mean])])
     if any(len(seeds) != _USUAL_SEEDS for seeds in cells.values()):
         rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
     return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
@@ -54,12 +54,11 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
 
 def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
     """Return the means of some methods for each model at m, over `shared`; methods without any are left out."""
-    found = {name: [scale.means(model, name).get(m) for model in scale.models] for name in methods}
-    rows = [
-        [scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means)]
-        for name, means in found.items()
-        if any(means)
-    ]
+    rows = []
+    for name in methods:
+        means = [scale.means(model, name).get(m) for model in scale.models]
+        if any(means):
+            rows.append([scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means)])
     return tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
 
 
@@ -69,18 +68,19 @@ def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[i
     The tasks are those of every m of a model. In brackets: on how many of them the first method has the smaller one.
 
     Args:
-      sizes: the paper's models to add.
+        sizes: the paper's models to add.
     """
     rows = []
     for model in scale.models:
         cells = {m: own for m, own in scale.at_every_m(model).items() if m in shots}
-        theirs = _spreads(scale, model, other, min(cells), cells[min(cells)])
+        first = min(cells)
+        theirs = _spreads(scale, model, other, first, cells[first])
         texts = dict.fromkeys(shots, "–")
         for m, own in cells.items():
             ours = _spreads(scale, model, method, m, own)
             texts[m] = f"{statistics.fmean(ours):.1f} ({np.less(ours, theirs).sum()} of {len(ours)})"
         rows.append([scales.MODELS[model].brief, f"{statistics.fmean(theirs):.1f}", *texts.values()])
-    rows += [analyses.papers_spread(size, list(cells[min(cells)]), shots) for size in sizes]
+    rows += [analyses.papers_spread(size, list(cells[first]), shots) for size in sizes]
     header = ["model", names.method(other), *(f"kNN, m = {m:,}" for m in shots)]
     return tables.render_markdown(header, rows)
 
@@ -89,24 +89,25 @@ def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple
     """Return tasks and methods against values on an axis of the grid: mean accuracies in %.
 
     Args:
-      compared: two values, of which the last column has the difference, paired by seed and row.
+        compared: two values, of which the last column has the difference, paired by seed and row.
     """
-    found = collections.defaultdict(dict)
+    found: dict[tuple[str, str], dict[float, list[np.ndarray]]] = collections.defaultdict(dict)
     for record in sorted(records, key=lambda record: record.seed):
-        right_Q = np.array(record.predicted) == np.array(record.true)
-        found[record.task, record.method].setdefault(record.cell[axis], []).append(right_Q)
+        found[record.task, record.method].setdefault(record.cell[axis], []).append(scales.right_rows(record))
     values = sorted({value for by_value in found.values() for value in by_value})
-    tasks, methods = map(set, zip(*found, strict=True))
+    methods = {method for _, method in found}
     rows = []
-    for place in itertools.product(names.ordered("task", tasks), names.ordered("method", methods)):
-        right = {value: np.stack(each).astype(np.int8) for value, each in found[place].items()}
-        label = names.task(place[0]) + (f", {names.method(place[1])}" if len(methods) > 1 else "")
-        rows.append([label, *(f"{100 * right[value].mean():.1f}" for value in values)])
+    for task, method in names.ordered_keys(("task", "method"), found):
+        right = {value: np.stack(each) for value, each in found[task, method].items()}
+        label = f"{names.task(task)}, {names.method(method)}" if len(methods) > 1 else names.task(task)
+        row = [label, *(f"{100 * right[value].mean():.1f}" for value in values)]
         if compared:
-            rows[-1].append(str(intervals.bootstrap([right[compared[0]] - right[compared[1]]])))
-    heads = [f"{axis} = {value:.3g}" for value in values]
-    heads += [f"{compared[0]:.3g} − {compared[1]:.3g}"] if compared else []
-    return tables.render_markdown(["", *heads], rows)
+            row.append(str(intervals.bootstrap([right[compared[0]] - right[compared[1]]])))
+        rows.append(row)
+    header = ["", *(f"{axis} = {value:.3g}" for value in values)]
+    if compared:
+        header.append(f"{compared[0]:.3g} − {compared[1]:.3g}")
+    return tables.render_markdown(header, rows)
 
 
 def means_table(
@@ -114,17 +115,19 @@ def means_table(
     printed: Sequence[Sequence[str]] = (),
     last: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
 ) -> str:
-    """Return mean accuracies in % over tasks and seeds by `row` and `column` of the records' cells; then the printed rows.
+    """Return mean accuracies in % over tasks and seeds by `row` and `column` of the records' cells, and the printed rows.
 
     Args:
-      last: further columns by their headers: a text for each row of the records.
+        last: further columns by their headers: a text for each row of the records.
     """
     found = collections.defaultdict(list)
     for record in records:
         found[record.cell["row"], record.cell["column"]].append(100 * record.accuracy)
-    names_of_rows, columns = (sorted({*each}) for each in zip(*found, strict=True))
-    rows = [[row, *(f"{statistics.fmean(found[row, column]):.1f}" for column in columns)] for row in names_of_rows]
-    rows = [[*row, *(texts[row[0]] for texts in last.values())] for row in rows]
+    columns = sorted({column for _, column in found})
+    rows = []
+    for name in sorted({row for row, _ in found}):
+        means = [f"{statistics.fmean(found[name, column]):.1f}" for column in columns]
+        rows.append([name, *means, *(texts[name] for texts in last.values())])
     return tables.render_markdown(["", *columns, *last], [*rows, *printed])
 
 

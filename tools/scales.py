@@ -9,9 +9,8 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import cells as paper_cells
-from knnprompt_jax.report import names, published, results
+from knnprompt_jax.report import intervals, names, published, results
 from knnprompt_jax.runs import records as records_lib
-from tools import intervals
 
 MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
 CALIBRATIONS = (
@@ -29,7 +28,9 @@ ORDER = (
 )
 APART = "trec"  # Six classes of unequal size: most differences are several times those of binary tasks.
 CAPPED = "cr"  # Too few negative train rows beyond m = 256.
-_FEWEST_SEEDS = 2
+_MIN_SEEDS = 2
+
+Cells = Mapping[str, list[int]]  # Tasks, each with its seeds.
 
 
 class Model(NamedTuple):
@@ -64,50 +65,58 @@ def model_of(record: records_lib.Record) -> str:
     return published.model_of(record.model).removesuffix(".gguf")
 
 
+def right_rows(record: records_lib.Record) -> np.ndarray:
+    """Return which predictions are right, [rows] in 0 and 1."""
+    return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
+
+
 class Scale:
     """Records of several models, tasks and m, compared over the cells that all compared methods have.
 
     Records that re-use the result of in-context learning, for lack of anchors, are left out.
 
     Attributes:
-      methods: all methods.
-      rows: the methods of each model that every shown cell has, in the order of tables.
-      models: the models with at least half of the tasks that any has, small ones first; others are not shown.
-      shots: the numbers m of train rows per class for which a model has cells.
+        methods: all methods.
+        rows: the methods of each model that every shown cell has, in the order of tables.
+        models: the models with at least half of the tasks that any has, small ones first; others are not shown.
+        shots: the numbers m of train rows per class for which a model has cells.
     """
 
     def __init__(self, records: Iterable[records_lib.Record]):
-        self.records = records = [record for record in records if record.note != paper_cells.REUSED]
-        (regime,) = {record.cell.get("regime", results.FULL) for record in records}
+        self.records = [record for record in records if record.note != paper_cells.REUSED]
+        (regime,) = {record.cell.get("regime", results.FULL) for record in self.records}
         self._is_few_shot = regime == results.FEW_SHOT
-        self._right: dict[tuple, dict[int, np.ndarray]] = collections.defaultdict(dict)
+        self._most_common = _most_common_rows(self.records)
+        self._right = self._right_by_place()
         self._between: dict[tuple, intervals.Difference] = {}
-        true: dict[str, np.ndarray] = {}
-        self.methods = {record.method for record in records}
-        shots, methods = set(), collections.defaultdict(set)
-        for record in records:
-            model, true_Q = model_of(record), np.array(record.true)
-            if not np.array_equal(true_Q, true.setdefault(record.task, true_Q)):
-                raise errors.UserError(f"{record.file_name}: other test rows than in earlier records of {record.task}")
-            by_seed = self._right[self._place(model, record.method, record.shots, record.task)]
-            if record.seed in by_seed:
-                raise errors.UserError(f"{record.file_name}: an earlier record has the same place")
-            by_seed[record.seed] = (np.array(record.predicted) == true_Q).astype(np.int8)
-            shots.add(record.shots)
-            methods[model].add(record.method)
-        self._most_common = {
-            task: (true_Q == collections.Counter(true_Q.tolist()).most_common(1)[0][0]).astype(np.int8)
-            for task, true_Q in true.items()
-        }
+        self.methods = {record.method for record in self.records}
+        methods: dict[str, set[str]] = {}
+        for record in self.records:
+            methods.setdefault(model_of(record), set()).add(record.method)
         self.rows = {model: [MOST_COMMON, *(name for name in ORDER if name in own)] for model, own in methods.items()}
         self._others = {model: sorted(own - {*ORDER}) for model, own in methods.items()}
-        self.shots = [m for m in sorted(shots) if any(self.cells([model], m) for model in methods)]
+        shots = sorted({record.shots for record in self.records})
+        self.shots = [m for m in shots if any(self.cells([model], m) for model in methods)]
         models = sorted(methods, key=lambda name: MODELS[name].parameters)
-        tasks = {model: max((len(self.cells([model], m)) for m in self.shots), default=0) for model in models}
-        self.models = [model for model in models if tasks[model] and 2 * tasks[model] >= max(tasks.values())]
+        num_tasks = {model: max((len(self.cells([model], m)) for m in self.shots), default=0) for model in models}
+        most = max(num_tasks.values())
+        self.models = [model for model in models if num_tasks[model] and 2 * num_tasks[model] >= most]
 
-    def _place(self, model: str, method: str, m: int, task: str) -> tuple:
-        """Return the key of a place; with M_T demonstrations, methods that see no other rows have the same at every m."""
+    def _right_by_place(self) -> dict[tuple, dict[int, np.ndarray]]:
+        """Return which predictions are right by (model, method, m, task) and seed."""
+        found: dict[tuple, dict[int, np.ndarray]] = {}
+        for record in self.records:
+            by_seed = found.setdefault(self._key(model_of(record), record.method, record.shots, record.task), {})
+            if record.seed in by_seed:
+                raise errors.UserError(f"{record.file_name}: an earlier record is of the same run")
+            by_seed[record.seed] = right_rows(record)
+        return found
+
+    def _key(self, model: str, method: str, m: int, task: str) -> tuple:
+        """Return the key of a method's records.
+
+        With M_T demonstrations, methods without anchors have the same records at every m.
+        """
         sees_m_t = not self._is_few_shot and results.rows_used(method) == "demonstrations"
         return model, method, 0 if sees_m_t else m, task
 
@@ -117,32 +126,39 @@ class Scale:
         compared = [(model, method) for model in models for method in self.rows[model][1:]]
         for task in names.ordered("task", self._most_common):
             seeds = set.intersection(*({*self.seeds(*each, m, task)} for each in compared))
-            if len(seeds) >= _FEWEST_SEEDS:
+            if len(seeds) >= _MIN_SEEDS:
                 found[task] = sorted(seeds)
         return found
 
     def shared(self, model: str, m: int, task: str = "") -> dict[str, list[int]]:
-        """Return the tasks without APART that all models with cells at m have, each with this model's seeds; or `task` alone."""
+        """Return the tasks except APART that all models with cells at m have, each with this model's seeds.
+
+        With `task`, return this task if the model has it.
+        """
         own = self.cells([model], m)
         if task:
             return {name: seeds for name, seeds in own.items() if name == task}
-        others = [found for other in self.models if (found := self.cells([other], m))]
-        return {name: own[name] for name in own if name != APART and all(name in each for each in others)}
+        with_cells = [found for other in self.models if (found := self.cells([other], m))]
+        return {
+            name: seeds for name, seeds in own.items() if name != APART and all(name in found for found in with_cells)
+        }
 
     def common(self, models: Iterable[str], shots: Sequence[int]) -> dict[str, list[int]]:
         """Return the tasks, each with its seeds, that these models have at all of these m."""
         first, *further = (self.cells(models, m) for m in shots)
-        shared = {
-            task: {*seeds}.intersection(*(each.get(task, ()) for each in further)) for task, seeds in first.items()
-        }
-        return {task: sorted(seeds) for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
+        found = {}
+        for task, seeds in first.items():
+            shared = {*seeds}.intersection(*(each.get(task, ()) for each in further))
+            if len(shared) >= _MIN_SEEDS:
+                found[task] = sorted(shared)
+        return found
 
     def shown(self, model: str, m: int) -> list[str]:
         """Return the rows of the model and its other methods that have all of its cells at m."""
         cells = self.cells([model], m)
         return [*self.rows[model], *(name for name in self._others[model] if self.has(model, name, m, cells))]
 
-    def has(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> bool:
+    def has(self, model: str, method: str, m: int, cells: Cells) -> bool:
         """Return whether the method has all of these tasks and seeds."""
         return method == MOST_COMMON or all(
             {*seeds} <= {*self.seeds(model, method, m, task)} for task, seeds in cells.items()
@@ -154,26 +170,26 @@ class Scale:
         return [m for m in self.shots if self.cells(models, m)]
 
     def seeds(self, model: str, method: str, m: int, task: str) -> list[int]:
-        """Return the seeds of a method's records at this place."""
-        return sorted(self._right.get(self._place(model, method, m, task), ()))
+        """Return the seeds of a method's records."""
+        return sorted(self._right.get(self._key(model, method, m, task), ()))
 
     def right(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> np.ndarray:
         """Return which predictions are right, [seeds, rows] in 0 and 1."""
         if method == MOST_COMMON:
             return np.stack([self._most_common[task]] * len(seeds))
-        found = self._right[self._place(model, method, m, task)]
+        found = self._right[self._key(model, method, m, task)]
         return np.stack([found[seed] for seed in seeds])
 
     def accuracy(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> results.Score:
         """Return the accuracy in %, over seeds."""
         return results.Score.of(100 * self.right(model, method, m, task, seeds).mean(1))
 
-    def mean(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> float:
+    def mean(self, model: str, method: str, m: int, cells: Cells) -> float:
         """Return the mean over tasks of the accuracies in %."""
         return statistics.fmean(self.accuracy(model, method, m, task, seeds).mean for task, seeds in cells.items())
 
     def means(self, model: str, method: str, tasks: Collection[str] = ()) -> dict[float, float]:
-        """Return the method's mean accuracy in % over `shared`, or over these tasks, at each m at which it has all of them."""
+        """Return the method's mean accuracy in % at each m at which it has all tasks: those of `shared`, or these."""
         found = {}
         for m in self.complete([model]):
             cells = {task: seeds for task, seeds in self.shared(model, m).items() if task in tasks or not tasks}
@@ -182,7 +198,7 @@ class Scale:
         return found
 
     def difference(
-        self, ours: tuple[str, str, int], theirs: tuple[str, str, int], cells: Mapping[str, list[int]]
+        self, ours: tuple[str, str, int], theirs: tuple[str, str, int], cells: Cells
     ) -> intervals.Difference:
         """Return the difference between two (model, method, m) over the cells, paired by seed and row."""
         return intervals.bootstrap(
@@ -190,11 +206,13 @@ class Scale:
         )
 
     def between(self, model: str, ours: str, theirs: str, m: int, task: str = "") -> intervals.Difference | None:
-        """Return the difference between two methods of a model over `shared`, if both have it; several tables show it."""
-        place, cells = (model, ours, theirs, m, task), self.shared(model, m, task)
-        if place not in self._between and cells and all(self.has(model, name, m, cells) for name in (ours, theirs)):
-            self._between[place] = self.difference((model, ours, m), (model, theirs, m), cells)
-        return self._between.get(place)
+        """Return the difference between two methods of a model over `shared`, if both have it."""
+        key = (model, ours, theirs, m, task)
+        cells = self.shared(model, m, task)
+        has_both = all(self.has(model, name, m, cells) for name in (ours, theirs))
+        if key not in self._between and cells and has_both:
+            self._between[key] = self.difference((model, ours, m), (model, theirs, m), cells)
+        return self._between.get(key)
 
     def growth(
         self, model: str, method: str, low: int, high: int, task: str = "", without: str = ""
@@ -211,7 +229,7 @@ class Scale:
         first = next(each for each in self.records if each.method == method)
         return ", ".join([names.method(method), *names.directions([first])])
 
-    def best_calibration(self, model: str, m: int, cells: Mapping[str, list[int]]) -> str:
+    def best_calibration(self, model: str, m: int, cells: Cells) -> str:
         """Return the calibration with the highest mean on these test rows."""
         own = [name for name in CALIBRATIONS if name in self.rows[model]]
         return max(own, key=lambda name: self.mean(model, name, m, cells))
@@ -225,17 +243,20 @@ class Scale:
 
     def tasks(self) -> str:
         """List the tasks of `shared` at the largest m that all models have, with the numbers of seeds."""
-        cells = {model: self.shared(model, self.complete(self.models)[-1]) for model in self.models}
+        m = self.complete(self.models)[-1]
+        cells = {model: self.shared(model, m) for model in self.models}
         counts = {model: min(map(len, found.values())) for model, found in cells.items()}
         most = max(counts.values())
         fewer = ", ".join(f"{MODELS[model].short}: {count}" for model, count in counts.items() if count < most)
-        listed = ", ".join(map(names.task, cells[self.models[0]]))
-        return f"{listed}, with {most} seeds{f' ({fewer})' if fewer else ''}"
+        tasks = ", ".join(map(names.task, cells[self.models[0]]))
+        return f"{tasks}, with {most} seeds" + (f" ({fewer})" if fewer else "")
 
-    def test_rows(self, tasks: Collection[str] = ()) -> str:
-        """Describe the numbers of test rows of these tasks, or of all."""
-        counts = {record.task: len(record.true) for record in self.records if record.task in tasks or not tasks}
-        return _most("{} test rows each", counts)
+    def test_rows(self) -> str:
+        """Describe the numbers of test rows of the tasks."""
+        counts = {record.task: len(record.true) for record in self.records}
+        most = max(counts.values())
+        fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
+        return f"{most} test rows each" + (f" ({fewer})" if fewer else "")
 
     def m_t(self, tasks: Collection[str] = ()) -> str:
         """List these tasks, or all, each with kNN Prompting's demonstrations per class with every model."""
@@ -248,8 +269,9 @@ class Scale:
 
     def truncated(self) -> str:
         """Describe how many prompts were truncated; they count once per method."""
-        cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
-        return f"{cut:,} of {prompts:,} were truncated"
+        num_truncated = sum(record.truncated_prompts for record in self.records)
+        num_prompts = sum(record.prompts for record in self.records)
+        return f"{num_truncated:,} of {num_prompts:,} were truncated"
 
     def differences(
         self, model: str, ours: str, theirs: str, shots: Collection[int] = (), task: str = ""
@@ -264,8 +286,32 @@ class Scale:
         return Scale([record for record in self.records if record.method in methods])
 
 
-def _most(text: str, counts: Mapping[str, int]) -> str:
-    """Return the text with the largest count, and the tasks with other counts in brackets."""
-    most = max(counts.values())
-    fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
-    return text.format(most) + (f" ({fewer})" if fewer else "")
+def _most_common_rows(records: Iterable[records_lib.Record]) -> dict[str, np.ndarray]:
+    """Return which test rows of each task have its most common class, [rows] in 0 and 1.
+
+    Raises:
+        UserError: two records of a task have different test rows.
+    """
+    true: dict[str, tuple[str, ...]] = {}
+    for record in records:
+        if true.setdefault(record.task, record.true) != record.true:
+            raise errors.UserError(f"{record.file_name}: other test rows than in earlier records of {record.task}")
+    found = {}
+    for task, labels in true.items():
+        (most_common, _), *_ = collections.Counter(labels).most_common(1)
+        found[task] = (np.array(labels) == most_common).astype(np.int8)
+    return found
+
+
+def verdict(differences: Mapping[int, intervals.Difference]) -> str:
+    """Say whether, or at which m, differences are above zero (yes) or below (no); a dash without differences."""
+    if not differences:
+        return "–"
+    texts = []
+    for sign, word in ((1, "yes"), (-1, "no")):
+        shots = [str(m) for m, difference in differences.items() if difference.sign == sign]
+        if len(shots) == len(differences):
+            texts.append(word)
+        elif shots:
+            texts.append(f"{word} (m = {', '.join(shots)})")
+    return "; ".join(texts) or "?"

@@ -14,7 +14,7 @@ import pandas as pd
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
-from knnprompt_jax.report import accuracies, drawing, figures, names, overview, page, published, results, tables
+from knnprompt_jax.report import accuracies, drawing, figures, names, overview, page, paired, published, results, tables
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
@@ -112,7 +112,7 @@ def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
         data = data.with_axes(axes)
         built = [accuracies.build(data.name, data.ours, axes, caption, data.paper)]
         if len(data.ours):
-            built.append(accuracies.paired(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper)))
+            built.append(paired.build(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper)))
         return [table for table in built if table.rows], []
 
     return draw

@@ -28,6 +28,7 @@ def run(settings: grids.ReportSettings) -> str:
     """
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
+        page.check_libraries()
         return f"page: {write(folder, page.folder(settings.output))}"
     results, others = _read(folder)
     found = [overview.section(others)] if others else []

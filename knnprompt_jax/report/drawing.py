@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page: text stays text, and colours follow the page's light or dark scheme."""
+"""Figures as SVG inside a page, with their text kept as text."""
 
 import contextlib
 import dataclasses
@@ -9,13 +9,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")
+PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")  # As in page.css.
 GREY = PALETTE[-1]
-_COLOURS = {colour: f"var(--c{index})" for index, colour in enumerate(PALETTE)}
-_COLOURS |= {"#010101": "currentColor", "#020202": "var(--grid)"}  # Colours of figures.mplstyle, variables of page.css.
-_MARKERS, _DASHES = "os^Dvp*X", ("-", "--", "-.", ":")
+_MARKERS = "os^Dvp*X"
+_DASHES = ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
-_MOST_TICKS = 7
+_MAX_TICKS = 7
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),
     (r"<style.*?</style>", ""),  # It would apply to the whole page.
@@ -42,22 +41,22 @@ class Figure:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-def look(index: int) -> dict[str, Any]:
-    """Return matplotlib's style of the index-th line: lines differ in marker and dash as well as in colour."""
-    styles = {"color": PALETTE, "marker": _MARKERS, "linestyle": _DASHES}
-    return {name: values[index % len(values)] for name, values in styles.items()}
+def line_style(index: int) -> dict[str, Any]:
+    """Return matplotlib's options of the index-th line: lines differ in marker and dash as well as in colour."""
+    choices = {"color": PALETTE, "marker": _MARKERS, "linestyle": _DASHES}
+    return {name: values[index % len(values)] for name, values in choices.items()}
 
 
-def legend(looks: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+def legend(line_styles: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     """Return a swatch and a name for each line."""
-    swatches = []
-    for name, look in looks.items():
+    entries = []
+    for name, options in line_styles.items():
         figure = _figure(figsize=(0.42, 0.16))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.axis("off")
-        axes.plot([0, 1, 2], [0, 0, 0], **look, markevery=[1])
-        swatches.append((_svg(figure), name))
-    return tuple(swatches)
+        axes.plot([0, 1, 2], [0, 0, 0], **options, markevery=[1])
+        entries.append((_svg(figure), name))
+    return tuple(entries)
 
 
 class Panel:
@@ -68,17 +67,19 @@ class Panel:
         self.axes = self._figure.add_subplot()
         self.axes.set(title=drawable(title), xlabel=x, ylabel=y)
 
-    def ticks(self, values: Iterable[float], *, log: bool = True) -> None:
-        """Set a logarithmic x axis, unless `log` is False, with a tick at each value or, if there are many, at some."""
+    def set_ticks(self, values: Iterable[float], *, log: bool = True) -> None:
+        """Put a tick at each value or, if there are many, at some; with `log`, make the x axis logarithmic."""
         if log:
             self.axes.set_xscale("log", base=2)
             self.axes.xaxis.set_major_formatter("{x:g}")
-        if len(ticks := sorted(set(values))) <= _MOST_TICKS:
+        ticks = sorted(set(values))
+        if len(ticks) <= _MAX_TICKS:
             self.axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         self.axes.minorticks_off()
 
     @property
     def svg(self) -> str:
+        """The drawing as an SVG element."""
         return _svg(self._figure)
 
 
@@ -94,7 +95,7 @@ def _figure(**options: Any) -> Any:
 
 
 def _svg(figure: Any) -> str:
-    """Return an SVG element that takes the width of its place in the page."""
+    """Return an SVG element as wide as its container in the page."""
     file = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # The reader's fonts may have it even if ours do not.
@@ -103,7 +104,9 @@ def _svg(figure: Any) -> str:
     svg = svg[svg.index("<svg") :]
     for pattern, replacement in _CLEANINGS:
         svg = re.sub(pattern, replacement, svg, flags=re.DOTALL)
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)  # Text keeps its digits.
-    for colour, variable in _COLOURS.items():
-        svg = svg.replace(colour, variable)
-    return svg
+    return re.sub(r"<[^>]+>", _shorten_numbers, svg)
+
+
+def _shorten_numbers(tag: re.Match[str]) -> str:
+    """Return a tag with two digits after each point; text between tags keeps its digits."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", tag[0])

@@ -1,4 +1,4 @@
-"""A map of anchors and test rows that places texts with similar states near each other.
+"""A map of anchors and test rows that draws texts with similar states near each other.
 
 Classes differ in the shape of their marks as well as in colour, so that no reader needs colours (page.html).
 """
@@ -10,12 +10,12 @@ import numpy as np
 
 SIZE = (1000, 700)  # Width and height of the map in units of its SVG.
 _MARGIN = 24
-_LONGEST = 700  # Characters of a text that the page keeps.
+_MAX_LENGTH = 700  # Characters of a text that the page keeps.
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An anchor (without a prediction) or a test row, with its nearest anchors as (index among the points, distance)."""
+    """An anchor (without a prediction) or a test row; its nearest anchors are (index among the points, distance)."""
 
     text: str
     label: str
@@ -25,25 +25,27 @@ class Point:
 
     @property
     def kind(self) -> str:
-        """anchor, right or wrong."""
-        return "anchor" if not self.prediction else "right" if self.prediction == self.label else "wrong"
+        """One of "anchor", "right" and "wrong"."""
+        if not self.prediction:
+            return "anchor"
+        return "right" if self.prediction == self.label else "wrong"
 
 
 @dataclasses.dataclass(frozen=True)
 class Map:
-    """Points with their places [N, 2] in the map's units.
+    """Points with their positions [N, 2] in the map's units.
 
     Attributes:
-      row: the name of a point with a prediction.
-      other: the method that made the predictions `Point.other`.
-      cases: indices of points that are printed below the map.
+        row: the name of a point with a prediction.
+        other: the method that made the predictions `Point.other`.
+        cases: indices of points that are printed below the map.
     """
 
     title: str
     caption: str
     labels: tuple[str, ...]
     points: tuple[Point, ...]
-    places_N2: np.ndarray
+    positions_N2: np.ndarray
     unit: str = "nats"
     row: str = "test row"
     other: str = ""
@@ -54,28 +56,30 @@ class Map:
         """The data that the page's script shows about each point."""
         points = []
         for point in self.points:
-            near = [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours]
-            points.append(vars(point) | {"text": shorten(point.text), "neighbours": near})
+            neighbours = [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours]
+            points.append(vars(point) | {"text": shorten(point.text), "neighbours": neighbours})
         return {"unit": self.unit, "row": self.row.capitalize(), "other": self.other, "points": points}
 
 
-def places(features_NE: np.ndarray) -> np.ndarray:
+def layout(features_NE: np.ndarray) -> np.ndarray:
     """Return the t-SNE of N rows, scaled to the map's units [N, 2]; equal rows always give the same map."""
     import threadpoolctl
     from sklearn import manifold
 
     features_NE = np.asarray(features_NE, np.float32)
     count = len(features_NE)
-    if count < 4 or features_NE.shape[1] < 2 or not np.ptp(features_NE, axis=0).any():  # t-SNE starts from a spread.
-        flat_N2 = np.pad(features_NE, ((0, 0), (0, 2)))[:, :2]
-    else:
+    has_spread = features_NE.shape[1] >= 2 and np.ptp(features_NE, axis=0).any()
+    if count >= 4 and has_spread:
         perplexity = min(30.0, (count - 1) / 3)
         with threadpoolctl.threadpool_limits(1):  # With so few rows, threads would only wait for each other.
             flat_N2 = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features_NE)
-    low, span = flat_N2.min(0), np.maximum(np.ptp(flat_N2, axis=0), 1e-9)
-    return _MARGIN + (flat_N2 - low) / span * (np.array(SIZE) - 2 * _MARGIN)
+    else:
+        flat_N2 = np.pad(features_NE, ((0, 0), (0, 2)))[:, :2]
+    low_2 = flat_N2.min(0)
+    span_2 = np.maximum(np.ptp(flat_N2, axis=0), 1e-9)
+    return _MARGIN + (flat_N2 - low_2) / span_2 * (np.array(SIZE) - 2 * _MARGIN)
 
 
-def shorten(text: str, longest: int = _LONGEST) -> str:
-    """Return the text, cut to the longest length and marked if it is longer."""
-    return text if len(text) <= longest else f"{text[:longest]} … ({len(text):,} characters)"
+def shorten(text: str, max_length: int = _MAX_LENGTH) -> str:
+    """Return the text, cut to a maximum length and marked if it is longer."""
+    return text if len(text) <= max_length else f"{text[:max_length]} … ({len(text):,} characters)"

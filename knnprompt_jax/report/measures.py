@@ -14,7 +14,7 @@ from knnprompt_jax.report import drawing
 from knnprompt_jax.report.page import Listing, Matrix, Section
 
 CONFIDENCE = 0.95
-_MOST_CLASSES = 40  # A larger matrix is unreadable.
+_MAX_CLASSES = 40  # A larger matrix is unreadable.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,10 +84,16 @@ class Measures:
     def coverage(self) -> pd.DataFrame:
         """The risk-coverage curve: of the rows with at least a probability, the share of all rows and the accuracy."""
         order = np.argsort(-self.confidence_Q, kind="stable")
-        p_Q, right_Q = self.confidence_Q[order], (self.y_Q == self.predicted_Q)[order]
+        p_Q = self.confidence_Q[order]
+        num_right_Q = np.cumsum((self.y_Q == self.predicted_Q)[order])
         last = np.append(np.flatnonzero(np.diff(p_Q)), len(order) - 1)  # Rows of equal probability count together.
-        accuracy = np.cumsum(right_Q)[last] / (last + 1)
-        return pd.DataFrame({"probability": p_Q[last], "coverage": (last + 1) / len(order), "accuracy": accuracy})
+        num_rows = last + 1
+        columns = {
+            "probability": p_Q[last],
+            "coverage": num_rows / len(order),
+            "accuracy": num_right_Q[last] / num_rows,
+        }
+        return pd.DataFrame(columns)
 
     def at_coverages(self, shares: Sequence[float]) -> pd.DataFrame:
         """Return the first points of the curve that cover at least these shares of all rows."""
@@ -95,6 +101,7 @@ class Measures:
 
 
 def percent(share: float) -> str:
+    """Return a share in %."""
     return f"{100 * share:.1f}\u00a0%"  # No line break before the sign.
 
 
@@ -103,27 +110,27 @@ def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") 
 
     A class without rows has no recall, one without predictions no precision, and one without either no F1.
     """
-    predictions_C = measured.confusion_CC.sum(0)
-    listed = tuple(
-        (
-            label,
-            f"{row.rows:,}",
-            percent(row.precision) if num_predictions else "–",
-            percent(row.recall) if row.rows else "–",
-            percent(row.f1) if row.rows or num_predictions else "–",
-        )
-        for label, row, num_predictions in zip(labels, measured.per_class.itertuples(), predictions_C, strict=True)
-    )
+    num_predictions_C = measured.confusion_CC.sum(0)
+    entries = []
+    for label, row, num_predictions in zip(labels, measured.per_class.itertuples(), num_predictions_C, strict=True):
+        precision = percent(row.precision) if num_predictions else "–"
+        recall = percent(row.recall) if row.rows else "–"
+        f1 = percent(row.f1) if row.rows or num_predictions else "–"
+        entries.append((label, f"{row.rows:,}", precision, recall, f1))
     caption = (
-        f"Recall: share of the class's {rows} that are predicted correctly; precision: share of its predictions that are right; "
-        "F1: their harmonic mean."
+        f"Recall: share of the class's {rows} that are predicted correctly; precision: share of its predictions that "
+        "are right; F1: their harmonic mean."
     )
-    return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), listed)
+    headers = ("Label", rows.capitalize(), "Precision", "Recall", "F1")
+    return Listing(caption, headers, tuple(entries))
 
 
 def confusion(measured: Measures, labels: tuple[str, ...], rows: str = "rows") -> Section:
-    """Return the confusion matrix, without numbers if there are too many classes to read, and the measures of each class."""
-    if len(labels) > _MOST_CLASSES:
+    """Return the confusion matrix and the measures of each class.
+
+    With too many classes to read, the matrix has no numbers.
+    """
+    if len(labels) > _MAX_CLASSES:
         matrix = Matrix(f"{len(labels)} classes are too many for a readable confusion matrix.", ())
     else:
         caption = "Labels in rows, predictions in columns. The stronger the colour, the larger the share of its row."
@@ -135,17 +142,20 @@ def confusion(measured: Measures, labels: tuple[str, ...], rows: str = "rows") -
 
 def calibration(measured: Measures, rows: str = "rows") -> Section:
     """Return the reliability diagram: accuracy against the probability of the prediction, in bins."""
-    bins, panel = measured.calibration, drawing.Panel("", "probability, %", "right, %")
+    bins = measured.calibration
+    panel = drawing.Panel("", "probability, %", "right, %")
     panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
     errors = np.sqrt(bins.accuracy * (1 - bins.accuracy) / bins.rows)
-    panel.axes.errorbar(100 * bins.confidence, 100 * bins.accuracy, 100 * errors, **drawing.look(0), elinewidth=0.8)
+    panel.axes.errorbar(
+        100 * bins.confidence, 100 * bins.accuracy, 100 * errors, **drawing.line_style(0), elinewidth=0.8
+    )
     for confidence, accuracy, count in bins.itertuples(index=False):
-        place = 100 * confidence, 100 * accuracy
-        panel.axes.annotate(f"{count}", place, (5, -9), textcoords="offset points", fontsize=7)
+        point = (100 * confidence, 100 * accuracy)
+        panel.axes.annotate(f"{count}", point, (5, -9), textcoords="offset points", fontsize=7)
     panel.axes.set(xlim=(0, 105), ylim=(0, 105))
     caption = (
-        f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the dotted line "
-        f"both agree. Expected calibration error: {100 * measured.calibration_error:.1f} points."
+        f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the "
+        f"dotted line both agree. Expected calibration error: {100 * measured.calibration_error:.1f} points."
     )
     text = "Are predictions with probability p % right in p % of cases?"
     figure = drawing.Figure("calibration", caption, (panel.svg,))

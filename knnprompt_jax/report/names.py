@@ -27,18 +27,22 @@ HEADERS = {
 _SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
 _LAST = ("knn_l2", "knn", "knn_kl_labels")  # As in the paper's tables, our methods follow the baselines.
 _BASELINES = [name for name in registry.METHODS if name not in _LAST]
+_IN_PAPER = [name for name in _BASELINES if registry.METHODS[name].printed_as]
+_OTHERS = [name for name in _BASELINES if not registry.METHODS[name].printed_as]
 _ORDER = {
     "model": list(published.SIZES.values()),
     "task": list(catalogue.PAPER_TASKS),
-    "method": [*sorted(_BASELINES, key=lambda name: not registry.METHODS[name].printed_as), *_LAST],
+    "method": [*_IN_PAPER, *_OTHERS, *_LAST],
 }
 
 
 def task(name: str) -> str:
+    """Return the name of a task as the paper prints it."""
     return _TASKS.get(name, name)
 
 
 def method(name: str) -> str:
+    """Return the title of a method; the name itself for an unknown method."""
     return registry.METHODS[name].title if name in registry.METHODS else name
 
 
@@ -49,10 +53,13 @@ def model(name: str) -> str:
     return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(name, name)
 
 
+_TITLES = {"method": method, "model": model, "task": task}
+
+
 def text(axis: str, value: Any) -> str:
     """Return a value of an axis as a table's row shows it."""
-    if axis in ("method", "model", "task"):
-        return {"method": method, "model": model, "task": task}[axis](value)
+    if axis in _TITLES:
+        return _TITLES[axis](value)
     if axis == "m" and value == results.FILLS_CONTEXT:
         return "M_T"
     if value != value:  # NaN: the record has no such axis.
@@ -63,7 +70,8 @@ def text(axis: str, value: Any) -> str:
 def order(axis: str, value: Any) -> tuple:
     """Return a sort key: the paper's models, tasks and methods in its order, numbers by size, other values by name."""
     if axis in _ORDER:
-        known, name = _ORDER[axis], published.model_of(value) if axis == "model" else value
+        known = _ORDER[axis]
+        name = published.model_of(value) if axis == "model" else value
         return (known.index(name), "") if name in known else (len(known), str(name))
     return (1, value) if isinstance(value, numbers.Real) else (2, str(value))
 
@@ -73,21 +81,24 @@ def ordered(axis: str, values: Iterable[Any]) -> list[Any]:
     return sorted(set(values), key=lambda value: order(axis, value))
 
 
-def ordered_places(axes: Sequence[str], places: Iterable[tuple]) -> list[tuple]:
-    """Return tuples of values on several axes in order, the first axis slowest."""
-    return sorted(places, key=lambda place: [order(axis, value) for axis, value in zip(axes, place, strict=True)])
+def ordered_keys(axes: Sequence[str], keys: Iterable[tuple]) -> list[tuple]:
+    """Return keys, each a value on every axis, in order, the first axis slowest."""
+    return sorted(keys, key=lambda key: [order(axis, value) for axis, value in zip(axes, key, strict=True)])
 
 
-def counted(tasks: int) -> str:
-    """Return a number of tasks in words."""
-    return "1 task" if tasks == 1 else f"{tasks} tasks"
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 task, 2 tasks."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def directions(records: Iterable[results.Record]) -> list[str]:
     """Return the directions of KL that the records' options set, for example KL(test ‖ anchor)."""
-    chosen = {record.settings.get("options", {}).get("distance") for record in records} & {*distances.DISTANCES}
-    found = {distances.DISTANCES[name].direction for name in chosen}
-    return sorted(distances.DISTANCES[direction].title for direction in found if direction)
+    titles = set()
+    for record in records:
+        distance = distances.DISTANCES.get(record.settings.get("options", {}).get("distance"))
+        if distance and distance.direction:
+            titles.add(distances.DISTANCES[distance.direction].title)
+    return sorted(titles)
 
 
 def span(values: Iterable[int]) -> str:
@@ -98,8 +109,9 @@ def span(values: Iterable[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def looks(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
-    """Return a line style for each value; kNN Prompting and in-context learning have the same styles in every figure."""
-    found, fixed = ordered(axis, values), ["knn", "icl"] if axis == "method" else []
-    places = {value: place for place, value in enumerate(dict.fromkeys([*fixed, *found]))}
-    return {value: drawing.look(places[value]) for value in found}
+def line_styles(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
+    """Return the line style of each value; kNN Prompting and in-context learning have the same in every figure."""
+    found = ordered(axis, values)
+    fixed = ["knn", "icl"] if axis == "method" else []
+    indices = {value: index for index, value in enumerate(dict.fromkeys([*fixed, *found]))}
+    return {value: drawing.line_style(indices[value]) for value in found}

@@ -43,7 +43,13 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of a page; `facts` describe the runs, `findings` (`accuracies.findings`) open the page, `maps` are interactive."""
+    """A section of a page.
+
+    Attributes:
+        facts: what was run, by title.
+        findings: rows of the summary at the top of the page (`paired.build`).
+        maps: interactive maps.
+    """
 
     name: str
     title: str
@@ -59,33 +65,40 @@ class Section:
     @property
     def verdicts(self) -> list[bool]:
         """Whether each cell with a verdict lies within two standard errors of the paper's."""
-        return [verdict for table in self.tables for cell in table.cells if (verdict := cell.within) is not None]
+        verdicts = [cell.within for table in self.tables for cell in table.cells]
+        return [verdict for verdict in verdicts if verdict is not None]
 
 
-def lacking() -> str:
-    """Return why no page can be drawn: a library is missing. Otherwise return an empty text."""
+def missing_libraries() -> str:
+    """Return which libraries a page needs that are missing, and how to install them; empty if none is missing."""
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     return f"the page needs {', '.join(missing)}: pip install 'knnprompt_jax[report]'" if missing else ""
 
 
-def folder(output: str, needs_page: bool = True) -> pathlib.Path:
+def check_libraries() -> None:
+    """Raise UserError if a library that a page needs is missing."""
+    message = missing_libraries()
+    if message:
+        raise errors.UserError(message)
+
+
+def folder(output: str) -> pathlib.Path:
     """Return the folder of a new page.
 
     Raises:
-      UserError: the folder is not writable or lies inside a saved classifier, or a library for pages is missing but needed.
+        UserError: the folder is not writable or lies inside a saved classifier.
     """
-    if needs_page and (reason := lacking()):
-        raise errors.UserError(reason)
-    place = pathlib.Path(output)
-    files.check_writable(place, folder=True)
-    return place
+    path = pathlib.Path(output)
+    files.check_writable(path, folder=True)
+    return path
 
 
 def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
     """Write index.html, and every table as CSV and Markdown into tables/; return the path of the page."""
-    for table in (table for section in sections for table in section.tables):
-        _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
-        _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
+    for section in sections:
+        for table in section.tables:
+            _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
+            _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
     _write(output / "index.html", render(title, text, sections))
     return output / "index.html"
 
@@ -105,9 +118,15 @@ def render(title: str, text: str, sections: Sequence[Section]) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters |= {"inline": inline, "shorten": maps_lib.shorten}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    html, css, script = ((_FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    values = {"title": title, "text": text, "sections": sections, "size": maps_lib.SIZE}
-    return environment.from_string(html).render(values, css=css, script=script)
+    template = environment.from_string(_read("page.html"))
+    return template.render(
+        title=title,
+        text=text,
+        sections=sections,
+        size=maps_lib.SIZE,
+        css=_read("page.css"),
+        script=_read("page.js"),
+    )
 
 
 def to_text(section: Section, markdown: bool = False) -> str:
@@ -115,8 +134,13 @@ def to_text(section: Section, markdown: bool = False) -> str:
     facts = [f"{title}: {fact}" for title, fact in section.facts.items()]
     if markdown:
         facts = [f"- {tables.escape(fact)}" for fact in facts]
-    heading, render = (f"## {section.title}", tables.to_markdown) if markdown else (section.title, tables.to_text)
-    return "\n\n".join(filter(None, [heading, "\n".join(facts), *map(render, section.tables)]))
+    heading = f"## {section.title}" if markdown else section.title
+    render_table = tables.to_markdown if markdown else tables.to_text
+    return "\n\n".join(filter(None, [heading, "\n".join(facts), *map(render_table, section.tables)]))
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def _write(path: pathlib.Path, text: str) -> None:

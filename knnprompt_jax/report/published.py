@@ -72,9 +72,11 @@ def numbers() -> pd.DataFrame:
     `task` is AVERAGE for the average of a printed row, `tasks` are the row's tasks, and `basis` says what the number of
     seeds (`score.count`) is inferred from.
     """
-    return pd.DataFrame(
-        [number for table in TABLES for row in tables()[table]["rows"] for number in _numbers(table, row)]
-    )
+    found = []
+    for table in TABLES:
+        for row in tables()[table]["rows"]:
+            found += _numbers(table, row)
+    return pd.DataFrame(found)
 
 
 def of(table: str) -> pd.DataFrame:
@@ -84,22 +86,23 @@ def of(table: str) -> pd.DataFrame:
 
 def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the numbers of one row of a table."""
-    method, (count, basis) = method_of(row["method"]), seeds(table, row["method"])
-    scores = {
-        task: Score(cell["mean"], cell["std"], count, TRUNCATED if cell.get("truncated") else "")
-        for task, cell in row.get("scores", {}).items()
-    }
+    method = method_of(row["method"])
+    count, basis = seeds(table, row["method"])
+    scores = {}
+    for task, cell in row.get("scores", {}).items():
+        scores[task] = Score(cell["mean"], cell["std"], count, TRUNCATED if cell.get("truncated") else "")
     for task, mean in row.get("best", {}).items():
         scores[task] = Score(mean, None, count, f"{row['permille'][task]} ‰")
-    about, m = tables()[table], row.get("m", tables()[table].get("m", _SHOTS.get(table)))
-    few_shot = table == "few_shot"
-    fills_context = m == "M_T" or (not few_shot and results.rows_used(method) in ("demonstrations", "draws"))
+    whole_table = tables()[table]
+    m = row.get("m", whole_table.get("m", _SHOTS.get(table)))
+    is_few_shot = table == "few_shot"
+    fills_context = m == "M_T" or (not is_few_shot and results.rows_used(method) in ("demonstrations", "draws"))
     shared = {
         "table": table,
         "method": method,
-        "model": own_models().get(method) or SIZES.get(row.get("model") or "") or about["model"],
+        "model": own_models().get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
         "m": results.FILLS_CONTEXT if fills_context else m,
-        "regime": results.FEW_SHOT if few_shot else results.FULL,
+        "regime": results.FEW_SHOT if is_few_shot else results.FULL,
         "basis": basis,
         "tasks": tuple(task.lower() for task in scores),
     }

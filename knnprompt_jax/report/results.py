@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -17,6 +18,7 @@ FILLS_CONTEXT = 0  # The value of axis m for a method whose demonstrations fill 
 BEST_TEMPLATE = "{}, best template of each seed"
 _COLUMNS = (*(field.name for field in dataclasses.fields(Record)), "m", "regime", "record")
 _WITH_TEMPLATES = [method.name for method in noisy_channel.METHODS]
+_LAST_DIGITS = ("batch", "mesh")  # Settings that change only a result's last digits.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +37,17 @@ class Score:
     def of(cls, values: Iterable[float]) -> "Score":
         """Return the score of some values; a single value has no spread."""
         values = [float(value) for value in values]
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+        std = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), std, len(values))
+
+    def text(self, digits: int = 1) -> str:
+        """Return mean ± standard deviation as tables show them."""
+        shown = f"{self.mean:.{digits}f}"
+        if self.std is not None:
+            shown += f" ± {self.std:.{digits}f}"
+        if self.note:
+            shown += f" ({self.note})"
+        return shown.replace("-", "−")
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -46,32 +58,64 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
         fills_context = rows_used(record.method) in ("demonstrations", "draws") and row["regime"] != FEW_SHOT
         m = FILLS_CONTEXT if fills_context else record.shots
         rows.append(row | {"m": m, "accuracy": 100 * record.accuracy, "record": record})
-    return pd.DataFrame(rows, columns=list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
+    columns = dict.fromkeys(_COLUMNS)
+    for row in rows:
+        columns |= dict.fromkeys(row)
+    return pd.DataFrame(rows, columns=list(columns))
 
 
 def check(frame: pd.DataFrame, axes: Sequence[str], apart: Sequence[str] = ()) -> None:
-    """Raise UserError unless the records at each place on the axes have different seeds, and otherwise the same settings.
+    """Check that records with equal values on the axes differ in their seeds and in no other setting.
 
-    Records that differ in `apart` may have the same seed.
+    Args:
+        apart: fields in which records with equal seeds may differ.
+
+    Raises:
+        UserError: two records have the same seed, or different settings.
     """
-    for place, runs in groups(frame, axes).items():
-        same = next((same for _, same in groups(runs, [*apart, "seed"]).items() if len(same) > 1), runs)
-        settings = pd.json_normalize([_settings(record) for record in same.record]).map(str)
-        if same is runs:
+    for key, runs in groups(frame, axes).items():
+        repeated = [group for group in groups(runs, [*apart, "seed"]).values() if len(group) > 1]
+        compared = repeated[0] if repeated else runs
+        settings = pd.json_normalize([_settings(record) for record in compared.record]).map(str)
+        if not repeated:
             settings = settings.drop(columns=["seed", "rows", *apart])
-        if (differing := settings.columns[settings.nunique() > 1]).size or same is not runs:
-            where = ", ".join(f"{axis} {value}" for axis, value in zip(axes, place, strict=True) if value == value)
-            files = ", ".join(record.file_name for record in same.record)
-            which = f"({where}) differ in {', '.join(differing)}" if differing.size else f"of the same run ({where})"
-            raise errors.UserError(f"{len(same)} records {which}: move some of {files} elsewhere")
+        differing = settings.columns[settings.nunique() > 1]
+        if not repeated and differing.empty:
+            continue
+        where = _where(axes, key)
+        which = f"of the same run ({where})" if differing.empty else f"({where}) differ in {', '.join(differing)}"
+        files = ", ".join(record.file_name for record in compared.record)
+        raise errors.UserError(f"{len(compared)} records {which}: move some of {files} elsewhere")
 
 
-def _settings(record: Record) -> dict:
-    """Return all that may differ between records; rows and weights by content. Batch and mesh change the last digits only."""
-    settings = {name: value for name, value in record.settings.items() if name not in ("batch", "mesh")}
-    settings |= {"rows": settings.get("task"), "weights": settings.get("model"), "demo_shots": record.demo_shots}
-    settings |= {"seed": record.seed, "task": record.task, "model": record.model, "cell": record.cell}
-    return settings | {"rows_from": {name: value for name, value in record.source.items() if value}}
+def check_test_rows(frame: pd.DataFrame, axes: Sequence[str]) -> None:
+    """Raise UserError unless records with equal values on the axes have the same test rows."""
+    for key, runs in groups(frame, axes).items():
+        if runs.true.nunique() > 1:
+            files = ", ".join(runs.drop_duplicates("true").file_name)
+            raise errors.UserError(
+                f"records ({_where(axes, key)}) have different test rows: {files}; move some elsewhere"
+            )
+
+
+def _where(axes: Sequence[str], key: Sequence[Any]) -> str:
+    """Return the values on the axes in words, without those that the records lack."""
+    return ", ".join(f"{axis} {value}" for axis, value in zip(axes, key, strict=True) if value == value)
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """Return all that may differ between records, with rows and weights by content."""
+    settings = {name: value for name, value in record.settings.items() if name not in _LAST_DIGITS}
+    return settings | {
+        "rows": settings.get("task"),
+        "weights": settings.get("model"),
+        "demo_shots": record.demo_shots,
+        "seed": record.seed,
+        "task": record.task,
+        "model": record.model,
+        "cell": record.cell,
+        "rows_from": {name: value for name, value in record.source.items() if value},
+    }
 
 
 def cell_axes(frame: pd.DataFrame) -> list[str]:
@@ -91,9 +135,10 @@ def groups(frame: pd.DataFrame, axes: Sequence[str]) -> dict[tuple, pd.DataFrame
 
 def by_model(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the rows of each language model; methods that train a model of their own appear with every model."""
-    own = frame.method.isin([name for name, method in registry.METHODS.items() if method.own_model])
-    models = sorted(frame.model[~own].unique()) or [frame.model.iloc[0]]
-    return {model: frame[(frame.model == model) | own] for model in models}
+    own_model = [name for name, method in registry.METHODS.items() if method.own_model]
+    is_own = frame.method.isin(own_model)
+    models = sorted(frame.model[~is_own].unique()) or [frame.model.iloc[0]]
+    return {model: frame[(frame.model == model) | is_own] for model in models}
 
 
 def accuracy(frame: pd.DataFrame) -> Score:
@@ -101,9 +146,11 @@ def accuracy(frame: pd.DataFrame) -> Score:
 
     For a search over random prompts, the note is the number of prompts per 1,000 that equal the best.
     """
-    score, tried = Score.of(frame.accuracy), frame.candidates.explode().dropna()
-    if len(tried) and rows_used(frame.method.iloc[0]) == "draws":
-        return dataclasses.replace(score, note=f"{1000 * (tried == tried.max()).mean():.3g} ‰")
+    score = Score.of(frame.accuracy)
+    candidates = frame.candidates.explode().dropna()
+    if len(candidates) and rows_used(frame.method.iloc[0]) == "draws":
+        is_best = candidates == candidates.max()
+        return dataclasses.replace(score, note=f"{1000 * is_best.mean():.3g} ‰")
     return score
 
 
@@ -115,10 +162,10 @@ def average(frame: pd.DataFrame) -> Score:
 
 
 def settle_templates(frame: pd.DataFrame) -> pd.DataFrame:
-    """Choose a template: the accuracy of a record with several becomes that of the template with the best mean over seeds."""
+    """Replace the accuracy of records with several templates by that of the template with the best mean over seeds."""
     frame = frame.copy()
-    places = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes(frame)]
-    for group in groups(_with_templates(frame), places).values():
+    axes = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes(frame)]
+    for group in groups(_with_templates(frame), axes).values():
         best = noisy_channel.best_template(group.candidates.tolist())
         frame.loc[group.index, "accuracy"] = [100 * accuracies[best] for accuracies in group.candidates]
     return frame

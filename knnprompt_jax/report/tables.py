@@ -23,9 +23,9 @@ class Cell:
     """Our score and the paper's.
 
     Attributes:
-      comparable: model, m and method are the same, so that the difference has a meaning.
-      marks: the texts of the cell's footnotes.
-      digits: digits after the point; `paper_digits` are the paper's if it prints another number of them.
+        comparable: whether model, m and method are the same, so that the difference has a meaning.
+        marks: the texts of the cell's footnotes.
+        digits: digits after the point; `paper_digits` are the paper's if it prints another number of them.
     """
 
     ours: Score | None = None
@@ -37,6 +37,7 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
+        """Our mean minus the paper's; None if they are not comparable."""
         return self.ours.mean - self.paper.mean if self.comparable and self.ours and self.paper else None
 
     @property
@@ -56,19 +57,21 @@ class Cell:
 
     @property
     def text(self) -> str:
-        return "–" if self.ours is None else _show(self.ours, self.digits)
+        """Our score; a dash if there is none."""
+        return "–" if self.ours is None else self.ours.text(self.digits)
 
     @property
     def paper_text(self) -> str:
         """The paper's number as printed; empty if there is none."""
-        return "" if self.paper is None else _show(self.paper, self.paper_digits or self.digits)
+        return "" if self.paper is None else self.paper.text(self.paper_digits or self.digits)
 
     @property
     def difference_text(self) -> str:
         """The signed difference and its verdict; empty if there is no difference."""
         if self.difference is None:
             return ""
-        return signed(self.difference, self.digits) + {None: "", True: " ✓", False: " ✗"}[self.within]
+        verdict = {None: "", True: " ✓", False: " ✗"}[self.within]
+        return signed(self.difference, self.digits) + verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +84,13 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table: `headers` name the header columns of its rows, `columns` their cells; `notes` are printed below.
+    """A table of scores.
 
-    `findings` are rows for the page's summary (`accuracies.paired`).
+    Attributes:
+        headers: the names of the columns with the rows' headers.
+        columns: the names of the columns with cells.
+        notes: texts below the table.
+        findings: rows for the page's summary (`paired.build`).
     """
 
     name: str
@@ -96,6 +103,7 @@ class Table:
 
     @property
     def cells(self) -> list[Cell]:
+        """The cells of all rows."""
         return [cell for row in self.rows for cell in row.cells]
 
     @property
@@ -113,12 +121,21 @@ class Table:
     @property
     def footnotes(self) -> list[str]:
         """All texts below the table."""
-        alone = [] if self.is_ours else ["No run of ours: the paper's numbers alone."]
-        return [*alone, *self.notes, *(f"{symbol} {mark}." for mark, symbol in self.symbols.items())]
+        origin = [] if self.is_ours else ["No run of ours: only the paper's numbers."]
+        return [*origin, *self.notes, *(f"{symbol} {mark}." for mark, symbol in self.symbols.items())]
 
     def signs(self, cell: Cell) -> str:
         """Return the signs of a cell's footnotes."""
         return ",".join(self.symbols[mark] for mark in cell.marks)
+
+    def texts(self, cell: Cell) -> tuple[str, str, str]:
+        """Return what a cell shows: our score, the paper's and their difference; the last two may be empty.
+
+        A table without any score of ours shows the paper's in the place of ours.
+        """
+        if not self.is_ours:
+            return cell.paper_text or "–", "", ""
+        return cell.text, cell.paper_text, cell.difference_text
 
 
 def build(
@@ -127,21 +144,23 @@ def build(
     axes: Sequence[str],
     columns: Mapping[Any, str],
     cells: Mapping[tuple, Cell],
-    places: Sequence[tuple] = (),
+    keys: Sequence[tuple] = (),
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return a table with a row per place on the axes.
+    """Return a table with a row per key, which is a value on every axis.
 
     Args:
-      columns: the title of each column; columns without a cell are left out.
-      cells: the cells by (*place, column); missing ones are empty.
-      places: the rows in order; by default those of the cells, ordered by the axes.
+        columns: the title of each column; columns without a cell are left out.
+        cells: the cells by (*key, column); missing ones are empty.
+        keys: the rows in order; by default those of the cells, ordered by the axes.
     """
-    columns = {column: columns[column] for column in columns if any(key[-1] == column for key in cells)}
-    rows = [
-        TableRow(tuple(map(names.text, axes, place)), tuple(cells.get((*place, column), Cell()) for column in columns))
-        for place in places or names.ordered_places(axes, {key[:-1] for key in cells})
-    ]
+    keys = keys or names.ordered_keys(axes, {key[:-1] for key in cells})
+    with_cells = {key[-1] for key in cells}
+    columns = {column: title for column, title in columns.items() if column in with_cells}
+    rows = []
+    for key in keys:
+        headers = tuple(map(names.text, axes, key))
+        rows.append(TableRow(headers, tuple(cells.get((*key, column), Cell()) for column in columns)))
     headers = tuple(names.HEADERS.get(axis, axis) for axis in axes)
     return Table(name, caption, headers, tuple(columns.values()), tuple(rows), tuple(notes))
 
@@ -152,35 +171,30 @@ def signed(value: float, digits: int = 1) -> str:
     return text.replace("-", "−") if float(text) else text[1:]
 
 
-def _show(score: Score, digits: int) -> str:
-    """Return mean ± standard deviation, or the mean alone."""
-    spread = "" if score.std is None else f" ± {score.std:.{digits}f}"
-    note = f" ({score.note})" if score.note else ""
-    return f"{score.mean:.{digits}f}{spread}{note}".replace("-", "−")
-
-
 def to_csv(table: Table) -> str:
     """Return a line per cell, numbers to six digits."""
     lines = []
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            scores = [
-                (score.mean, score.std, score.count) if score else (None,) * 3 for score in (cell.ours, cell.paper)
-            ]
-            verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
-            lines.append([*map(terminal.to_cell, (*row.headers, column)), *scores[0], *scores[1], *verdict])
-    numbers = ("mean", "std", "seeds", "paper", "paper std", "paper seeds", "difference", "two standard errors")
-    frame = pd.DataFrame(lines, columns=[*table.headers, "column", *numbers, "within", "marks"])
-    frame = frame.dropna(subset=["mean", "paper"], how="all")
+            if cell.ours or cell.paper:
+                names_of_cell = map(terminal.to_cell, (*row.headers, column))
+                verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
+                lines.append([*names_of_cell, *_numbers(cell.ours), *_numbers(cell.paper), *verdict])
+    scores = ("mean", "std", "seeds", "paper", "paper std", "paper seeds")
+    verdicts = ("difference", "two standard errors", "within", "marks")
+    frame = pd.DataFrame(lines, columns=[*table.headers, "column", *scores, *verdicts])
     return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _numbers(score: Score | None) -> tuple[float | None, float | None, int | None]:
+    return (score.mean, score.std, score.count) if score else (None, None, None)
 
 
 def to_markdown(table: Table) -> str:
     """Return the table as the page shows it, in Markdown."""
     header, *rows = [list(map(escape, cells)) for cells in _lines(table)]
-    notes = "".join(f"\n\n{escape(note)}" for note in table.footnotes)
     body = terminal.render_markdown(header, rows, left=len(table.headers))
-    return f"**{escape(table.caption)}**\n\n{body}{notes}\n"
+    return "\n\n".join([f"**{escape(table.caption)}**", body, *map(escape, table.footnotes)]) + "\n"
 
 
 def to_text(table: Table) -> str:
@@ -191,16 +205,20 @@ def to_text(table: Table) -> str:
 
 def _lines(table: Table) -> list[list[str]]:
     """Return the header line and the rows as texts."""
-    rows = [[*row.headers, *(_in_words(table, cell) for cell in row.cells)] for row in table.rows]
-    return [[*table.headers, *table.columns], *rows]
+    lines = [[*table.headers, *table.columns]]
+    for row in table.rows:
+        lines.append([*row.headers, *(_line_text(table, cell) for cell in row.cells)])
+    return lines
 
 
-def _in_words(table: Table, cell: Cell) -> str:
-    if not table.is_ours:
-        return " ".join(filter(None, (cell.paper_text or "–", table.signs(cell))))
-    ours = " ".join(filter(None, (cell.text, table.signs(cell))))
-    paper = ", ".join(filter(None, (cell.paper_text, cell.difference_text)))
-    return f"{ours} (paper {paper})" if paper else ours
+def _line_text(table: Table, cell: Cell) -> str:
+    """Return a cell on one line: 53.8 ± 3.0 † (paper 60.0 ± 6.0, −6.2 ✗)."""
+    ours, paper, difference = table.texts(cell)
+    signs = table.signs(cell)
+    text = f"{ours} {signs}" if signs else ours
+    if not paper:
+        return text
+    return f"{text} (paper {paper}, {difference})" if difference else f"{text} (paper {paper})"
 
 
 def escape(text: str) -> str:

@@ -110,7 +110,7 @@ def test_class_means_have_no_texts(model, task, rows):
     with pytest.raises(kp.UserError, match="class means have no texts"):
         classifier.explain("a text")
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
-        look.read(classifier)
+        look.classify_anchors(classifier)
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
         classifier.kneighbors(["a text"])
     assert classifier.answer(["a text"]).ids.shape == classifier.answer(["a text"]).distances.shape == (1, 0)

@@ -51,7 +51,7 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
     assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place))
     assert json.loads((tmp_path / "out" / "measures.json").read_text())["log_loss"] == 0
     assert (tmp_path / "out" / "index.html").exists()
-    monkeypatch.setattr(page, "lacking", lambda: "a library is missing")
+    monkeypatch.setattr(page, "missing_libraries", lambda: "a library is missing")
     evaluation.run(commands.EvaluationSettings(**place))
     assert not (tmp_path / "out" / "index.html").exists(), "it would have other measures"
 

@@ -24,7 +24,7 @@ def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_
     assert found["few_shot"].tables[0].columns[:3] == ("SST2", "TREC", "SUBJ"), "tasks with records come first"
     folds = page_path.read_text(encoding="utf-8").split("<details>")
     assert len(folds) == 2 and folds[0].rpartition("<section id=")[2].startswith('"low_resource"')
-    alone = "No run of ours: the paper's numbers alone."
+    alone = "No run of ours: only the paper's numbers."
     assert alone in found["low_resource"].tables[0].footnotes and alone not in found["few_shot"].tables[0].footnotes
     figures = {name: [figure.name for figure in section.figures] for name, section in found.items()}
     assert figures.pop("data_scaling") == ["first", "pilot", "data_scaling", "power_law"]

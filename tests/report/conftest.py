@@ -100,9 +100,9 @@ def _case(made: records.Record) -> maps.Map:
         near = tuple(zip(rng.choice(61, 3, replace=False).tolist(), sorted(rng.random(3).tolist()), strict=True))
         points[number] = dataclasses.replace(points[number], prediction=classes[int(predicted)], neighbours=near)
     cases = [n for n, point in enumerate(points) if point.prediction == point.label != point.other][:5]
-    places_N2 = maps.places(3 * rng.normal(size=(len(classes), 7))[y_N] + rng.normal(size=(len(y_N), 7)))
+    positions_N2 = maps.layout(3 * rng.normal(size=(len(classes), 7))[y_N] + rng.normal(size=(len(y_N), 7)))
     named = {"labels": tuple(classes), "other": "In-context learning", "cases": tuple(cases)}
-    return maps.Map("SST2", "A case study.", points=tuple(points), places_N2=places_N2, **named)
+    return maps.Map("SST2", "A case study.", points=tuple(points), positions_N2=positions_N2, **named)
 
 
 @pytest.fixture(scope="session")
@@ -129,4 +129,20 @@ def style() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_record() -> Callable[..., records.Record]:
+    """The function `record`."""
     return record
+
+
+@pytest.fixture(scope="session")
+def make_graded() -> Callable[..., records.Record]:
+    """A function that makes a record with the first `right` of 20 rows right."""
+
+    def make(
+        method: str, seed: int, right: int, m: int = 8, task: str = "mr", label: str = "0", **fields: Any
+    ) -> records.Record:
+        other = "1" if label == "0" else "0"
+        predicted = (label,) * right + (other,) * (20 - right)
+        fields = {"cell": {"regime": "full"}, "predicted": predicted, "true": (label,) * 20} | fields
+        return record("few_shot", task, method, m, seed, accuracy=right / 20, **fields)
+
+    return make

@@ -1,5 +1,6 @@
 """Figures: SVG that is safe in a page beside others, with every point on it."""
 
+import pathlib
 import re
 import xml.etree.ElementTree
 
@@ -15,13 +16,19 @@ def texts(svg: str) -> list[str]:
     return [text.strip() for text in xml.etree.ElementTree.fromstring(svg).itertext() if text.strip()]
 
 
-def test_texts_are_kept_and_colours_are_the_pages():
+def test_texts_are_kept_and_nothing_applies_to_the_rest_of_the_page():
     panel = drawing.Panel("<b>$100 & $200</b>", "x", "0.12345 nats")
-    panel.axes.plot([1, 2], [0.123456, 2], **drawing.look(0))
-    panel.ticks([0.015625, 0.5])
+    panel.axes.plot([1, 2], [0.123456, 2], **drawing.line_style(0))
+    panel.set_ticks([0.015625, 0.5])
     assert {"<b>$100 & $200</b>", "0.12345 nats", "0.015625", "0.5"} <= set(texts(panel.svg))
-    assert "var(--c0)" in panel.svg and "currentColor" in panel.svg
-    assert not re.search(r"<style|<metadata|<!--|#01|#0b5cad", panel.svg)
+    assert drawing.PALETTE[0] in panel.svg
+    assert not re.search(r"<style|<metadata|<!--", panel.svg)
+
+
+def test_the_page_has_the_palette_of_the_figures():
+    """Maps take their colours from page.css, figures from `drawing.PALETTE`."""
+    css = (pathlib.Path(drawing.__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
+    assert re.findall(r"--c(\d): (#[0-9a-f]{6})", css) == [(f"{i}", color) for i, color in enumerate(drawing.PALETTE)]
 
 
 @pytest.mark.parametrize("label", ["שלום 中文 😀", "\x00\x1b", "\ud800x", "$x$ \\frac{"])

@@ -79,18 +79,18 @@ def test_an_edit_while_the_page_is_drawn_is_kept(store, tmp_path, monkeypatch):
 def test_a_cut_listing_says_so(classifier, monkeypatch):
     table = pd.DataFrame({"id": [5, 3, 11], "text": ["'=x", "b", "c"], "why": ["same", "other", "text"]})
     for most, caption in ((2, "The first 2 of 3 rows of the table."), (3, "The rows of the table.")):
-        monkeypatch.setattr(look, "_MOST", most)
+        monkeypatch.setattr(look, "_MAX_ROWS", most)
         with drawing.style():
-            (listing,) = look.build(look.read(classifier), table, "a.csv")[0].listings
+            (listing,) = look.build(look.classify_anchors(classifier), table, "a.csv")[0].listings
         assert listing.caption.startswith(f"{caption} Order: ")
         assert (listing.headers, len(listing.rows)) == (("id", "text", "why"), most)
         assert listing.rows[0] == ("5", "=x", "same")
 
 
 def test_a_small_map_shows_some_anchors(classifier, monkeypatch):
-    monkeypatch.setattr(look, "_MOST_POINTS", 13)
+    monkeypatch.setattr(look, "_MAX_POINTS", 13)
     with drawing.style():
-        sections = {each.name: each for each in look.build(look.read(classifier), pd.DataFrame(), "a.csv")}
+        sections = {each.name: each for each in look.build(look.classify_anchors(classifier), pd.DataFrame(), "a.csv")}
     (shown,) = sections["map"].maps
     assert len(shown.points) == 13 and "13 of 57 anchors" in shown.caption
     assert all(index < 13 for point in shown.points for index, _ in point.neighbours)
@@ -122,12 +122,12 @@ def test_classifiers_without_neighbours_of_anchors_are_refused(options, message)
     classifier = kp.KNNPrompting(None)
     vars(classifier).update(options)
     with pytest.raises(errors.UserError, match=message):
-        look.read(classifier)
+        look.classify_anchors(classifier)
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):
     """The row with a wrong label is among them: another anchor has its text, and most of its neighbours the right label."""
-    anchors, path = look.read(classifier), tmp_path / commands.SUGGESTIONS
+    anchors, path = look.classify_anchors(classifier), tmp_path / commands.SUGGESTIONS
     anchors_lib.suggestions(anchors).to_csv(path, index=False)
     with path.open(newline="", encoding="utf-8") as file:
         rows = {int(row["id"]): row for row in csv.DictReader(file)}

@@ -100,7 +100,7 @@ def test_methods_with_other_test_rows_are_not_mixed(record):
     records = [record("knn", 1, 0.5), record("icl", 1, 0.5, true=UNEVEN)]
     with pytest.raises(
         errors.UserError,
-        match="records of mr with m = 7 have different test rows: mr-knn.*, mr-icl.*; move some elsewhere",
+        match=r"records \(task mr, shots 7\) have different test rows: mr-knn.*, mr-icl.*; move some elsewhere",
     ):
         list(overview.by_shots(records))
     assert len(list(overview.by_shots([records[0], record("icl", 1, 0.5, shots=128, true=UNEVEN)]))) == 3

@@ -40,13 +40,15 @@ def render(**parts):
 
 def test_no_text_becomes_active_and_every_id_is_unique():
     points = (maps.Point(HOSTILE, HOSTILE), maps.Point(HOSTILE, HOSTILE, "b", HOSTILE, ((0, 0.123456),)))
-    places = maps.places(np.arange(6.0).reshape(2, 3))
-    shown = maps.Map(HOSTILE, HOSTILE, (HOSTILE, "b"), points, places, other=HOSTILE, cases=(1,))
+    positions_N2 = maps.layout(np.arange(6.0).reshape(2, 3))
+    shown = maps.Map(HOSTILE, HOSTILE, (HOSTILE, "b"), points, positions_N2, other=HOSTILE, cases=(1,))
     table = Table("table", HOSTILE, (HOSTILE,), (HOSTILE,), (TableRow((HOSTILE,), (Cell(Score(1.0)),)),), HOSTILE)
     with drawing.style():
         panel = drawing.Panel(HOSTILE.replace("\x00", ""))
         panel.axes.plot([0, 1], [0, 1], "o", clip_on=True)
-        figure = drawing.Figure("figure", HOSTILE, (panel.svg, panel.svg), drawing.legend({HOSTILE: drawing.look(0)}))
+        figure = drawing.Figure(
+            "figure", HOSTILE, (panel.svg, panel.svg), drawing.legend({HOSTILE: drawing.line_style(0)})
+        )
     listing, matrix = Listing(HOSTILE, (HOSTILE,), ((HOSTILE,),)), Matrix(HOSTILE, (HOSTILE, "b"), ((2, 1), (0, 0)))
     rendered = render(tables=(table,), listings=(listing,), matrices=(matrix,), figures=(figure,), maps=(shown,))
     parsed = Parser()
@@ -65,6 +67,6 @@ def test_no_text_becomes_active_and_every_id_is_unique():
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 11])
 def test_any_number_of_rows_has_a_map_within_its_frame(count):
     for features_NE in (np.random.default_rng(0).normal(size=(count, 5)), np.ones((count, 5))):
-        places_N2 = maps.places(features_NE)
-        assert places_N2.shape == (count, 2)
-        assert np.all((places_N2 > 0) & (places_N2 < maps.SIZE))
+        positions_N2 = maps.layout(features_NE)
+        assert positions_N2.shape == (count, 2)
+        assert np.all((positions_N2 > 0) & (positions_N2 < maps.SIZE))

@@ -190,7 +190,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
         fitting.run(commands.FitSettings(**store, append="more.csv"))
     classifier = kp.load(tmp_path / "mine")
     assert classifier.anchors_[11].ids == {"ticket_id": "T-11"}
-    header, *suggestions = anchors.suggestions(look.read(classifier)).to_csv(index=False).splitlines()
+    header, *suggestions = anchors.suggestions(look.classify_anchors(classifier)).to_csv(index=False).splitlines()
     assert header == "id,ticket_id,text,label,suggested,why" and any(",T-" in line for line in suggestions)
 
 

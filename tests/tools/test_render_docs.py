@@ -8,10 +8,10 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import cells, page
-from knnprompt_jax.report import published
+from knnprompt_jax.report import intervals, published
 from knnprompt_jax.settings import grids
 from tests.runs import conftest
-from tools import analyses, intervals, render_docs, scale_tables, scales
+from tools import analyses, render_docs, scale_tables, scales
 
 MODELS = ("smollm2", "gemma-3-270m")
 
@@ -30,40 +30,6 @@ def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") and shown.exists()
 
 
-def test_an_interval_is_that_of_rows_where_seeds_agree():
-    rng = np.random.default_rng(3)
-    rows_Q = rng.choice([-1, 0, 1], p=[0.1, 0.5, 0.4], size=997)
-    mean, low, high = intervals.bootstrap([rows_Q[None]])
-    error = 100 * rows_Q.std() / np.sqrt(997)
-    assert mean == pytest.approx(100 * rows_Q.mean())
-    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.05)
-    other = intervals.bootstrap([-rows_Q[None]])
-    assert (other.low, other.high) == pytest.approx((-high, -low))
-
-
-def test_an_interval_is_that_of_seeds_where_rows_agree():
-    seeds_SQ = np.repeat(np.random.default_rng(3).choice([-1, 1], size=(41, 1)), 7, axis=1)
-    found = intervals.bootstrap([seeds_SQ])
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * 100 * seeds_SQ.std() / np.sqrt(41), rel=0.1)
-
-
-def test_an_interval_over_tasks_is_that_of_their_mean():
-    rng = np.random.default_rng(5)
-    tasks = [rng.choice([0, 1], size=(5, rows)) for rows in (307, 211)]
-    alone, both = intervals.bootstrap(tasks[:1]), intervals.bootstrap(tasks)
-    assert both.mean == pytest.approx(100 * np.mean([task.mean() for task in tasks]))
-    assert both.high - both.low < 0.9 * (alone.high - alone.low)
-    assert intervals.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
-
-
-def test_sets_of_rows_share_the_seeds_and_their_means_add_up():
-    by_seed = np.array([[0] * 6, [1] * 6, [1] * 6])
-    assert intervals.bootstrap([(by_seed, -by_seed[:, :5])]) == (0, 0, 0)
-    by_row = np.array([[1, 1, 0, 0, 0, 0]] * 3)
-    apart = intervals.bootstrap([(by_row, -by_row)])
-    assert apart.mean == 0 and apart.low < -30 and apart.high > 30
-
-
 @pytest.mark.parametrize(
     ("ends", "expected"),
     [
@@ -76,7 +42,7 @@ def test_sets_of_rows_share_the_seeds_and_their_means_add_up():
     ],
 )
 def test_verdicts(ends, expected):
-    assert intervals.verdict({m: intervals.Difference(0, *each) for m, each in ends.items()}) == expected
+    assert scales.verdict({m: intervals.Difference(0, *each) for m, each in ends.items()}) == expected
 
 
 def made(method, task, m, seed, right, model="smollm2", **changes):
@@ -298,7 +264,7 @@ def test_a_model_without_cells_is_left_out():
 
 
 def test_records_with_one_place_or_other_rows_are_refused():
-    with pytest.raises(errors.UserError, match="an earlier record has the same place"):
+    with pytest.raises(errors.UserError, match="an earlier record is of the same run"):
         scales.Scale([*grid(), made("knn", "mr", 8, 1, 5)])
     with pytest.raises(errors.UserError, match="other test rows than in earlier records of mr"):
         scales.Scale([*grid(), dataclasses.replace(made("knn", "mr", 64, 1, 5), true=("0",) * 7)])

@@ -93,7 +93,7 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
         "Drop: the lowest skewed accuracy minus the balanced one; the paper's averages and drops are of its unrounded numbers."
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
-    return [tables.build(_PRIOR, caption, axes, columns, cells_of, notes=[note, *accuracies.seeds(paper)])], []
+    return [tables.build(_PRIOR, caption, axes, columns, cells_of, notes=[note, *accuracies.seed_notes(paper)])], []
 
 
 def _splits(

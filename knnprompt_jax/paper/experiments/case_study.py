@@ -34,7 +34,7 @@ class _Experiment(experiment.Experiment):
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
         """Return the map of the first seed that has one, for each model and task; raise UserError if a file is not a map."""
         by_place, drawn = results.groups(results.frame(records), ["model", "task"]), []
-        for place in names.ordered_places(("model", "task"), by_place):
+        for place in names.ordered_keys(("model", "task"), by_place):
             paths = [path_of(folder, record) for record in by_place[place].sort_values("seed").record]
             drawn += [read(path) for path in paths if path.is_file()][:1]
         return dataclasses.replace(super().section(records, folder), maps=tuple(drawn))
@@ -47,7 +47,7 @@ def path_of(folder: pathlib.Path, record: Record) -> pathlib.Path:
 
 def write(path: pathlib.Path, drawn: maps.Map) -> None:
     """Write a map as JSON."""
-    files.write(path, json.dumps(dataclasses.asdict(drawn) | {"places_N2": drawn.places_N2.tolist()}))
+    files.write(path, json.dumps(dataclasses.asdict(drawn) | {"positions_N2": drawn.positions_N2.tolist()}))
 
 
 def read(path: pathlib.Path) -> maps.Map:
@@ -55,7 +55,7 @@ def read(path: pathlib.Path) -> maps.Map:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         points = tuple(maps.Point(**point) for point in values["points"])
-        return maps.Map(**values | {"points": points, "places_N2": np.array(values["places_N2"])})
+        return maps.Map(**values | {"points": points, "positions_N2": np.array(values["positions_N2"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise errors.UserError(f"{path}: not a case study: {' '.join(str(error).split())}") from None
 
@@ -95,7 +95,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
         f"{shares[0]} and in-context learning in {shares[1]} of the test rows; of the anchors, ICL is right in {shares[2]}.",
         labels=tuple(words.tolist()),
         points=points,
-        places_N2=maps.places(components.fit_transform(roots_NV)),
+        positions_N2=maps.layout(components.fit_transform(roots_NV)),
         other="In-context learning",
         cases=tuple(sorted((cases + count).tolist())),
     )

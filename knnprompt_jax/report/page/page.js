@@ -6,7 +6,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
   const links = map.querySelector(".links");
   const details = figure.querySelector(".details");
   const help = [...details.childNodes];
-  const places = marks.map((mark) => {
+  const positions = marks.map((mark) => {
     const { e, f } = mark.transform.baseVal.consolidate().matrix;
     return [e, f];
   });
@@ -30,7 +30,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     const box = map.getBoundingClientRect();
     const scale = box.width / map.viewBox.baseVal.width;
     let best = -1, closest = REACH;
-    places.forEach(([x, y], index) => {
+    positions.forEach(([x, y], index) => {
       const far = Math.hypot(box.left + x * scale - event.clientX, box.top + y * scale - event.clientY);
       if (far < closest) [best, closest] = [index, far];
     });
@@ -39,10 +39,10 @@ for (const figure of document.querySelectorAll("figure.map")) {
 
   function hover(index) {
     marks.forEach((mark, other) => mark.classList.toggle("near", other === index));
-    read(index < 0 ? pinned : index);
+    show(index < 0 ? pinned : index);
   }
 
-  function read(index) {
+  function show(index) {
     const wanted = `${index} ${pinned}`;
     if (wanted === shown) return;
     shown = wanted;
@@ -86,11 +86,11 @@ for (const figure of document.querySelectorAll("figure.map")) {
     map.classList.add("dim");
     links.replaceChildren(...near.map(([at]) => {
       const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-      const ends = { x1: places[index][0], y1: places[index][1], x2: places[at][0], y2: places[at][1] };
+      const ends = { x1: positions[index][0], y1: positions[index][1], x2: positions[at][0], y2: positions[at][1] };
       for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value);
       return line;
     }));
-    read(index);
+    show(index);
     focus(index);
   }
 
@@ -100,7 +100,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     figure.querySelectorAll("[data-label]").forEach((button) => button.setAttribute("aria-pressed", "false"));
     links.replaceChildren();
     pinned = -1;
-    read(-1);
+    show(-1);
   }
 
   function focus(index) {
@@ -113,9 +113,9 @@ for (const figure of document.querySelectorAll("figure.map")) {
 
   function step(from, [dx, dy]) {
     let best = from, least = Infinity;
-    places.forEach(([x, y], index) => {
-      const along = (x - places[from][0]) * dx + (y - places[from][1]) * dy;
-      const aside = Math.abs((x - places[from][0]) * dy + (y - places[from][1]) * dx);
+    positions.forEach(([x, y], index) => {
+      const along = (x - positions[from][0]) * dx + (y - positions[from][1]) * dy;
+      const aside = Math.abs((x - positions[from][0]) * dy + (y - positions[from][1]) * dx);
       if (index !== from && along > 0 && along + 2 * aside < least) [best, least] = [index, along + 2 * aside];
     });
     return best;
