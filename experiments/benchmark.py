@@ -1,26 +1,39 @@
-"""Measures the construction and search of a datastore, beside the device's peak and other programs.
+"""Measures the construction of a datastore beside the device's peak and PyTorch, or estimates it for other devices.
 
 python experiments/benchmark.py    # SmolLM2, demo task; some minutes on two CPU cores
-python experiments/benchmark.py --mode=construction --task=trec --data_dir=data --anchors=0
-python experiments/benchmark.py --mode=construction --model=smollm2  # llama.cpp: pip install llama-cpp-python
-python experiments/benchmark.py --mode=construction --model=opt-6.7b --dtype=bfloat16 --peers=jax_one,jax_batched
+python experiments/benchmark.py --task=trec --data_dir=data --anchors=0
+python experiments/benchmark.py --dry_run --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4
 
-PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false to leave memory for it.
+A dry run loads no weights and takes a second. PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false
+to leave memory for it.
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import planning
+import pathlib
 
-FLAGS = app.Flags(planning.BenchmarkSettings)
+from knnprompt_jax import app
+from knnprompt_jax.settings import benchmark as settings_lib
+
+FLAGS = app.Flags(settings_lib.BenchmarkSettings)
 
 
 def main() -> None:
-    from knnprompt_jax.benchmark import job
-    from knnprompt_jax.planning import report
+    import jax
 
-    result = job.run(FLAGS.value)
+    from knnprompt_jax import files
+    from knnprompt_jax.benchmark import construction, dry_run, report
+
+    settings = FLAGS.value
+    files.check_writable(pathlib.Path(settings.output), folder=True)
+    if settings.dry_run:
+        if settings.topology:
+            jax.config.update("jax_platforms", "cpu")  # Occupy no accelerator.
+        kind = "dry_run"
+        result = dry_run.run(settings)
+    else:
+        kind = "benchmark"
+        result = report.describe_machine() | construction.run(settings)
     app.show(report.render(result))
-    app.show(f"\nrecord: {report.write(FLAGS.value.output, 'benchmark', FLAGS.value, result)}")
+    app.show(f"\nrecord: {report.write(settings.output, kind, settings, result)}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ COMMANDS = {  # Each command's file, in the order of a user's work.
     "compare": "compare",
     "paper": "paper",
     "report": "report",
-    "plan": "plan",
     "benchmark": "benchmark",
 }
 _PACKAGE = pathlib.Path(__file__).parent

@@ -18,7 +18,7 @@ import numpy as np
 
 import knnprompt_jax as kp
 from knnprompt_jax import tables
-from knnprompt_jax.benchmark import peers, timing
+from knnprompt_jax.benchmark import peer_process, timing
 from knnprompt_jax.store import distances, kernel
 
 K, QUERIES, NOISE, REPETITIONS = 3, 256, 0.1, 5
@@ -67,7 +67,7 @@ def _measure(anchors: distances.Affine, classes_N: np.ndarray, queries: distance
             "exact": timing.stopwatch(lambda some=some: kernel.search(some, keys, labels_N, options)),
             "index": timing.stopwatch(lambda number=number: index.search(vectors_QW[:number], K)),
         }
-        seconds = timing.medians(turns, REPETITIONS, peers.SETTLE_SECONDS)
+        seconds = timing.medians(turns, REPETITIONS, peer_process.SETTLE_SECONDS)
         rates = [f"{number / seconds[name]:,.0f}" for name in ("exact", "index")]
         yield f"{count:,}", number, *rates, lists, index.nprobe, f"{recall:.3f}"
 

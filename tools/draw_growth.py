@@ -1,7 +1,7 @@
 """Draw docs/search_growth.png: the time per query of a search against the number of anchors.
 
-python experiments/benchmark.py --mode=search --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25
-python tools/draw_growth.py benchmarks/benchmark-DATE.json
+python tools/benchmark_search.py --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25
+python tools/draw_growth.py benchmarks/search-DATE.json
 """
 
 import json
@@ -17,7 +17,7 @@ PATH = pathlib.Path(__file__).parents[1] / "docs" / "search_growth.png"
 
 def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
     """Draw the searches of a benchmark's record beside the bound: a line for each kind of store and number of queries."""
-    rows = json.loads(record.read_text(encoding="utf-8"))["search"]["queries_per_second"]
+    rows = json.loads(record.read_text(encoding="utf-8"))["queries_per_second"]
     with drawing.style():
         drawn = figure.Figure(figsize=(8.0, 3.6), layout="constrained", facecolor="white")
         axes = drawn.add_subplot()

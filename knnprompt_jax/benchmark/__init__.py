@@ -1,1 +1,1 @@
-"""Throughput of building and searching a datastore, beside the device's limits and other implementations."""
+"""Speed of building a datastore, beside the device's peak and PyTorch; estimates for devices that need not exist."""

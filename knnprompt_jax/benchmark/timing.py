@@ -14,7 +14,7 @@ import jax.numpy as jnp
 Array = jax.Array
 _SIDE_ON_CPU = 2048
 Turn = Callable[[], float]
-"""Do the work once, wait for its end and return the seconds it took."""
+"""Do the work once, wait for its end and return its seconds."""
 
 
 def stopwatch(work: Callable[[], Any]) -> Turn:
@@ -31,10 +31,13 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
 def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> dict[str, float]:
     """Return the median seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds.
 
-    A pause of some seconds before each turn lets the threads of the library before it come to rest.
+    Args:
+        turns: the turn of each contender.
+        repetitions: the number of rounds.
+        pause: seconds before each turn, in which the threads of the previous library come to rest.
     """
     for turn in turns.values():
-        turn()  # Compiles, and touches the memory.
+        turn()  # Compiles, and allocates the memory.
     seconds: dict[str, list[float]] = {name: [] for name in turns}
     for name, turn in [*turns.items()] * repetitions:
         time.sleep(pause)
@@ -43,7 +46,7 @@ def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> 
 
 
 def peak_bytes() -> tuple[int, str]:
-    """Return the most memory used so far, and whether it is the "device" memory or the "resident" memory of this process."""
+    """Return the maximum memory so far, and its kind: "device", or "resident" memory of this process."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return stats["peak_bytes_in_use"], "device"
@@ -53,19 +56,12 @@ def peak_bytes() -> tuple[int, str]:
 
 def matrix_products(dtype: jnp.dtype) -> tuple[Turn, int]:
     """Return a turn of a chain of products of square matrices, and its operations."""
-    side, length = _SIDE_ON_CPU if jax.default_backend() == "cpu" else 8192, 2
-    # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
-    x_DD, y_DD = (jax.random.normal(jax.random.key(seed), (side, side), dtype) / side**0.5 for seed in range(2))
+    side = _SIDE_ON_CPU if jax.default_backend() == "cpu" else 8192
+    length = 2
+    # Scaled so that a chain neither overflows nor underflows to denormal numbers, which are slow.
+    x_DD = jax.random.normal(jax.random.key(0), (side, side), dtype) / side**0.5
+    y_DD = jax.random.normal(jax.random.key(1), (side, side), dtype) / side**0.5
     return stopwatch(functools.partial(_chain, x_DD, y_DD, length=length)), 2 * side**3 * length
-
-
-def memory_reads() -> tuple[Turn, int]:
-    """Return a turn of a product of a matrix and one vector, and its bytes: too many for any cache."""
-    x_ND = jnp.ones((65536, 2048))
-    return stopwatch(functools.partial(_product, x_ND, x_ND[0])), x_ND.nbytes
-
-
-_product = jax.jit(jnp.matmul)
 
 
 @functools.partial(jax.jit, static_argnames="length")

@@ -1,4 +1,9 @@
-"""Procedures in PyTorch, run in a process of their own (`answering` calls them)."""
+"""Procedures in PyTorch, which `peer_process` calls.
+
+- torch_one: the published procedure with `transformers`: one full prompt at a time.
+- torch_cached: a cached prefix, and suffixes sorted by length in padded batches. The prefix is read before the clock starts,
+  because its share of a sample would be too large. Ours reads its prefix in every turn.
+"""
 
 import copy
 from typing import Any
@@ -30,16 +35,17 @@ class Peers:
 
     @torch.inference_mode()
     def torch_one(self) -> list[np.ndarray]:
-        """Return the log-probabilities after each full prompt: one at a time, logits of all tokens, like the released code."""
+        """Return the log-probabilities after each full prompt. Logits of all tokens are computed, as in the released code."""
         return [self._model(tokens).logits.cpu()[:, -1].float().log_softmax(-1).numpy() for tokens in self._prompts]
 
     @torch.inference_mode()
     def torch_cached(self) -> list[np.ndarray]:
         """Return the log-probabilities after each suffix, batch by batch, padded on the right; the head once per suffix."""
-        return [self._read(suffixes) for suffixes in self._batches]
+        return [self._run(suffixes) for suffixes in self._batches]
 
-    def _read(self, suffixes: Numbers) -> np.ndarray:
-        width, rows = max(map(len, suffixes)), torch.arange(len(suffixes), device=self.device)
+    def _run(self, suffixes: Numbers) -> np.ndarray:
+        width = max(map(len, suffixes))
+        rows = torch.arange(len(suffixes), device=self.device)
         tokens_BS = torch.tensor([suffix + [0] * (width - len(suffix)) for suffix in suffixes], device=self.device)
         ends_B = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=self.device)
         past = None if self._prefix is None else _expanded(self._prefix, len(suffixes))
@@ -51,7 +57,7 @@ class Peers:
 def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.DynamicCache:
     """Return the cache with a batch axis, as views: the forward pass copies them once, when it appends to them.
 
-    A layer with a window keeps the window's keys and values alone. Its count of tokens read is copied with the layer.
+    A layer with a window keeps only the window's keys and values. Its count of tokens is copied with the layer.
     """
     cache = copy.copy(prefix)
     layers: list[Any] = [copy.copy(layer) for layer in prefix.layers]

@@ -1,6 +1,6 @@
-"""llama.cpp on a GGUF file, run in a process of its own (`answering` calls them).
+"""llama.cpp on a GGUF file, which `knnprompt_jax.benchmark.peer_process` calls for `benchmark_llama.py`.
 
-The file's tokenizer is not used: tokens are given.
+The file's tokenizer is not used: the arguments are tokens.
 """
 
 import ctypes
@@ -10,20 +10,21 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-_MICRO_BATCH = 512  # Tokens that go through a layer together: llama.cpp splits a batch into such pieces.
+_MICRO_BATCH = 512  # Tokens that llama.cpp computes together: it splits a batch into such pieces.
 _PREFIX = 0  # The sequence that holds the prefix; suffix i of a batch is sequence i + 1.
 
 
 class Peers:
-    """Suffixes that share the cells of the prefix's keys and values: a batch is one call of `llama_decode`."""
+    """Suffixes that share the prefix's keys and values in the cache; a batch is one call of `llama_decode`."""
 
     def load(self, path: str, prefix: list[int], batches: list[list[list[int]]], threads: int, **_: Any) -> None:
-        """Load the model of a GGUF file and batches of suffixes of a prefix, which is read here, once.
+        """Load the model of a GGUF file and batches of suffixes of a prefix, and read the prefix.
 
         Raises:
             RuntimeError: the file cannot be read, or the context does not fit in memory.
         """
-        self._prefix_tokens, self._batches = len(prefix), batches
+        self._prefix_tokens = len(prefix)
+        self._batches = batches
         num_tokens = max(sum(map(len, suffixes)) for suffixes in batches)
         num_suffixes = max(map(len, batches))
         model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
@@ -50,9 +51,10 @@ class Peers:
 
     def llama_cached(self) -> list[np.ndarray]:
         """Return the log-probabilities [B, V] after the suffixes of each batch, in float32."""
-        return [self._read(suffixes) for suffixes in self._batches]
+        return [self._log_probabilities(suffixes) for suffixes in self._batches]
 
-    def _read(self, suffixes: Sequence[list[int]]) -> np.ndarray:
+    def _log_probabilities(self, suffixes: Sequence[list[int]]) -> np.ndarray:
+        """Return the log-probabilities [B, V] after the suffixes of a batch."""
         ends = self._decode(suffixes, first_sequence=1, first_position=self._prefix_tokens, with_logits=True)
         logits_BV = np.stack([self._logits(end) for end in ends])
         for sequence in range(1, len(suffixes) + 1):
@@ -63,21 +65,29 @@ class Peers:
     def _decode(
         self, texts: Sequence[list[int]], first_sequence: int, first_position: int, with_logits: bool
     ) -> list[int]:
-        """Read one text per sequence and return each text's last place in the batch, which has its logits if `with_logits`."""
-        batch, place, ends = self._input, 0, []
+        """Compute one text per sequence and return the index in the batch of each text's last token.
+
+        That token has logits if `with_logits`.
+        """
+        batch = self._input
+        index = 0
+        ends = []
         for sequence, tokens in enumerate(texts, first_sequence):
             for position, token in enumerate(tokens, first_position):
-                batch.token[place], batch.pos[place], batch.logits[place] = token, position, 0
-                batch.n_seq_id[place], batch.seq_id[place][0] = 1, sequence
-                place += 1
-            ends.append(place - 1)
-            batch.logits[place - 1] = with_logits
-        batch.n_tokens = place
+                batch.token[index] = token
+                batch.pos[index] = position
+                batch.logits[index] = 0
+                batch.n_seq_id[index] = 1
+                batch.seq_id[index][0] = sequence
+                index += 1
+            ends.append(index - 1)
+            batch.logits[index - 1] = with_logits
+        batch.n_tokens = index
         if status := llama_cpp.llama_decode(self._context, batch):
-            raise RuntimeError(f"llama_decode of {place} tokens: status {status}")
+            raise RuntimeError(f"llama_decode of {index} tokens: status {status}")
         return ends
 
-    def _logits(self, place: int) -> np.ndarray:
-        """Return the logits [V] of a place in the last batch, as a view."""
-        pointer = llama_cpp.llama_get_logits_ith(self._context, place)
+    def _logits(self, index: int) -> np.ndarray:
+        """Return the logits [V] of a token of the last batch by its index, as a view."""
+        pointer = llama_cpp.llama_get_logits_ith(self._context, index)
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._vocab_size,))

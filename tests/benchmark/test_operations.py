@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from knnprompt_jax.benchmark import operations
 from knnprompt_jax.models import attention, registry
-from knnprompt_jax.planning import operations
 from knnprompt_jax.prompts import layout, packing
 
 
@@ -26,7 +26,7 @@ def make_groups(*sizes, alike=False):
 
 
 def token_by_token(config, groups):
-    """The operations that are needed: every matrix product of every token written out."""
+    """The operations that are required: every matrix product of every token written out."""
     width, pairs_cost = config.width, 4 * config.num_heads * config.head_size
     query = output = 2 * width * config.num_heads * config.head_size
     key = value = 2 * width * config.num_kv_heads * config.head_size
@@ -58,7 +58,7 @@ def token_by_token(config, groups):
 @pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])
 def test_token_by_token(shape, sizes, alike):
     config, groups = registry.config_from_hf(registry.PUBLISHED[shape]), make_groups(*sizes, alike=alike)
-    assert operations.needed(config, groups) == token_by_token(config, groups)
+    assert operations.required(config, groups) == token_by_token(config, groups)
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "HuggingFaceTB/SmolLM2-135M"])

@@ -1,18 +1,22 @@
-"""XLA's memory of the pass's programs, compiled for this CPU and for accelerators that are not here."""
+"""XLA's memory of the programs of a pass and a search, compiled from shapes for this CPU and for TPUs that need not exist."""
 
 import dataclasses
+import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import lm, parallel
+from knnprompt_jax.benchmark import workload
 from knnprompt_jax.lm import memory, programs
+from knnprompt_jax.models import attention, registry
+from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.models import registry
-from knnprompt_jax.planning import compiled, targets
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, search
@@ -28,11 +32,62 @@ CASES = {
 }
 
 
+def tpus(topology: str) -> list[Any]:
+    """Return the devices of a TPU slice that need not exist, for ahead-of-time compilation."""
+    # libtpu looks for neither a TPU nor its metadata server, and a second process may load it too.
+    os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+
+
+def mesh_of(devices: list[Any], data: int, model: int) -> Mesh:
+    """Return a mesh of the first devices, in the order of `parallel.make_mesh`."""
+    used = devices[: data * model]
+    return jax.make_mesh((data, model), parallel.AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
+
+
+def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Any]:
+    """Compile the programs "prefix" and "suffixes" of a packing; return XLA's analysis of their memory per device."""
+    graph, params = workload.abstract_weights(config, dtype, mesh)
+
+    def array(shape: tuple[int, ...], dtype: Any = jnp.int32, spec: P | None = None) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec or P()))
+
+    kv_shape = config.num_layers, max(config.num_kv_heads, mesh.shape[parallel.MODEL]), shape.prefix, config.head_size
+    kv = array(kv_shape, config_lib.DTYPES[dtype], P(None, parallel.MODEL))
+    data = mesh.shape[parallel.DATA]
+    steps = programs.STEPS_PER_CALL
+    rows = P(None, parallel.DATA)
+    tokens = array((steps, data * shape.rows, shape.width), spec=rows)
+    reads = array((steps, data * shape.reads), spec=rows)
+    with jax.default_matmul_precision("highest"):
+        prefix = programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(()))
+        suffixes = programs.map_steps.lower(
+            graph,
+            mesh,
+            params,
+            attention.Prefix(kv, kv, array(())),
+            array((steps,), jnp.bool_),
+            tokens,
+            tokens,
+            tokens,
+            reads,
+            function=programs.reader(False, ()),
+            stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
+        )
+    return {
+        "prefix": prefix.compile().memory_analysis(),
+        "suffixes": suffixes.compile().memory_analysis(),
+    }
+
+
 def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     shape = packing.PackShape(prefix=64, width=128, rows=3, reads=8)
     need = memory.estimate(config, "float32", shape, parallel.make_mesh(1, 1), "cpu")
-    found = compiled.pass_memory(config, "float32", shape, compiled.mesh_of(jax.devices(), 1, 1))
+    found = pass_memory(config, "float32", shape, mesh_of(jax.devices(), 1, 1))
     tokens = 4 * programs.STEPS_PER_CALL * (3 * shape.rows * shape.width + shape.reads)
     flags = 4 + programs.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
     assert found["suffixes"].argument_size_in_bytes == need.weights + need.prefix + tokens + flags
@@ -42,8 +97,10 @@ def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
 def test_softmax_weights_of_bfloat16_are_beside_float32_logits(monkeypatch):
     monkeypatch.setenv("KNNPROMPT_PREFIX_KERNEL", "off")
     config = registry.config_from_hf(registry.PUBLISHED["gpt2"])
-    mesh, logits = AbstractMesh((1, 1), parallel.AXES), config.num_heads * 128 * 128 * (128 + 896)
-    whole, half = (memory.estimate(config, dtype, SHAPE, mesh, "tpu").working for dtype in ("float32", "bfloat16"))
+    mesh = AbstractMesh((1, 1), parallel.AXES)
+    logits = config.num_heads * 128 * 128 * (128 + 896)
+    whole = memory.estimate(config, "float32", SHAPE, mesh, "tpu").working
+    half = memory.estimate(config, "bfloat16", SHAPE, mesh, "tpu").working
     kept = whole - 4 * logits
     assert half == kept // 2 + 6 * logits
 
@@ -52,7 +109,7 @@ def test_softmax_weights_of_bfloat16_are_beside_float32_logits(monkeypatch):
 def test_working_memory_on_a_cpu_is_what_the_arithmetic_says(dtype):
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
-    found = compiled.pass_memory(config, dtype, SHAPE, compiled.mesh_of(jax.devices(), 1, 1))
+    found = pass_memory(config, dtype, SHAPE, mesh_of(jax.devices(), 1, 1))
     assert found["suffixes"].temp_size_in_bytes == pytest.approx(need.working, rel=0.1)
 
 
@@ -63,9 +120,9 @@ def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
     pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
     monkeypatch.setenv("JAX_EXEC_TIME_OPTIMIZATION_EFFORT", "-1.0")
     target, data, model, published, dtype = CASES[name]
-    config, devices = registry.config_from_hf(registry.PUBLISHED[published]), targets.get(target).devices()
+    config = registry.config_from_hf(registry.PUBLISHED[published])
     need = memory.estimate(config, dtype, SHAPE, AbstractMesh((data, model), parallel.AXES), "tpu")
-    found = compiled.pass_memory(config, dtype, SHAPE, compiled.mesh_of(devices, data, model))
+    found = pass_memory(config, dtype, SHAPE, mesh_of(tpus(target), data, model))
     # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the tenth.
     assert found["suffixes"].argument_size_in_bytes == pytest.approx(need.weights + need.prefix + 5e6, rel=0.08)
     assert found["suffixes"].peak_memory_in_bytes == pytest.approx(need.total, rel=0.1)
@@ -75,12 +132,14 @@ def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
 @pytest.mark.parametrize("num_queries", [1, 256])
 def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries):
     pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
-    rng, width, num_anchors = np.random.default_rng(0), 1600, 2**20
-    head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32), None)
+    rng = np.random.default_rng(0)
+    width = 1600
+    num_anchors = 2**20
+    head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32))
     hidden_NE = jnp.asarray(rng.normal(size=(8, width)), jnp.float32)
     states = lm.States(hidden_NE, jax.nn.logsumexp(head.logits(hidden_NE), -1))
     store = store_lib.build(stores.StoreOptions(kind="factored"), "kl", head, states, np.arange(8) % 2, (0, 1))
-    mesh, whole = compiled.mesh_of(targets.get("v5e:2x4").devices(), 8, 1), jax.sharding.PartitionSpec()
+    mesh, whole = mesh_of(tpus("v5e:2x4"), 8, 1), jax.sharding.PartitionSpec()
 
     def abstract(tree, rows, split):
         def resize(leaf):

@@ -1,7 +1,10 @@
-"""Searching a store: queries per second and bytes, beside the device's limits, the bare matrix products and other libraries.
+"""Measure the search of a store: queries per second, beside the device's limits, bare matrix products and other libraries.
 
-Every library has the same anchors and queries. Those that search by inner product have the anchors' offsets as one more number; those
-that search by Euclidean distance also have the number that makes all anchors equally long.
+pip install faiss-cpu torch    # optional
+python tools/benchmark_search.py --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25 --repetitions=2
+
+Every library has the same anchors and queries. Libraries that search by inner product have the anchors' offsets as one more
+number. Libraries that search by Euclidean distance also have the number that makes all anchors equally long.
 """
 
 import functools
@@ -14,19 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 import sklearn.neighbors
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import peers, timing
+from knnprompt_jax import app, errors, lm, options
+from knnprompt_jax.benchmark import peer_process, report, timing, workload
+from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.planning import workload
-from knnprompt_jax.settings import planning as settings_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
-faiss, torch = (
-    importlib.import_module(name) if importlib.util.find_spec(name) else None for name in ("faiss", "torch")
-)
+faiss = importlib.import_module("faiss") if importlib.util.find_spec("faiss") else None
+torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 Array = jax.Array
 Work = dict[str, Callable[[], Any]]
@@ -37,16 +38,38 @@ PEERS = ("numpy", "torch", "faiss_ip", "faiss_l2", "sklearn")
 MAX_PEER_BYTES = 10**9  # The peers copy larger stores too often for the memory of a usual machine.
 
 
-def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
+class SearchSettings(options.Options):
+    """The stores and searches to measure."""
+
+    model: str = options.option(
+        "gpt2", "Published shape, folder, .gguf file or Hub name; only its sizes count.", needed=True
+    )
+    distance: str = options.option("kl", "Distance of the search.", choices=stores.DISTANCES)
+    queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)
+    k: int = options.option(3, "Neighbours per query.", least=1)
+    stored: tuple[int, ...] = options.option((1024, 4096, 16384, 65536), "Anchors in each store.", least=1, needed=True)
+    max_store_gb: float = options.option(
+        1.0, "The largest store in GB of 10⁹ bytes; larger ones are left out.", least=0
+    )
+    repetitions: int = options.option(3, "Rounds; each contender has one timed turn per round.", least=1)
+    output: str = options.option("benchmarks", "Folder of the JSON file.", needed=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k > min(self.stored):
+            raise errors.UserError(f"--k={self.k}: the smallest store has {min(self.stored)} anchors (--stored)")
+
+
+def run(settings: SearchSettings) -> dict[str, Any]:
     """Measure each of the `sizes` with every number of queries."""
-    config = subject.config
+    config = workload.describe(settings.model).config
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5))
-    rows = [row for kind, anchors in sizes(settings, subject) for row in _measure(settings, head, kind, anchors)]
-    return {"distance": settings.distance, "queries_per_second": rows}
+    rows = [row for kind, anchors in sizes(settings, config) for row in _measure(settings, head, kind, anchors)]
+    return {"model": settings.model, "distance": settings.distance, "queries_per_second": rows}
 
 
-def sizes(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> list[tuple[str, int]]:
+def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tuple[str, int]]:
     """Return the kinds of store that the model supports, each with the numbers of anchors of at most `max_store_gb`.
 
     Raises:
@@ -54,7 +77,7 @@ def sizes(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -
     """
     found = []
     for kind in store_lib.KINDS:
-        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, subject.config, NUM_CLASSES)
+        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, config, NUM_CLASSES)
         found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
     if not found:
         raise errors.UserError(
@@ -63,21 +86,21 @@ def sizes(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -
     return found
 
 
-def _measure(
-    settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int
-) -> Iterator[dict[str, Any]]:
+def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each number of queries: bytes, queries per second, shares of the bound and the products, and the peers' recall.
 
     The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading the
     anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
     """
     store = _store(head, kind, settings.distance, anchors)
-    options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
+    options = search_lib.SearchOptions(settings.k, settings.distance)
+    distance = distances.get(settings.distance)
     references = store.codec.references(store.anchors.keys, distance)
     keys = _affine(store.codec.measured_by(distance).prepare(references))
     rows_VE = head.rows_VE if distance.mean_row == "query" or kind == "dense" else None
     for count in settings.queries:
-        states, plan = _states(head, count, 2), store.plan(count, options)
+        states = _states(head, count, 2)
+        plan = store.plan(count, options)
         queries = store.codec.queries(states, distance)
         vectors_QW = _affine(queries).vector
         work: Work = {
@@ -89,8 +112,8 @@ def _measure(
         work |= _peers(keys, vectors_QW, settings.k) if store.nbytes <= MAX_PEER_BYTES else {}
         turns = {name: timing.stopwatch(search) for name, search in work.items()}
         turns["operations"], operations = timing.matrix_products(jnp.float32)
-        turns["bytes"], nbytes = timing.memory_reads()
-        seconds = timing.medians(turns, settings.repetitions, peers.SETTLE_SECONDS)
+        turns["bytes"], nbytes = memory_reads()
+        seconds = timing.medians(turns, settings.repetitions, peer_process.SETTLE_SECONDS)
         found = work["from_keys"]().indices_Qk
         size = keys.vector.size
         bound = max(2 * count * size / operations * seconds["operations"], 4 * size / nbytes * seconds["bytes"])
@@ -118,7 +141,7 @@ def _labels(store: store_lib.Store, states: lm.States, options: search_lib.Searc
 
 
 def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
-    """Return the search of each other library, from vectors to the places of the nearest anchors."""
+    """Return the search of each other library: from vectors to the indices of the nearest anchors."""
     keys_NW = np.column_stack([keys.vector, -keys.offset]).astype(np.float32)
     queries_QW = np.column_stack([vectors_QW, np.ones(len(vectors_QW), np.float32)]).astype(np.float32)
     squares_N = (keys_NW**2).sum(-1)
@@ -130,11 +153,13 @@ def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
         "sklearn": lambda: nearest.kneighbors(long_QW)[1],
     }
     if torch:
-        queries, anchors = torch.from_numpy(queries_QW), torch.from_numpy(keys_NW)
+        queries = torch.from_numpy(queries_QW)
+        anchors = torch.from_numpy(keys_NW)
         work["torch"] = lambda: torch.topk(queries @ anchors.T, k).indices.numpy()
     if faiss:
-        by_product, by_l2 = faiss.IndexFlatIP(keys_NW.shape[1]), faiss.IndexFlatL2(long_NW.shape[1])
+        by_product = faiss.IndexFlatIP(keys_NW.shape[1])
         by_product.add(keys_NW)
+        by_l2 = faiss.IndexFlatL2(long_NW.shape[1])
         by_l2.add(long_NW)
         work["faiss_ip"] = lambda: by_product.search(queries_QW, k)[1]
         work["faiss_l2"] = lambda: by_l2.search(long_QW, k)[1]
@@ -153,7 +178,8 @@ def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
 def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
     """Return a store of random anchors; those beyond the first `DISTINCT` repeat their keys with small differences, which is quick."""
     distinct = min(anchors, DISTINCT)
-    classes, options = np.arange(anchors) % NUM_CLASSES, stores.StoreOptions(kind=kind)
+    classes = np.arange(anchors) % NUM_CLASSES
+    options = stores.StoreOptions(kind=kind)
     states = _states(head, distinct, 1)
     store = store_lib.build(options, distance, head, states, classes[:distinct], range(NUM_CLASSES))
     if anchors == distinct:
@@ -191,3 +217,24 @@ def _project(rows_VE: Array | None, hidden_QE: Array, back: bool) -> Array | Non
         return None
     logits_VQ = jax.lax.optimization_barrier(_product(rows_VE, hidden_QE))
     return jnp.einsum("vq,ve->qe", logits_VQ, rows_VE, precision="highest") if back else logits_VQ
+
+
+def memory_reads() -> tuple[timing.Turn, int]:
+    """Return a turn of a product of a matrix and one vector, and its bytes: too many for any cache."""
+    x_ND = jnp.ones((65536, 2048))
+    return timing.stopwatch(functools.partial(_matvec, x_ND, x_ND[0])), x_ND.nbytes
+
+
+_matvec = jax.jit(jnp.matmul)
+
+
+if __name__ == "__main__":
+    FLAGS = app.Flags(SearchSettings)
+
+    def main() -> None:
+        """Print and save the result."""
+        result = report.describe_machine() | run(FLAGS.value)
+        app.show(report.render(result))
+        app.show(f"\nrecord: {report.write(FLAGS.value.output, 'search', FLAGS.value, result)}")
+
+    app.run(main, FLAGS, keep_programs=False)

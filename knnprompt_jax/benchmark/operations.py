@@ -1,7 +1,7 @@
-"""Floating-point operations of a language-model pass by arithmetic. A multiplication and an addition are two operations.
+"""Count the floating-point operations of a language-model pass. A multiplication and an addition are two operations.
 
-Matrix products and attention count. Normalisation, activations, rotations and softmax do not, and attention windows count as if they
-covered everything.
+Matrix products and attention count. Normalisation, activations, rotations and softmax do not. An attention window counts as
+if it covered all tokens.
 """
 
 from collections.abc import Sequence
@@ -20,30 +20,31 @@ def prefix_program(config: config_lib.DecoderConfig, tokens: int) -> int:
 
 def packed_step(config: config_lib.DecoderConfig, shape: packing.PackShape) -> int:
     """Return the operations of one packed step of suffixes, padding and masked pairs included."""
-    tokens, full = shape.rows * shape.width, config.num_layers - 1
+    tokens = shape.rows * shape.width
+    full = config.num_layers - 1
     pairs = full * tokens * (shape.prefix + shape.width) + shape.reads * (shape.prefix + tokens)
     everywhere = tokens * (full * _block(config) + _keys_and_values(config) + _projection(config))
     at_reads = shape.reads * (_block(config) - _keys_and_values(config) + _projection(config) + _head(config))
     return everywhere + at_reads + _attention(config, pairs)
 
 
-def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
-    """Return the operations that every exact procedure with a shared prefix needs.
+def required(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
+    """Return the operations that every exact procedure with a shared prefix requires.
 
-    The prefix passes once, and its last block computes keys and values only. Suffixes pass all blocks but the last. The last block
-    computes keys and values of all tokens, and the rest for each suffix's last token, as does the head. Tokens that suffixes begin with
-    in common count once, wherever they are packed.
+    The prefix passes once, and its last block computes keys and values only. Suffixes pass all blocks but the last. The last
+    block computes keys and values of all tokens, and everything else only for each suffix's last token, as does the head.
+    Leading tokens that suffixes share count once.
     """
     total = 0
     for group in groups:
-        prefix, lengths_N = len(group.prefix_P), np.array([len(suffix) for suffix in group.suffixes])
+        prefix = len(group.prefix_P)
+        suffixes = len(group.suffixes)
         tokens, pairs = _distinct(group)
-        suffixes = len(lengths_N)
         full = config.num_layers - 1
         total += (prefix + tokens) * (full * _block(config) + _keys_and_values(config) + _projection(config))
         total += full * _attention(config, prefix * (prefix + 1) // 2 + pairs)
         total += suffixes * (_block(config) - _keys_and_values(config))
-        total += _attention(config, suffixes * prefix + int(lengths_N.sum()))
+        total += _attention(config, suffixes * prefix + sum(map(len, group.suffixes)))
         total += suffixes * (_head(config) + _projection(config))
     return total
 
@@ -56,6 +57,7 @@ def _block(config: config_lib.DecoderConfig) -> int:
 
 
 def _keys_and_values(config: config_lib.DecoderConfig) -> int:
+    """Return a token's operations for keys and values in a block."""
     return 2 * 2 * config.width * config.num_kv_heads * config.head_size
 
 
@@ -65,6 +67,7 @@ def _attention(config: config_lib.DecoderConfig, pairs: int) -> int:
 
 
 def _head(config: config_lib.DecoderConfig) -> int:
+    """Return the operations of the logits of one token."""
     return 2 * config.vocab_size * config.embed_width
 
 
@@ -74,9 +77,9 @@ def _projection(config: config_lib.DecoderConfig) -> int:
 
 
 def _distinct(group: layout.PromptGroup) -> tuple[int, int]:
-    """Return the number of distinct suffix tokens, and of pairs of such a token and a token that it reads.
+    """Return the number of distinct suffix tokens, and the number of pairs of such a token and a token that it attends to.
 
-    A token after the same tokens is the same token.
+    Equal tokens after equal tokens count once.
     """
     tokens = pairs = 0
     last = np.zeros(0, int)

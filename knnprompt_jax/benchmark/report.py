@@ -1,13 +1,16 @@
-"""Plans and benchmarks as JSON files and as tables for the terminal."""
+"""Write results as JSON files and as tables for the terminal."""
 
 import datetime
 import importlib.metadata
 import json
 import os
 import pathlib
+import platform
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+import jax
 
 from knnprompt_jax import files, options, tables
 
@@ -17,8 +20,21 @@ _PACKAGES = (
 )
 
 
+def describe_machine() -> dict[str, str]:
+    """Return the devices of JAX, and the processor and cores of the host."""
+    processor = platform.processor()
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = models[0].split(": ")[1] if models else processor
+    return {
+        "devices": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
+        "host": f"{processor}, {len(os.sched_getaffinity(0))} cores",
+    }
+
+
 def write(folder: str, kind: str, settings: options.Options, result: Mapping[str, Any]) -> pathlib.Path:
-    """Write the result with its settings, the command and the versions as JSON under a new name, and return its path."""
+    """Write the result with its settings, the command and the versions as JSON under a new name; return its path."""
     date = datetime.datetime.now(datetime.UTC)
     path = pathlib.Path(folder) / f"{kind}-{date:%Y-%m-%dT%H%M%SZ}-{os.getpid()}.json"
     installed = {package.name: package.version for package in importlib.metadata.distributions()}
@@ -34,16 +50,14 @@ def write(folder: str, kind: str, settings: options.Options, result: Mapping[str
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """Return the single values of a result line by line, then its tables and, under their names, its parts."""
-    single = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
+    """Return the single values of a result line by line, then its tables."""
+    single = {name: value for name, value in result.items() if not isinstance(value, list)}
     width = max(map(len, single))
     sections = ["\n".join(f"{name.replace('_', ' '):{width}}  {_cell(value)}" for name, value in single.items())]
-    for name, value in result.items():
+    for value in result.values():
         if isinstance(value, list) and value:
             header = [title.replace("_", " ") for title in value[0]]
             sections.append(tables.render(header, [[*map(_cell, row.values())] for row in value]))
-        elif isinstance(value, dict):
-            sections += [name.upper(), render(value)]
     return "\n\n".join(sections)
 
 

@@ -1,0 +1,102 @@
+"""The devices that a dry run estimates for: TPU slices, NVIDIA GPUs of one host, and CPUs.
+
+Speeds are the makers' figures and those of JAX's scaling book (https://jax-ml.github.io/scaling-book). The memory of a TPU is
+the compiler's limit; the memory of a GPU is the three quarters that JAX reserves by default.
+"""
+
+import dataclasses
+import math
+
+import jax
+
+from knnprompt_jax import errors
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One kind of device.
+
+    Attributes:
+        platform: JAX's name of the platform.
+        kinds: JAX's names of the kind of device (`jax.Device.device_kind`).
+        topologies: the supported shapes of a slice; empty if any number of devices of one host is supported.
+        memory: bytes that a program may use.
+        peak: operations per second in bfloat16 with float32 sums; 0 if no time is estimated.
+        peak_float32: operations per second in full float32 (six bfloat16 products on a TPU).
+        bandwidth: bytes per second between the device and its memory.
+        links: bytes per second that a device sends to the others of its mesh axis.
+    """
+
+    platform: str
+    kinds: tuple[str, ...]
+    topologies: tuple[str, ...]
+    memory: float
+    peak: float = 0.0
+    peak_float32: float = 0.0
+    bandwidth: float = 0.0
+    links: float = 0.0
+
+
+# A TPU's ring uses a link in each direction of its mesh axis.
+DEVICES = {
+    "v4": Device("tpu", ("TPU v4",), ("2x2x1", "2x2x4"), 30.75 * GIB, 275e12, 275e12 / 6, 1.23e12, 2 * 45e9),
+    "v5e": Device(
+        "tpu",
+        ("TPU v5e", "TPU v5 lite"),
+        ("2x2", "2x4", "4x4", "16x16"),
+        15.75 * GIB,
+        197e12,
+        197e12 / 6,
+        0.82e12,
+        2 * 45e9,
+    ),
+    "v5p": Device("tpu", ("TPU v5p", "TPU v5"), ("2x2x1", "2x2x4"), 95.74 * GIB, 459e12, 459e12 / 6, 2.77e12, 2 * 90e9),
+    "v6e": Device("tpu", ("TPU v6e", "TPU v6 lite"), ("2x4",), 31.25 * GIB, 918e12, 918e12 / 6, 1.64e12, 2 * 90e9),
+    "h100": Device("cuda", ("NVIDIA H100 80GB HBM3",), (), 0.75 * 84942979072, 989e12, 67e12, 3.35e12, 450e9),
+    "cpu": Device("cpu", ("cpu",), (), 16 * GIB),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Several devices of one kind: "v5e:4x4", "h100:8" or "cpu:8"."""
+
+    name: str
+    device: Device
+    size: int
+
+
+def named(name: str) -> Topology:
+    """Return the topology of a name; raise UserError with the choices if it is unknown."""
+    kind, _, shape = name.partition(":")
+    if kind in DEVICES:
+        device = DEVICES[kind]
+        is_number = shape.isdecimal() and int(shape) > 0
+        if shape in device.topologies or (not device.topologies and is_number):
+            return Topology(name, device, math.prod(map(int, shape.split("x"))))
+    raise errors.UserError(f"topology={name!r}: choose from {', '.join(_names())}")
+
+
+def existing() -> Topology:
+    """Return this machine's devices, with the memory that they report if they do.
+
+    Raises:
+        UserError: the table has no such device.
+    """
+    first = jax.devices()[0]
+    found = [name for name, device in DEVICES.items() if first.device_kind in device.kinds]
+    if not found:
+        raise errors.UserError(
+            f"{first.device_kind}: the speed of this device is unknown; choose --topology from {', '.join(_names())}"
+        )
+    reported = jax.local_devices()[0].memory_stats() or {}
+    device = DEVICES[found[0]]
+    device = dataclasses.replace(device, memory=reported.get("bytes_limit", device.memory))
+    return Topology(f"{found[0]}:{jax.device_count()}", device, jax.device_count())
+
+
+def _names() -> list[str]:
+    """Return the names of all topologies, with one example for kinds that have any number of devices."""
+    return [f"{kind}:{shape}" for kind, device in DEVICES.items() for shape in device.topologies or ("8 (any number)",)]

@@ -1,0 +1,175 @@
+"""Estimate a job by arithmetic, for every mesh of a topology: memory per device, operations, a lower bound of the time.
+
+The time is a roofline: the longest of operations / peak, bytes / memory bandwidth, and collective bytes / bandwidth of the
+links. Real steps take longer.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+
+from knnprompt_jax import errors, parallel
+from knnprompt_jax.benchmark import devices, operations, workload
+from knnprompt_jax.lm import memory, programs
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import sharding
+from knnprompt_jax.prompts import packing
+from knnprompt_jax.settings.benchmark import BenchmarkSettings
+from knnprompt_jax.settings.models import MeshOptions
+from knnprompt_jax.store import store as store_lib
+
+
+def run(settings: BenchmarkSettings) -> dict[str, Any]:
+    """Estimate the job, with a row for each mesh, the smallest `model` axis first. A mesh without enough memory is a row too.
+
+    The recommended mesh has the smallest `model` axis that fits: splitting weights further costs time in collectives.
+
+    Raises:
+        UserError: impossible settings.
+    """
+    topology = devices.named(settings.topology) if settings.topology else devices.existing()
+    subject = workload.describe(settings.model)
+    sizes = _model_axes(settings.mesh, topology, subject)
+    work = workload.build(settings, subject)
+    anchors = settings.anchors or work.prompts.num_prompts
+    job = Job(settings, topology, subject.config, work, anchors)
+    rows = [job.estimate(size) for size in sizes]
+    fitting = [row for row in rows if row["fits"] == "yes"]
+    if fitting:
+        recommended = f"mesh.model={fitting[0]['model']} (mesh.data={fitting[0]['data']}), the smallest that fits"
+    else:
+        recommended = f"none of these meshes: {subject.name} needs more memory than {topology.name} has"
+    bound = {"times": "a roofline, a lower bound: real steps take longer"} if topology.device.peak else {}
+    return {
+        "ESTIMATED": "nothing was run",
+        "model": subject.name,
+        "devices": topology.name,
+        "anchors": anchors,
+        "prefix_tokens": len(work.largest.prefix_P),
+        "queries": settings.queries,
+        "tokens_counted_by_the_tokenizer_of": work.tokenizer_name,
+        "sizes": "GiB on each device",
+        "working_memory": "calculated, to within 10 %",
+        **bound,
+        "recommended": recommended,
+        "meshes": rows,
+    }
+
+
+def roofline(
+    device: devices.Device, dtype: str, operations: float, nbytes: float, collective_bytes: float = 0.0
+) -> float:
+    """Return the lower bound of the seconds that a device of known speed takes."""
+    peak = device.peak_float32 if dtype == "float32" else device.peak
+    return max(operations / peak, nbytes / device.bandwidth, collective_bytes / device.links)
+
+
+def pack(work: workload.Workload, anchors: int, step_tokens: int, data: int) -> tuple[packing.PackShape, int]:
+    """Return the shape of a step and each shard's number of steps, for `anchors` prompts with the workload's lengths.
+
+    More anchors than prompts are assumed to fill rows as the prompts do. In truth their suffixes share more tokens.
+    """
+    group = work.largest
+    shape = packing.choose_shape([group], step_tokens)
+    rows = packing.pack(group, shape).num_steps * shape.rows
+    rows_per_shard = math.ceil(rows * anchors / len(group.suffixes) / data)
+    steps = math.ceil(rows_per_shard / max(1, step_tokens // shape.width))
+    per_step = math.ceil(rows_per_shard / steps)
+    reads = packing.round_up(math.ceil(shape.reads / shape.rows * per_step), 8)
+    return dataclasses.replace(shape, rows=per_step, reads=reads), steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Reading and searching `anchors` anchors on a topology."""
+
+    settings: BenchmarkSettings
+    topology: devices.Topology
+    config: config_lib.DecoderConfig
+    work: workload.Workload
+    anchors: int
+
+    @property
+    def anchors_per_device(self) -> int:
+        return math.ceil(self.anchors / self.topology.size)
+
+    @functools.cached_property
+    def key_bytes(self) -> int:
+        """Bytes of an anchor's keys."""
+        return store_lib.anchor_bytes(self.settings.datastore, self.settings.distance, self.config, num_classes=2)
+
+    def estimate(self, model: int) -> dict[str, Any]:
+        """Return memory in GiB, operations and times of each device, with the weights split over `model` devices.
+
+        The peak is the maximum over time: while prompts are read, or while anchors are searched beside the weights.
+        """
+        device = self.topology.device
+        data = self.topology.size // model
+        step_tokens = self.settings.batch or programs.step_tokens(device.platform)
+        shape, steps = pack(self.work, self.anchors, step_tokens, data)
+        mesh = AbstractMesh((data, model), parallel.AXES)
+        need = memory.estimate(self.config, self.settings.dtype, shape, mesh, device.platform)
+        # Classes of the anchors, and the head that encodes them, are stored beside their keys.
+        head_bytes = 4 * self.config.vocab_size * self.config.state_width
+        store = (self.key_bytes + 4) * self.anchors_per_device + head_bytes
+        searching = need.weights + store + int(self.settings.datastore.memory_mb * 2**20)
+        peak = max(need.total, searching)
+        return {
+            "data": data,
+            "model": model,
+            "fits": "yes" if peak <= memory.MARGIN * device.memory else "out of memory",
+            "weights": need.weights / devices.GIB,
+            "prefix": need.prefix / devices.GIB,
+            "working": need.working / devices.GIB,
+            "store": store / devices.GIB,
+            "peak": peak / devices.GIB,
+            **self._times(model, shape, steps, need),
+        }
+
+    def _times(self, model: int, shape: packing.PackShape, steps: int, need: memory.Need) -> dict[str, Any]:
+        """Return the operations of each device in 10¹², and the times if the device's speed is known."""
+        device = self.topology.device
+        config = self.config
+        prefix_operations = operations.prefix_program(config, shape.prefix) / model
+        step_operations = operations.packed_step(config, shape) / model
+        # float32 keys: a multiplication and an addition for each of their numbers.
+        search_operations = 2 * self.settings.queries * self.anchors_per_device * self.key_bytes // 4
+        passes = 1 + self.settings.queries / self.anchors  # Queries are as long as anchors.
+        total = passes * (prefix_operations + steps * step_operations) + search_operations
+        estimated = {"tera_operations": total / 1e12}
+        if not device.peak:
+            return estimated
+        # A ring all-reduce of the residual stream after attention and after the MLP of every block.
+        itemsize = jnp.dtype(config_lib.DTYPES[self.settings.dtype]).itemsize
+        sent_per_token = 2 * config.num_layers * 2 * (model - 1) / model * config.width * itemsize
+        sent_per_step = sent_per_token * shape.rows * shape.width
+        seconds = functools.partial(roofline, device, self.settings.dtype)
+        step_seconds = seconds(step_operations, need.weights + need.prefix, sent_per_step)
+        prefix_seconds = seconds(prefix_operations, need.weights, sent_per_token * shape.prefix)
+        reading_seconds = prefix_seconds + steps * step_seconds
+        search_seconds = roofline(device, "float32", search_operations, self.key_bytes * self.anchors_per_device)
+        return estimated | {
+            "ms_per_step": 1000 * step_seconds,
+            "mib_sent_per_step": sent_per_step / 2**20,
+            "anchors_per_second": self.anchors / reading_seconds,
+            "job_seconds": reading_seconds * passes + search_seconds,
+        }
+
+
+def _model_axes(mesh: MeshOptions, topology: devices.Topology, subject: workload.Subject) -> list[int]:
+    """Return the possible sizes of the mesh axis `model` that agree with the given mesh; raise UserError if there are none."""
+    possible = []
+    for size in range(1, topology.size + 1):
+        if topology.size % size == 0 and not sharding.uneven(subject.config, size):
+            possible.append(size)
+    chosen = [size for size in possible if mesh.model in (0, size) and mesh.data in (0, topology.size // size)]
+    if not chosen:
+        raise errors.UserError(
+            f"mesh.data={mesh.data}, mesh.model={mesh.model}: {topology.name} has {topology.size} devices; with the "
+            f"heads of {subject.name}, mesh.model can be {errors.join_names(possible)}; choose mesh.data=0"
+        )
+    return chosen

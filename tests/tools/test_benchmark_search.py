@@ -1,0 +1,45 @@
+"""The benchmark of the search runs and its record is JSON. No test looks at speeds."""
+
+import importlib.util
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.benchmark import report, timing
+from tools import benchmark_search, draw_growth
+
+SMALL = {"model": "tiny", "queries": (5,), "stored": (1024,), "repetitions": 2}
+TIMED = ("labels", "time_of_products", "from_keys", "share_of_bound", "share_of_product", "numpy", "sklearn")
+
+
+@pytest.mark.parametrize("distance", ["kl", "l2", pytest.param("reverse_kl", marks=pytest.mark.long)])
+def test_search(tmp_path, monkeypatch, distance):
+    monkeypatch.setattr(timing, "_SIDE_ON_CPU", 64)
+    settings = benchmark_search.SearchSettings(**SMALL, distance=distance, output=str(tmp_path))
+    result = benchmark_search.run(settings)
+    rows = result["queries_per_second"]
+    shapes = [(row["store"], row["anchors"], row["queries"]) for row in rows]
+    assert shapes == [("dense", 1024, 5), ("factored", 1024, 5)]
+    for row in rows:
+        assert row["mb_in_search"] > 0
+        assert all(row[name] > 0 for name in TIMED)
+        for library, names in {"torch": ["torch"], "faiss": ["faiss_ip", "faiss_l2"]}.items():
+            assert all((row[name] == "-") == (importlib.util.find_spec(library) is None) for name in names)
+        assert row["recall_by_product"] > 0.99
+    if distance == "kl":
+        assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5120 + 4), 1024 * (4 * 257 + 4)]
+    text = report.render(result)
+    assert "share of bound" in text
+    assert distance in text
+    draw_growth.draw(report.write(str(tmp_path), "search", settings, result), tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_more_neighbours_than_anchors_are_refused_at_once():
+    with pytest.raises(errors.UserError, match="--k=100: the smallest store has 64 anchors"):
+        benchmark_search.SearchSettings(k=100, stored=(1024, 64))
+
+
+def test_a_bound_below_every_store_is_refused():
+    with pytest.raises(errors.UserError, match=r"--max_store_gb=1e-06: no store of \(1024,\) anchors is smaller"):
+        benchmark_search.run(benchmark_search.SearchSettings(**SMALL, max_store_gb=1e-6))
