@@ -32,13 +32,13 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     """Join the processes of a job before anything else touches a device; do nothing if no option is given.
 
     Args:
-        auto: Take everything else from the scheduler (Slurm, Open MPI, TPU).
+        auto: take everything else from the scheduler (Slurm, Open MPI, TPU).
         address: host:port of process 0.
-        num_processes: The number of processes of the job.
-        process_id: The index of this process.
+        num_processes: the number of processes of the job.
+        process_id: the index of this process.
 
     Raises:
-        UserError: The other processes cannot be reached.
+        UserError: the other processes cannot be reached.
     """
     if not (auto or address or num_processes or process_id):
         return
@@ -120,7 +120,7 @@ def enter_in_main(context: contextlib.AbstractContextManager) -> Iterator[Any]:
     """Enter `context` (for example a lock) in process 0, and raise its UserError in every process.
 
     Yields:
-        What `context` yields in process 0, and None in the other processes.
+        what `context` yields in process 0, and None in the other processes.
     """
     with contextlib.ExitStack() as stack:
         entered = []
@@ -132,7 +132,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """Return the mesh of data × model devices; `data` = 0 uses all devices.
 
     Raises:
-        UserError: There are too few devices, or a process would have none.
+        UserError: there are too few devices, or a process would have none.
     """
     devices = jax.devices()
     num_devices = len(devices)

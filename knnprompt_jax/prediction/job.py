@@ -24,9 +24,9 @@ class Summary:
     """A run.
 
     Attributes:
-      rows: the rows that it labelled.
-      earlier: the rows that earlier runs labelled; 0 except in process 0.
-      seconds: its time without the loading of the model.
+        rows: the rows that it labelled.
+        earlier: the rows that earlier runs labelled; 0 except in process 0.
+        seconds: its time without the loading of the model.
     """
 
     rows: int
@@ -40,8 +40,8 @@ def run(settings: commands.PredictionSettings) -> Summary:
     Process 0 alone reads the input and writes the output. Every process reads its share of each batch's prompts.
 
     Raises:
-      UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
-        bad row, once the rows before it are written.
+        UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
+            bad row, once the rows before it are written.
     """
     inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.store))

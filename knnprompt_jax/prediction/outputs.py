@@ -21,11 +21,11 @@ class Output:
     """Standard output.
 
     Attributes:
-      num_rows: finished rows of the input, including bad rows.
-      num_predictions: rows of the output.
-      num_bytes: finished bytes of the output.
-      kept: the columns of the input that are copied; set before the first batch.
-      header: the first bytes of the output; set before the first batch.
+        num_rows: finished rows of the input, including bad rows.
+        num_predictions: rows of the output.
+        num_bytes: finished bytes of the output.
+        kept: the columns of the input that are copied; set before the first batch.
+        header: the first bytes of the output; set before the first batch.
     """
 
     num_rows: int = 0
@@ -63,12 +63,12 @@ class FileOutput(Output):
         """Begin or resume the file at `path`, which the caller has locked.
 
         Args:
-          plan: everything that the predictions depend on, except the rows.
-          overwrite: replace an earlier file once the new one is complete, and drop what a run with another plan or of
-            other rows began.
+            plan: everything that the predictions depend on, except the rows.
+            overwrite: replace an earlier file once the new one is complete, and drop what a run with another plan or of
+                other rows began.
 
         Raises:
-          UserError: the file exists already, or an unfinished run had another plan or was damaged.
+            UserError: the file exists already, or an unfinished run had another plan or was damaged.
         """
         self.path, self.plan, self._overwrite = path, plan, overwrite
         self._draft = files.draft(path)
@@ -87,12 +87,12 @@ class FileOutput(Output):
         """Return the rows after those that an earlier run has finished.
 
         Args:
-          read: returns the rows of the input from the first one on.
-          source: the path of the input, or - for standard input, which can be read only once.
+            read: returns the rows of the input from the first one on.
+            source: the path of the input, or - for standard input, which can be read only once.
 
         Raises:
-          UserError: a bad row comes before the last finished one, or the input does not begin with the finished rows
-            (with `overwrite`, the output then begins anew).
+            UserError: a bad row comes before the last finished one, or the input does not begin with the finished rows
+                (with `overwrite`, the output then begins anew).
         """
         remaining, seen = read(), 0
         for row in remaining:
@@ -174,7 +174,7 @@ def opened(path: str, plan: dict[str, Any], overwrite: bool = False) -> Iterator
     """Lock and yield the output, a file or - for standard output.
 
     Raises:
-      UserError: another process writes to the file, it cannot be written, or as `FileOutput`.
+        UserError: another process writes to the file, it cannot be written, or as `FileOutput`.
     """
     if path == commands.STANDARD:
         yield Output()

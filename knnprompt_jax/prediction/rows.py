@@ -26,11 +26,11 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
     """Yield the rows, numbered from 0, and the error of a bad row in its place; `-` is standard input.
 
     Args:
-      kind: one of `INPUT_KINDS`; by default the ending of the file's name.
-      on_bad: "skip" logs bad rows and leaves them out.
+        kind: one of `INPUT_KINDS`; by default the ending of the file's name.
+        on_bad: "skip" logs bad rows and leaves them out.
 
     Raises:
-      UserError: with file and line: a file that cannot be read or decoded, or a missing column.
+        UserError: with file and line: a file that cannot be read or decoded, or a missing column.
     """
     kind = kind or pathlib.PurePath(path).suffix[1:].lower()
     for index, (place, columns) in enumerate(_parse(path, kind, encoding)):
@@ -106,7 +106,7 @@ def batches(rows: Iterable[Row], classifier: Classifier, characters: int | None 
     """Yield the rows in batches of about as many characters. Batches have few sizes, because programs are compiled for each.
 
     Raises:
-      UserError: on a bad row, after a batch of all rows before it.
+        UserError: on a bad row, after a batch of all rows before it.
     """
 
     def batch(examples: Sequence[Example]) -> Batch:

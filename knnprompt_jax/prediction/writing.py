@@ -24,7 +24,7 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of an input to copy: those named as ids, all, none, or a list with commas.
 
     Raises:
-      UserError: the input lacks a column of the list.
+        UserError: the input lacks a column of the list.
     """
     columns = tuple(columns)
     if keep in (IDS, ALL, NONE):
@@ -53,11 +53,11 @@ class Format:
     """The form in which predictions are written.
 
     Attributes:
-      kind: one of `KINDS`.
-      classes: the labels [C] in the order of the probabilities.
-      all_probabilities: whether the probabilities of all classes are written.
-      kept: the columns of the input that are copied.
-      keep: the value of --keep. With "ids" or "all", JSON lines also get columns that only later rows have.
+        kind: one of `KINDS`.
+        classes: the labels [C] in the order of the probabilities.
+        all_probabilities: whether the probabilities of all classes are written.
+        kept: the columns of the input that are copied.
+        keep: the value of --keep. With "ids" or "all", JSON lines also get columns that only later rows have.
     """
 
     kind: str

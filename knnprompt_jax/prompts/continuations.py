@@ -54,8 +54,8 @@ def build(families: Iterable[Family], limit: int) -> Continuations:
     The truncated texts of all families form one group with an empty prefix.
 
     Raises:
-      UserError: a target does not fit after at least one token of context.
-      ValueError: no token precedes a target.
+        UserError: a target does not fit after at least one token of context.
+        ValueError: no token precedes a target.
     """
     groups, targets = [], []
     cut: list[tuple[int, np.ndarray, np.ndarray]] = []

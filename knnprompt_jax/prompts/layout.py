@@ -102,16 +102,16 @@ def build_prompts(
     """Build one prompt per query: all demonstrations, each followed by a blank line, then the query.
 
     Args:
-      task: gives the template.
-      demonstrations: the demonstrations of every prompt, in this order; may be empty.
-      queries: the examples to classify; their labels are not used.
-      tokenize: the model's tokenizer.
-      context: the number of tokens the model can read.
-      truncation: the treatment of prompts longer than the context. "left" keeps their last `context` tokens, as
-        published; "error" refuses them.
+        task: gives the template.
+        demonstrations: the demonstrations of every prompt, in this order; may be empty.
+        queries: the examples to classify; their labels are not used.
+        tokenize: the model's tokenizer.
+        context: the number of tokens the model can read.
+        truncation: the treatment of prompts longer than the context. "left" keeps their last `context` tokens, as
+            published; "error" refuses them.
 
     Raises:
-      UserError: a prompt is too long under "error".
+        UserError: a prompt is too long under "error".
     """
     if not queries:
         return Prompts(groups=(), num_prompts=0)
@@ -169,7 +169,7 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     released code, or the first, as in its text.
 
     Raises:
-      UserError: two classes would have the same token.
+        UserError: two classes would have the same token.
     """
     place = -1 if which == "last" else 0
     ids = [tokens[place] for tokens in continued(tokenize, [f" {word}" for word in task.label_words])]
@@ -191,7 +191,7 @@ def continued(tokenize: Tokenize, texts: Sequence[str]) -> list[list[int]]:
     Each text is tokenized after a colon, because SentencePiece puts a blank before the first word of a whole text.
 
     Raises:
-      UserError: the tokenizer joins the colon to a text.
+        UserError: the tokenizer joins the colon to a text.
     """
     colon, *whole = tokenize([":", *(f":{text}" for text in texts)])
     if joined := [text for text, tokens in zip(texts, whole, strict=True) if tokens[: len(colon)] != colon]:

@@ -49,10 +49,10 @@ def compute_m_t(
     the paper's, the limit is that of its longest context, and M_T is at most 2.
 
     Args:
-      queries: the evaluation rows; by default the train rows.
+        queries: the evaluation rows; by default the train rows.
 
     Raises:
-      UserError: there is no train row.
+        UserError: there is no train row.
     """
     counted = min(context, LONGEST_PUBLISHED_CONTEXT)
     limit = _limits(task, train, train if queries is None else queries, tokenize, [counted])[counted]

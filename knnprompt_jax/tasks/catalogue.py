@@ -45,7 +45,7 @@ def get(name: str) -> Task:
     """Return the task of that name, or the one that a file declares (see `read_task`).
 
     Raises:
-        UserError: The name is unknown, the file declares no task, or it declares a different task under the name of one
+        UserError: the name is unknown, the file declares no task, or it declares a different task under the name of one
             of these tasks.
     """
     task = read_task(_path(name))
@@ -68,7 +68,7 @@ def read_task(path: Traversable) -> Task:
     `label_words` is a list in the order of `labels`, or maps each label to its word.
 
     Raises:
-        UserError: The file cannot be read, a key is unknown, missing or repeated, or `Task` refuses the declaration.
+        UserError: the file cannot be read, a key is unknown, missing or repeated, or `Task` refuses the declaration.
     """
     values = _load(path)
     name = values.get("name", path.name.rpartition(".")[0])
@@ -100,7 +100,7 @@ def hub_source(name: str) -> HubSource:
     and labels and splits have our names.
 
     Raises:
-        UserError: See `get`; or the declaration has no dataset or an invalid one.
+        UserError: see `get`; or the declaration has no dataset or an invalid one.
     """
     task = get(name)
     path = _path(name)

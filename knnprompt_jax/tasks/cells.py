@@ -20,7 +20,7 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
     """Return rows as mappings from column to value; a text becomes the only field.
 
     Raises:
-      UserError: X is a single text or row, or holds something else.
+        UserError: X is a single text or row, or holds something else.
     """
     if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
         raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")

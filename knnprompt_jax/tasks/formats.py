@@ -37,7 +37,7 @@ def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield the rows of a file in the format of its suffix.
 
     Raises:
-      UserError: with file and line, if the suffix is unknown, the file cannot be read or decoded, or a row is malformed.
+        UserError: with file and line, if the suffix is unknown, the file cannot be read or decoded, or a row is malformed.
     """
     for place, row in parse(path, encoding):
         if isinstance(row, errors.UserError):
@@ -81,7 +81,7 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     countries write such files. Columns without a name and rows of empty cells are left out.
 
     Raises:
-      UserError: the header is missing, malformed, or names a column twice.
+        UserError: the header is missing, malformed, or names a column twice.
     """
     lines = _lines(file, name)
     head = _first_record(lines)
@@ -159,8 +159,8 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     """Return a binary file as text. A byte order mark overrides the encoding.
 
     Raises:
-      UserError: the encoding is a Western one of single bytes, but the first characters beyond ASCII are UTF-8. In a pipe only the
-        beginning is checked.
+        UserError: the encoding is a Western one of single bytes, but the first characters beyond ASCII are UTF-8. In a pipe only the
+            beginning is checked.
     """
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None

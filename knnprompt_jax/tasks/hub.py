@@ -14,13 +14,13 @@ class HubSource:
     """A task's dataset on the Hub, with the names of its columns, splits and labels.
 
     Attributes:
-      dataset: id on the Hub, or a folder that `datasets` can load.
-      columns: Hub columns by field.
-      labels: label strings by value of `label_column`; None and -1 mean no label.
-      splits: Hub splits by our names.
-      config: configuration of the dataset, if it has several.
-      label_column: Hub column of the labels.
-      revision: branch, tag or commit on the Hub.
+        dataset: id on the Hub, or a folder that `datasets` can load.
+        columns: Hub columns by field.
+        labels: label strings by value of `label_column`; None and -1 mean no label.
+        splits: Hub splits by our names.
+        config: configuration of the dataset, if it has several.
+        label_column: Hub column of the labels.
+        revision: branch, tag or commit on the Hub.
     """
 
     dataset: str
@@ -36,7 +36,7 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the rows of a split as (place, row), laid out like a local file: fields and, if labelled, `label`.
 
     Raises:
-      UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
+        UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
     """
     if split not in source.splits:
         raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")

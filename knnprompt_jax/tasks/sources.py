@@ -36,20 +36,20 @@ def load_rows(
     """Load one split of a task from one place; without a place, the demo task comes from the package.
 
     Args:
-      task: declares the fields and labels of the rows.
-      split: "train", "dev_subsample", "test", … the file is `<data_dir>/<task.name>/<split>.jsonl`.
-      data_dir: the folder of task folders in the published layout.
-      path: a CSV, TSV (both with a header), JSONL or Parquet file that holds only this split.
-      encoding: the encoding of a text file at `path`.
-      hub_source: a dataset on the Hub, for example from `catalogue.hub_source`.
-      restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
-      label_column: the name of the label column in files.
-      on_bad: "stop" at a bad row, or "skip" it: a warning counts the rows that are left out.
-      new_labels: accept labels that the task does not have.
+        task: declares the fields and labels of the rows.
+        split: "train", "dev_subsample", "test", … the file is `<data_dir>/<task.name>/<split>.jsonl`.
+        data_dir: the folder of task folders in the published layout.
+        path: a CSV, TSV (both with a header), JSONL or Parquet file that holds only this split.
+        encoding: the encoding of a text file at `path`.
+        hub_source: a dataset on the Hub, for example from `catalogue.hub_source`.
+        restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
+        label_column: the name of the label column in files.
+        on_bad: "stop" at a bad row, or "skip" it: a warning counts the rows that are left out.
+        new_labels: accept labels that the task does not have.
 
     Raises:
-      UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
-        or a missing or unknown label.
+        UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
+            or a missing or unknown label.
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")

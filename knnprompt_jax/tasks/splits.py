@@ -48,7 +48,7 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
     the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot prompts).
 
     Raises:
-      UserError: the numbers of shots are impossible, or a class of the task has no row.
+        UserError: the numbers of shots are impossible, or a class of the task has no row.
     """
     if shots is not None and shots < 1:
         raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")

@@ -26,12 +26,12 @@ class Example:
     The published sampling removes demonstrations from the train rows by this equality.
 
     Attributes:
-      fields: the task's texts by field name, unchanged (never stripped).
-      label: the row's label string, one of the task's labels.
-      row: 0-based index in the split it was loaded from.
-      source: the place of the row, `file:line` for files.
-      other: the row's remaining columns.
-      content: identifies a row that a command appended to a classifier, so that it is not appended twice; otherwise empty.
+        fields: the task's texts by field name, unchanged (never stripped).
+        label: the row's label string, one of the task's labels.
+        row: 0-based index in the split it was loaded from.
+        source: the place of the row, `file:line` for files.
+        other: the row's remaining columns.
+        content: identifies a row that a command appended to a classifier, so that it is not appended twice; otherwise empty.
     """
 
     fields: Mapping[str, str]
@@ -55,18 +55,18 @@ class Task:
     """A declaration of a classification task.
 
     Attributes:
-      name: the task on the command line, and its folder under the data folder.
-      fields: the text fields of a row.
-      template: the query, with the fields in braces ("Review: {sentence}\\nSentiment:"); "{{" is a plain brace.
-        It ends before the label word; a labelled text continues with a blank, the label word and a newline.
-      labels: the label strings of the rows; their order is the class order.
-      label_words: the verbalizer, one word per label, in the same order.
-      retrieval_template: the text by which similar examples are searched; by default the fields joined by blanks.
-      empty: how to treat a row with an empty field. "error" raises, "skip" leaves the row out of files and of `fit`,
-        "allow" reads it without the lines of the template whose fields are all empty. A row needs at least one text.
+        name: the task on the command line, and its folder under the data folder.
+        fields: the text fields of a row.
+        template: the query, with the fields in braces ("Review: {sentence}\\nSentiment:"); "{{" is a plain brace.
+            It ends before the label word; a labelled text continues with a blank, the label word and a newline.
+        labels: the label strings of the rows; their order is the class order.
+        label_words: the verbalizer, one word per label, in the same order.
+        retrieval_template: the text by which similar examples are searched; by default the fields joined by blanks.
+        empty: how to treat a row with an empty field. "error" raises, "skip" leaves the row out of files and of `fit`,
+            "allow" reads it without the lines of the template whose fields are all empty. A row needs at least one text.
 
     Raises:
-      UserError: the declaration contradicts itself.
+        UserError: the declaration contradicts itself.
     """
 
     name: str
@@ -126,17 +126,17 @@ class Task:
         """Return a task inferred from rows: its fields are the columns of texts, its label words are the labels.
 
         Args:
-          X: texts (their field is called "text"), rows as mappings, or a pandas table.
-          y: the labels; by default the column `label` of X.
-          label: the name of the label, in X and in the template.
-          fields: the columns to use; by default all columns of texts except the label and
-            identifiers (`cells.is_identifier`). Up to a tenth of the filled cells of a column may be no texts. A column that
-            is missing in some rows is used only if every column is.
-          template: by default a line for each field, "Title: {title}", then "Label:".
+            X: texts (their field is called "text"), rows as mappings, or a pandas table.
+            y: the labels; by default the column `label` of X.
+            label: the name of the label, in X and in the template.
+            fields: the columns to use; by default all columns of texts except the label and
+                identifiers (`cells.is_identifier`). Up to a tenth of the filled cells of a column may be no texts. A column that
+                is missing in some rows is used only if every column is.
+            template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
-          UserError: a column or label is missing, no column holds texts or one holds the labels, or a label is neither a text nor
-            a whole number.
+            UserError: a column or label is missing, no column holds texts or one holds the labels, or a label is neither a text nor
+                a whole number.
         """
         rows = cells.rows_of(X, fields or ("text",))
         if not rows:
@@ -184,7 +184,7 @@ class Task:
         """Return the task with new labels after its own, ordered and named as `infer` would.
 
         Raises:
-          UserError: a new label is empty, or is the word of another label.
+            UserError: a new label is empty, or is the word of another label.
         """
         new = sorted(set(names) - set(self.labels), key=_label_order)
         if not new:
@@ -231,7 +231,7 @@ class Task:
         """Return the task's texts in a row.
 
         Raises:
-          UserError: with the place, if a text is missing, not a string, or empty where the task does not allow it.
+            UserError: with the place, if a text is missing, not a string, or empty where the task does not allow it.
         """
         texts = {}
         for field in self.fields:
