@@ -49,7 +49,7 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
             if sources.is_skipped(error, task, on_bad):
                 logging.warning("left out: %s", error)
             else:
-                yield sources.advised(error)
+                yield sources.with_advice(error)
         else:
             yield row
 

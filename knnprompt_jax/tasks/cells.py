@@ -17,7 +17,7 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
 
 def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return rows as mappings from column to value; a text becomes the only field.
+    """Return rows as mappings from column to value; a text becomes the value of the only field.
 
     Raises:
         UserError: X is a single text or row, or holds something else.
@@ -59,7 +59,7 @@ def label_string(place: str, label: Any) -> str:
 
 
 def check_characters(place: str, text: str) -> None:
-    """Raise UserError if a text holds half a character, which no encoding can write."""
+    """Raise UserError if a text holds half of a surrogate pair, which no encoding can write."""
     if surrogate := _SURROGATE.search(text):
         raise errors.UserError(f"{place} holds half a character: U+{ord(surrogate[0]):04X}")
 
@@ -78,7 +78,7 @@ def is_empty(value: Any) -> bool:
 
 
 def is_text(values: Iterable[Any]) -> bool:
-    """Whether at least nine tenths of a column's cells are texts, apart from the empty ones."""
+    """Whether at least nine tenths of a column's non-empty cells are texts."""
     filled = [value for value in values if not is_empty(value)]
     return 10 * sum(isinstance(value, str) for value in filled) >= 9 * len(filled)
 
@@ -87,7 +87,7 @@ def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
     Such a cell is one word with a digit (in a column named like an id, any one word), or a text with digits whose only
-    letters are English words of dates. Cells that are no texts are ignored.
+    letters are English words of dates. Cells that are not texts are ignored.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
     texts = (value.strip() for value in values if isinstance(value, str) and value.strip())

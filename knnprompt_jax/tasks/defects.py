@@ -1,4 +1,4 @@
-"""Defects of rows: test texts in train, repeated texts, texts with conflicting labels, labels that are probably the same."""
+"""Defects of rows: test texts in train, repeated texts, texts with conflicting labels, and near-identical labels."""
 
 import collections
 import contextlib
@@ -10,23 +10,28 @@ from knnprompt_jax.tasks.task import Example
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
-    """Count the defects of a train split and an evaluation split, over exact texts without labels; "" if there are none.
+    """Describe how many rows of a train and an evaluation split are defective; "" if none is.
 
-    In the published files of MPQA 56 of 256 dev_subsample texts occur in train, 1,871 train rows repeat a text, and 73 texts have
-    conflicting labels.
+    Texts are compared exactly, without labels. In the published files of MPQA 56 of 256 dev_subsample texts occur in
+    train, 1,871 train rows repeat a text, and 73 texts have conflicting labels.
     """
     labels = _labels_by_text(train)
-    repeated, conflicting = len(train) - len(labels), sum(len(names) > 1 for names in labels.values())
-    counted = (
-        (sum(_text(row) in labels for row in evaluation), f"of {len(evaluation)} evaluation texts also occur in train"),
-        (repeated, "train row repeats a text" if repeated == 1 else "train rows repeat a text"),
-        (conflicting, f"text{' has' if conflicting == 1 else 's have'} conflicting labels"),
-    )
-    return "; ".join(f"{count} {what}" for count, what in counted if count)
+    parts = []
+    if known := sum(_text(row) in labels for row in evaluation):
+        parts.append(f"{known} of {len(evaluation)} evaluation texts also occur in train")
+    if repeated := len(train) - len(labels):
+        parts.append(f"{repeated} train row{' repeats' if repeated == 1 else 's repeat'} a text")
+    if conflicting := sum(len(names) > 1 for names in labels.values()):
+        parts.append(f"{conflicting} text{' has' if conflicting == 1 else 's have'} conflicting labels")
+    return "; ".join(parts)
 
 
 def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
-    """Drop defective train rows: return those whose text is not in `evaluation`, has a single label, and occurs for the first time."""
+    """Drop defective train rows.
+
+    Returns:
+        The train rows whose text is not in `evaluation`, has a single label, and occurs for the first time.
+    """
     labels = _labels_by_text(train)
     seen = {_text(example) for example in evaluation}
     kept = []
@@ -39,7 +44,7 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
 
 
 def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
-    """Yield warnings about the labels of train rows: a single class, classes with one row, labels that are probably the same."""
+    """Yield warnings about the labels of train rows: a single class, classes with one row, near-identical labels."""
     counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:
         yield f"all train rows have the label {rows[0].label!r}, so every prediction will be {rows[0].label!r}"
@@ -51,8 +56,9 @@ def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
 
 
 def alike(labels: Iterable[str]) -> Iterator[str]:
-    """Yield warnings about labels that are probably the same."""
-    counts, same = collections.Counter(labels), collections.defaultdict(list)
+    """Yield a warning for each group of labels that are probably the same."""
+    counts = collections.Counter(labels)
+    same = collections.defaultdict(list)
     for label in counts:
         key = plain(label)
         with contextlib.suppress(ValueError):
@@ -68,7 +74,7 @@ def alike(labels: Iterable[str]) -> Iterator[str]:
 
 
 def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:
-    """Return each row whose text is that of a known example, with this example."""
+    """Return the pairs of a row and a known example with the same text."""
     by_text = {_text(example): example for example in known}
     return [(row, by_text[_text(row)]) for row in rows if _text(row) in by_text]
 

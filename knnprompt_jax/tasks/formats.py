@@ -9,7 +9,7 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.resources.abc import Traversable
 from typing import Any, TextIO
 
@@ -20,16 +20,19 @@ Row = tuple[str, dict[str, Any]]
 Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or the error of a malformed row."""
 
-_LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
-_LONGEST_HEADER = 2**14  # Characters by which the delimiter is guessed.
-csv.field_size_limit(_LONGEST)
+_MAX_LINE = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
+_MAX_HEADER = 2**14  # Characters from which the delimiter is guessed.
+csv.field_size_limit(_MAX_LINE)
 _SINGLE_BYTE = re.compile(r"(?i)(cp|windows-?)125|iso-?8859|latin")  # Text in these is hardly ever valid UTF-8.
-_MARKS = {
-    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),  # The first begins with a mark of UTF-16.
-    **{codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"},
+_BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins with a mark of UTF-16.
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
 }
-_DECLARED = re.compile(r'(?i)\s*"?sep=(.)"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
-_OPEN = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
+_DECLARED_DELIMITER = re.compile(r'(?i)\s*"?sep=(.)"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
+_OPEN_QUOTE = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -37,7 +40,8 @@ def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield the rows of a file in the format of its suffix.
 
     Raises:
-        UserError: with file and line, if the suffix is unknown, the file cannot be read or decoded, or a row is malformed.
+        UserError: the suffix is unknown, the file cannot be read or decoded, or a row is malformed; the message names
+            the file and the line.
     """
     for place, row in parse(path, encoding):
         if isinstance(row, errors.UserError):
@@ -49,12 +53,13 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
     """Yield rows like `read`, but yield the error of a malformed row and continue; `kind` overrides the suffix."""
     suffix = kind or pathlib.PurePath(path.name).suffix.lower()
     if suffix == ".parquet":
-        yield from _parquet(path)
+        yield from _read_parquet(path)
         return
     with _open(path) as file, decoding(encoding, lambda error: _undecodable(path, encoding, error)):
         if suffix not in TEXT_FORMATS:
+            endings = ", ".join([*TEXT_FORMATS, ".parquet"])
             raise errors.UserError(
-                f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])} (save spreadsheets as CSV)"
+                f"{path}: unknown kind of file; its name should end in {endings} (save spreadsheets as CSV)"
             )
         yield from TEXT_FORMATS[suffix](as_text(file, encoding, suffix), str(path))
 
@@ -77,7 +82,7 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     """Yield rows below a header; skip blank lines. A quoted cell may hold newlines; a row's place is its first line.
 
-    Semicolons or tabs separate the cells if the header has them and no `delimiter` outside of quotes: spreadsheets of many
+    Semicolons or tabs separate the cells if the header has them and no `delimiter` outside quotes: spreadsheets of many
     countries write such files. Columns without a name and rows of empty cells are left out.
 
     Raises:
@@ -85,9 +90,11 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     """
     lines = _lines(file, name)
     head = _first_record(lines)
-    if declared := _DECLARED.fullmatch(head):
-        delimiter, head = declared[1], "\n" * head.count("\n") + _first_record(lines)
-    elif delimiter not in (unquoted := _QUOTED.sub("", head)):
+    unquoted = _QUOTED.sub("", head)
+    if declared := _DECLARED_DELIMITER.fullmatch(head):
+        delimiter = declared[1]
+        head = "\n" * head.count("\n") + _first_record(lines)
+    elif delimiter not in unquoted:
         delimiter = next((mark for mark in ";\t" if mark in unquoted), delimiter)
     reader = csv.reader(itertools.chain(io.StringIO(head, newline=""), lines), delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -108,11 +115,7 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
         if not any(cell.strip(" \t") for cell in cells) and (len(header) != 1 or not cells):
             continue
         if not header:
-            if repeated := [cell for cell in cells if cell and cells.count(cell) > 1]:
-                raise errors.UserError(
-                    f"{place}: the header has {repeated[0]!r} more than once: {errors.join_names(cells)}"
-                )
-            header = [re.sub(r"\s*[\r\n]\s*", " ", cell) for cell in cells]
+            header = _header(place, cells)
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
             yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
@@ -120,13 +123,21 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
             yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
 
 
+def _header(place: str, cells: list[str]) -> list[str]:
+    """Return the names of the columns, each in one line; raise UserError if one is repeated."""
+    if repeated := [cell for cell in cells if cell and cells.count(cell) > 1]:
+        raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {errors.join_names(cells)}")
+    return [re.sub(r"\s*[\r\n]\s*", " ", cell) for cell in cells]
+
+
 def _first_record(lines: Iterator[str]) -> str:
-    """Return the lines up to the first that is not blank, and those that a cell with an open quote includes."""
+    """Return the lines up to the first that is not blank, and the lines that continue a cell with an open quote."""
     record = ""
-    while len(record) < _LONGEST_HEADER and (not record.strip() or _OPEN.search(_QUOTED.sub("", record))):
-        if not (line := next(lines, "")):
-            break
+    for line in lines:
         record += line
+        is_complete = record.strip() and not _OPEN_QUOTE.search(_QUOTED.sub("", record))
+        if is_complete or len(record) >= _MAX_HEADER:
+            break
     return record
 
 
@@ -139,10 +150,10 @@ def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
     """Yield the lines of a file; raise UserError at one that is too long."""
-    for number, line in enumerate(iter(lambda: file.readline(_LONGEST), ""), start=1):
-        if len(line) == _LONGEST:
+    for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), ""), start=1):
+        if len(line) == _MAX_LINE:
             raise errors.UserError(
-                f"{name}:{number}: the line has {_LONGEST:,} characters or more: is it a file of rows?"
+                f"{name}:{number}: the line has {_MAX_LINE:,} characters or more: is it a file of rows?"
             )
         yield line
 
@@ -159,30 +170,35 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     """Return a binary file as text. A byte order mark overrides the encoding.
 
     Raises:
-        UserError: the encoding is a Western one of single bytes, but the first characters beyond ASCII are UTF-8. In a pipe only the
-            beginning is checked.
+        UserError: the encoding is a Western one of single bytes, but the first characters beyond ASCII are UTF-8. Only
+            the beginning of a pipe is checked.
     """
-    # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
+    # The csv module splits lines itself, because cells may hold newlines. In other files \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(4)
-    marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+    marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
     if not marked and _SINGLE_BYTE.match(encoding) and _is_utf8(file):
         raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
 
 
 def _is_utf8(file: Any) -> bool:
-    """Return whether the first block of a file with more than ASCII is UTF-8; a character at its end may be cut."""
-    decoder, is_pipe = codecs.getincrementaldecoder("utf-8")(), not file.seekable()
-    start = 0 if is_pipe else file.tell()
-    blocks = [file.peek()] if is_pipe else iter(functools.partial(file.read, 2**20), b"")
+    """Whether the first block of a file that is not ASCII is UTF-8; the block may end within a character."""
+    if not file.seekable():
+        return _has_utf8([file.peek()])
+    start = file.tell()
+    try:
+        return _has_utf8(iter(functools.partial(file.read, 2**20), b""))
+    finally:
+        file.seek(start)
+
+
+def _has_utf8(blocks: Iterable[bytes]) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         return any(not decoder.decode(block).isascii() for block in blocks)
     except UnicodeDecodeError:
         return False
-    finally:
-        if not is_pipe:
-            file.seek(start)
 
 
 @contextlib.contextmanager
@@ -196,7 +212,7 @@ def _open(path: Traversable) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[None]:
-    """Turn an unknown encoding, and undecodable bytes with this message, into a UserError."""
+    """Turn an unknown encoding, and undecodable bytes, into a UserError; `message` describes undecodable bytes."""
     try:
         yield
     except LookupError:
@@ -207,7 +223,9 @@ def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[
 
 def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
     """Describe the line and byte of the first undecodable character, by reading the file again."""
-    line, byte, content = 1, "", path.read_bytes()
+    line = 1
+    byte = ""
+    content = path.read_bytes()
     if isinstance(error, UnicodeDecodeError):  # Otherwise the byte order mark is missing.
         try:
             content.decode(encoding)
@@ -218,28 +236,29 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
     return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
 
 
-def _parquet(path: Traversable) -> Iterator[Row]:
+def _read_parquet(path: Traversable) -> Iterator[Row]:
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise errors.UserError(
             f"{path}: reading Parquet needs pyarrow: pip install 'knnprompt_jax[parquet]'"
         ) from error
+    number = 0
     with _open(path) as file:
-        number = 0
         try:
             table = parquet.ParquetFile(file)
-            names = table.schema_arrow.names
-            if repeated := [column for column in names if names.count(column) > 1]:
-                raise errors.UserError(f"{path}: it has the column {repeated[0]!r} more than once")
-            for batch in table.iter_batches(1024):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}:{number}", row
+            _check_columns(path, table.schema_arrow.names)
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(1024))
+            for number, row in enumerate(rows, start=1):
+                yield f"{path}:{number}", row
         except errors.UserError:
             raise
         except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors.
-            reason = " ".join(str(error).split())
-            raise errors.UserError(f"{path}:{number + 1}: not Parquet: {reason}") from error
+            raise errors.UserError(f"{path}:{number + 1}: not Parquet: {errors.one_line(error)}") from error
         except (ArithmeticError, LookupError) as error:  # Dates beyond year 9999, unknown time zones.
-            raise errors.UserError(f"{path}: a value after row {number} has no form in Python: {error}") from error
+            raise errors.UserError(f"{path}: Python cannot represent a value after row {number}: {error}") from error
+
+
+def _check_columns(path: Traversable, names: list[str]) -> None:
+    if repeated := [column for column in names if names.count(column) > 1]:
+        raise errors.UserError(f"{path}: it has the column {repeated[0]!r} more than once")

@@ -14,13 +14,13 @@ class HubSource:
     """A task's dataset on the Hub, with the names of its columns, splits and labels.
 
     Attributes:
-        dataset: id on the Hub, or a folder that `datasets` can load.
-        columns: Hub columns by field.
-        labels: label strings by value of `label_column`; None and -1 mean no label.
-        splits: Hub splits by our names.
-        config: configuration of the dataset, if it has several.
-        label_column: Hub column of the labels.
-        revision: branch, tag or commit on the Hub.
+        dataset: the id on the Hub, or a folder that `datasets` can load.
+        columns: the Hub's column of each field.
+        labels: the label string of each value of `label_column`; None and -1 mean no label.
+        splits: the Hub's split of each of our splits.
+        config: the configuration of the dataset, if it has several.
+        label_column: the Hub's column of the labels.
+        revision: the branch, tag or commit on the Hub.
     """
 
     dataset: str
@@ -33,7 +33,7 @@ class HubSource:
 
 
 def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the rows of a split as (place, row), laid out like a local file: fields and, if labelled, `label`.
+    """Return the rows of a split as (place, row); a row has the task's fields and, if labelled, `label`.
 
     Raises:
         UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
@@ -65,8 +65,9 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
             )
     renamed = []
     for number, row in enumerate(rows):
-        place, value = f"{source.dataset}/{split}:{number}", row[source.label_column]
+        place = f"{source.dataset}/{split}:{number}"
         fields = {field: row[column] for field, column in source.columns.items()}
+        value = row[source.label_column]
         if value not in _UNLABELLED:
             if value not in source.labels:
                 choices = ", ".join(dict.fromkeys(map(str, source.labels)))

@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Any
 
@@ -16,7 +16,7 @@ from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task
 
 STOP = "stop"
 ON_BAD = (STOP, SKIP)
-_SHOWN = 5  # Bad rows that a warning names.
+_MAX_NAMED = 5  # Bad rows that a warning names.
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 
 
@@ -37,7 +37,7 @@ def load_rows(
 
     Args:
         task: declares the fields and labels of the rows.
-        split: "train", "dev_subsample", "test", … the file is `<data_dir>/<task.name>/<split>.jsonl`.
+        split: "train", "dev_subsample", "test", …; the file is `<data_dir>/<task.name>/<split>.jsonl`.
         data_dir: the folder of task folders in the published layout.
         path: a CSV, TSV (both with a header), JSONL or Parquet file that holds only this split.
         encoding: the encoding of a text file at `path`.
@@ -48,20 +48,23 @@ def load_rows(
         new_labels: accept labels that the task does not have.
 
     Raises:
-        UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
-            or a missing or unknown label.
+        UserError: a file is missing, empty or malformed; or a row has a missing, empty or non-string text, or a missing
+            or unknown label. The message names the file and the line.
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")
     rows: Iterable[formats.Parsed]
     if hub_source is not None:
-        where, rows = hub_source.dataset, hub.read(hub_source, split)
+        source = hub_source.dataset
+        rows = hub.read(hub_source, split)
     elif path is not None:
-        where, rows = path, formats.parse(pathlib.Path(path), encoding)
+        source = path
+        rows = formats.parse(pathlib.Path(path), encoding)
     else:
         folder = _task_folder(task, data_dir)
-        where, rows = f"{folder / split}.jsonl", read_split(folder, split, restore_dropped)
-    return _examples(task, where, rows, label_column, on_bad, new_labels)
+        source = f"{folder / split}.jsonl"
+        rows = read_split(folder, split, restore_dropped)
+    return _examples(task, source, rows, label_column, on_bad, new_labels)
 
 
 def load_table(
@@ -73,73 +76,89 @@ def load_table(
     label_column: str = "label",
     on_bad: str = STOP,
 ) -> tuple[Task, list[Example]]:
-    """Return the task inferred from a table, like `Task.infer`, and its rows; other arguments are those of `load_rows`."""
+    """Return the task inferred from a table, as by `Task.infer`, and its rows; see `load_rows` for other arguments."""
     if label_column in fields:
         raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
     rows = list(formats.parse(pathlib.Path(path), encoding))
-    texts = [{**row, label_column: 0} for _, row in rows if isinstance(row, dict)]
-    if not texts:
-        raise next((row for _, row in rows if isinstance(row, errors.UserError)), errors.UserError(f"{path}: no rows"))
-
-    def infer(rows: Sequence[Any], labels: Sequence[str] | None, fields: Sequence[str] | None) -> Task:
-        try:
-            return Task.infer(rows, labels, label=label_column, fields=fields, empty=empty)
-        except errors.UserError as error:
-            raise errors.UserError(f"{path}: {error}") from None
-
-    draft = infer(texts, None, fields or None)
+    # The label of a row may still be bad, so the fields are inferred first, with the same label for every row.
+    unlabelled = [{**row, label_column: 0} for _, row in rows if isinstance(row, dict)]
+    if not unlabelled:
+        bad = [row for _, row in rows if isinstance(row, errors.UserError)]
+        raise bad[0] if bad else errors.UserError(f"{path}: no rows")
+    draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
     examples = _examples(draft, path, rows, label_column, on_bad, new_labels=True)
-    known, labels = zip(*((example.fields, example.label) for example in examples), strict=True)
-    return infer(known, labels, draft.fields), examples
+    texts = [example.fields for example in examples]
+    labels = [example.label for example in examples]
+    return _infer(path, texts, labels, label=label_column, fields=draft.fields, empty=empty), examples
+
+
+def _infer(path: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str] | None, **options: Any) -> Task:
+    """Return the inferred task; errors begin with the path."""
+    try:
+        return Task.infer(rows, labels, **options)
+    except errors.UserError as error:
+        raise errors.UserError(f"{path}: {error}") from None
 
 
 def _examples(
-    task: Task, where: str, rows: Iterable[formats.Parsed], label_column: str, on_bad: str, new_labels: bool
+    task: Task, source: str, rows: Iterable[formats.Parsed], label_column: str, on_bad: str, new_labels: bool
 ) -> list[Example]:
-    """Return the labelled examples in rows of columns, without the bad rows that are left out."""
+    """Return the labelled examples of parsed rows; skip bad rows, with a warning, if `on_bad` or the task says so."""
     examples: list[Example] = []
     bad: list[errors.UserError] = []
     for index, (place, row) in enumerate(rows):
         try:
-            if isinstance(row, errors.UserError):
-                raise row
-            fields = task.fields_of(place, row)
-            if label_column not in row:
-                advice = "name it with --label_column=, or choose a file with labels"
-                if similar := [name for name in row if defects.plain(name) == defects.plain(label_column)]:
-                    advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
-                raise errors.UserError(
-                    f"{place}: no label column {label_column!r}, only {errors.join_names(row)}: {advice}"
-                )
-            value = row[label_column]
-            label = label_string(place, value) if new_labels else task.label_of(place, value)
-            other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
-            examples.append(Example(fields, label, index, place, other))
+            examples.append(_example(task, index, place, row, label_column, new_labels))
         except errors.UserError as error:
             if not is_skipped(error, task, on_bad):
-                raise advised(error) from None
+                raise with_advice(error) from None
             bad.append(error)
     if not examples:
-        raise errors.UserError(f"all {len(bad)} rows are bad; the first: {bad[0]}" if bad else f"{where}: no rows")
+        raise errors.UserError(f"all {len(bad)} rows are bad; the first: {bad[0]}" if bad else f"{source}: no rows")
     if bad:
+        messages = [str(error) for error in bad[:_MAX_NAMED]]
+        if len(bad) > _MAX_NAMED:
+            messages.append("…")
         count = len(bad) + len(examples)
-        messages = "; ".join([*map(str, bad[:_SHOWN]), *["…"] * (len(bad) > _SHOWN)])
-        logging.warning("%s: %d of %d rows are left out: %s", where, len(bad), count, messages)
+        logging.warning("%s: %d of %d rows are left out: %s", source, len(bad), count, "; ".join(messages))
     return examples
 
 
+def _example(
+    task: Task,
+    index: int,
+    place: str,
+    row: dict[str, Any] | errors.UserError,
+    label_column: str,
+    new_labels: bool,
+) -> Example:
+    """Return the labelled example of a parsed row; raise its error if the row is bad."""
+    if isinstance(row, errors.UserError):
+        raise row
+    fields = task.fields_of(place, row)
+    if label_column not in row:
+        similar = [name for name in row if defects.plain(name) == defects.plain(label_column)]
+        if similar:
+            advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
+        else:
+            advice = "name it with --label_column=, or choose a file with labels"
+        raise errors.UserError(f"{place}: no label column {label_column!r}, only {errors.join_names(row)}: {advice}")
+    value = row[label_column]
+    label = label_string(place, value) if new_labels else task.label_of(place, value)
+    other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
+    return Example(fields, label, index, place, other)
+
+
 def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:
-    """Return whether the row with this error is left out."""
+    """Whether a row with this error is skipped."""
     return on_bad == SKIP or (task.empty == SKIP and isinstance(error, errors.EmptyCell))
 
 
-def advised(error: errors.UserError) -> errors.UserError:
-    """Return the error of a row; that of an empty cell says how to leave such rows out."""
-    return (
-        errors.UserError(f"{error}; --on_bad=skip leaves such rows out")
-        if isinstance(error, errors.EmptyCell)
-        else error
-    )
+def with_advice(error: errors.UserError) -> errors.UserError:
+    """Return the error of a row; the error of an empty cell also says how to skip such rows."""
+    if isinstance(error, errors.EmptyCell):
+        return errors.UserError(f"{error}; --on_bad=skip leaves such rows out")
+    return error
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
@@ -156,17 +175,18 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
 
 
 def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[formats.Row]:
-    """Return the rows of `<split>.jsonl`; `train_subset.jsonl`, DBPedia's published name, also serves for train.
+    """Return the rows of `<split>.jsonl`; the file of "train" may be `train_subset.jsonl`, as published for DBPedia.
 
-    With `restore_dropped`, the rows of `<split>_dropped.jsonl`, if it exists, go back to the line numbers in their key `line`
-    (0-based, in the file they were taken from).
+    With `restore_dropped`, the rows of `<split>_dropped.jsonl`, if it exists, are inserted at the line numbers in their
+    key `line` (0-based, in the file from which they were dropped).
     """
     names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
         entries = errors.join_names(sorted(entry.name for entry in folder.iterdir()))
         raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {entries}")
-    rows, dropped = list(formats.read(found[0])), folder / f"{split}_dropped.jsonl"
+    rows = list(formats.read(found[0]))
+    dropped = folder / f"{split}_dropped.jsonl"
     if not (restore_dropped and dropped.is_file()):
         return rows
     removed = [(row.pop("line", None), place, row) for place, row in formats.read(dropped)]

@@ -44,12 +44,37 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
 
     If `shots` is None, all rows are used, and at most half of a class become demonstrations.
 
-    The generator is seeded once for the demonstrations and again for the anchors. Anchors are drawn from the train rows minus
-    the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot prompts).
+    The generator is seeded once for the demonstrations and again for the anchors. Anchors are drawn from the train rows
+    without the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot
+    prompts).
 
     Raises:
         UserError: the numbers of shots are impossible, or a class of the task has no row.
     """
+    _check_shots(shots, demo_shots)
+    rows = collections.Counter(example.label for example in train)
+    for label, word in zip(task.labels, task.label_words, strict=True):
+        if not rows[label]:
+            raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
+    max_anchors = max(rows.values()) if shots is None else shots - demo_shots  # Per class.
+    max_share = 0.5 if shots is None else 1.0
+    demonstrations, rest = _remove(train, sample(train, demo_shots, seed, max_share))
+    anchors = sample(rest, max_anchors, seed)
+    demo_counts = collections.Counter(example.label for example in demonstrations)
+    anchor_counts = collections.Counter(example.label for example in anchors)
+    counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
+    return FewShotSplit(
+        demonstrations=tuple(demonstrations),
+        anchors=tuple(anchors),
+        seed=seed,
+        shots=max_anchors if shots is None else shots,
+        demo_shots=demo_shots,
+        class_counts=counts,
+        warnings=_warnings(task, counts, shots),
+    )
+
+
+def _check_shots(shots: int | None, demo_shots: int) -> None:
     if shots is not None and shots < 1:
         raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
     if demo_shots < 0:
@@ -59,35 +84,20 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
             f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
             "(the paper reports in-context learning alone where the two are equal)"
         )
-    rows = collections.Counter(example.label for example in train)
-    for label, word in zip(task.labels, task.label_words, strict=True):
-        if not rows[label]:
-            raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
-    most, share = (max(rows.values()), 0.5) if shots is None else (shots - demo_shots, 1.0)
-    demonstrations, rest = _remove(train, sample(train, demo_shots, seed, share))
-    anchors = sample(rest, most, seed)
-    demo_counts = collections.Counter(example.label for example in demonstrations)
-    anchor_counts = collections.Counter(example.label for example in anchors)
-    counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
-    warnings = [
+
+
+def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int | None) -> tuple[str, ...]:
+    """Return a warning for each class with fewer rows than requested."""
+    return tuple(
         f"task {task.name!r}: class {label!r} ({word}) has {count.train} train rows of the {shots} "
         f"asked for: {count.demonstrations} are demonstrations, {count.anchors} anchors"
         for (label, count), word in zip(counts.items(), task.label_words, strict=True)
         if count.demonstrations + count.anchors < (shots or 0)
-    ]
-    return FewShotSplit(
-        demonstrations=tuple(demonstrations),
-        anchors=tuple(anchors),
-        seed=seed,
-        shots=most if shots is None else shots,
-        demo_shots=demo_shots,
-        class_counts=counts,
-        warnings=tuple(warnings),
     )
 
 
 def rows_digest(rows: Iterable[Example]) -> str:
-    """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
+    """Return the SHA-256 of rows in their order: the texts, the label and all other columns, but not the source."""
     return hashlib.sha256(b"".join(map(row_content, rows))).hexdigest()
 
 
@@ -100,10 +110,11 @@ def row_content(example: Example) -> bytes:
 def sample_by_class(
     classes: Iterable[Sequence[T]], per_class: int, generator: random.Random, share: float = 1.0
 ) -> list[T]:
-    """Draw up to `per_class` members of each class but at most this share of it, in the order of the classes."""
-    return [
-        member for members in classes for member in generator.sample(members, min(per_class, int(share * len(members))))
-    ]
+    """Draw up to `per_class` members of each class, at most this share of it, in the order of the classes."""
+    drawn: list[T] = []
+    for members in classes:
+        drawn += generator.sample(members, min(per_class, int(share * len(members))))
+    return drawn
 
 
 def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
@@ -115,7 +126,7 @@ def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
 
 
 def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.0) -> list[Example]:
-    """Draw up to `per_class` rows of each class but at most this share of it, in random order."""
+    """Draw up to `per_class` rows of each class, at most this share of it, in random order."""
     generator = random.Random(seed)
     drawn = sample_by_class(group_by_class(rows).values(), per_class, generator, share)
     generator.shuffle(drawn)
@@ -123,12 +134,17 @@ def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.
 
 
 def _remove(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:
-    """Return the drawn rows, each as its first equal copy, and the other rows: `list.remove` for each, in one pass."""
-    drawn, copies, rest = list(drawn), collections.defaultdict(list), []
-    wanted = collections.Counter(drawn)
+    """Return the drawn rows, each as its first equal copy, and the other rows.
+
+    The other rows are those that `list.remove` of each drawn row would leave.
+    """
+    drawn = list(drawn)
+    remaining = collections.Counter(drawn)
+    copies = collections.defaultdict(list)
+    rest = []
     for example in rows:
-        if wanted.get(example):
-            wanted[example] -= 1
+        if remaining.get(example):
+            remaining[example] -= 1
             copies[example].append(example)
         else:
             rest.append(example)

@@ -15,7 +15,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks import cells
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
-_NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
+_NEWLINE = re.compile(r"\n(?![^{}]*})")  # Excludes newlines within the name of a field.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Example:
         row: 0-based index in the split it was loaded from.
         source: the place of the row, `file:line` for files.
         other: the row's remaining columns.
-        content: identifies a row that a command appended to a classifier, so that it is not appended twice; otherwise empty.
+        content: identifies a row that a command appended to a classifier, so that no row is appended twice; otherwise
+            empty.
     """
 
     fields: Mapping[str, str]
@@ -57,13 +58,13 @@ class Task:
     Attributes:
         name: the task on the command line, and its folder under the data folder.
         fields: the text fields of a row.
-        template: the query, with the fields in braces ("Review: {sentence}\\nSentiment:"); "{{" is a plain brace.
-            It ends before the label word; a labelled text continues with a blank, the label word and a newline.
+        template: the query, with the fields in braces ("Review: {sentence}" on a line, then "Sentiment:"); "{{" is a
+            plain brace. It ends before the label word; a labelled text continues with a blank, the word and a newline.
         labels: the label strings of the rows; their order is the class order.
         label_words: the verbalizer, one word per label, in the same order.
-        retrieval_template: the text by which similar examples are searched; by default the fields joined by blanks.
-        empty: how to treat a row with an empty field. "error" raises, "skip" leaves the row out of files and of `fit`,
-            "allow" reads it without the lines of the template whose fields are all empty. A row needs at least one text.
+        retrieval_template: the text by which similar examples are found; by default the fields joined by blanks.
+        empty: how to treat a row with an empty field. "error" raises, "skip" skips the row in files and in `fit`,
+            "allow" drops the lines of the template whose fields are all empty. A row needs at least one text.
 
     Raises:
         UserError: the declaration contradicts itself.
@@ -84,14 +85,10 @@ class Task:
             if not getattr(self, attribute):
                 raise self._error(f"{attribute} is empty")
         for attribute in ("fields", "labels", "label_words"):
-            names = getattr(self, attribute)
-            if any(not isinstance(name, str) or not name.strip() for name in names):
-                raise self._error(f"{attribute} must be non-empty strings, got {list(names)}")
-            if repeated := [name for name in names if names.count(name) > 1]:
-                raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
+            self._check_names(attribute)
         if awkward := [field for field in self.fields if field.isdecimal() or set(field) & set(".[]{}!:")]:
             raise self._error(
-                f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone; rename it"
+                f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not only a number; rename it"
             )
         if len(self.labels) != len(self.label_words):
             raise self._error(f"{len(self.labels)} labels but {len(self.label_words)} label words")
@@ -100,16 +97,28 @@ class Task:
         if not self.retrieval_template:
             object.__setattr__(self, "retrieval_template", " ".join(f"{{{field}}}" for field in self.fields))
         for attribute in ("template", "retrieval_template"):
-            template = getattr(self, attribute)
-            try:
-                used = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
-            except ValueError as error:
-                raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
-            for field, spec, conversion in used:
-                if field not in self.fields or spec or conversion:
-                    raise self._error(f"{attribute} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
-            if unused := set(self.fields) - {field for field, _, _ in used}:
-                raise self._error(f"{attribute} does not use the field {min(unused)!r}")
+            self._check_template(attribute)
+
+    def _check_names(self, attribute: str) -> None:
+        """Raise UserError unless the names are distinct, non-empty strings."""
+        names = getattr(self, attribute)
+        if any(not isinstance(name, str) or not name.strip() for name in names):
+            raise self._error(f"{attribute} must be non-empty strings, got {list(names)}")
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
+
+    def _check_template(self, attribute: str) -> None:
+        """Raise UserError unless the template uses every field, and nothing else."""
+        template = getattr(self, attribute)
+        try:
+            used = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+        except ValueError as error:
+            raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
+        for field, spec, conversion in used:
+            if field not in self.fields or spec or conversion:
+                raise self._error(f"{attribute} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
+        if unused := set(self.fields) - {field for field, _, _ in used}:
+            raise self._error(f"{attribute} does not use the field {min(unused)!r}")
 
     @classmethod
     def infer(
@@ -129,59 +138,41 @@ class Task:
             X: texts (their field is called "text"), rows as mappings, or a pandas table.
             y: the labels; by default the column `label` of X.
             label: the name of the label, in X and in the template.
-            fields: the columns to use; by default all columns of texts except the label and
-                identifiers (`cells.is_identifier`). Up to a tenth of the filled cells of a column may be no texts. A column that
-                is missing in some rows is used only if every column is.
+            fields: the columns to use; by default all columns of texts except the label and identifiers
+                (`cells.is_identifier`). Up to a tenth of the non-empty cells of a column may be other than texts. A
+                column that is missing in some rows is used only if every column is.
             template: by default a line for each field, "Title: {title}", then "Label:".
+            name: the name of the task.
+            empty: how to treat rows with an empty field, as in `Task`.
 
         Raises:
-            UserError: a column or label is missing, no column holds texts or one holds the labels, or a label is neither a text nor
-                a whole number.
+            UserError: a column or label is missing, no column holds texts or one holds the labels, or a label is
+                neither a text nor a whole number.
         """
         rows = cells.rows_of(X, fields or ("text",))
         if not rows:
-            raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
+            raise errors.UserError(f"task {name!r}: X is empty: at least one row is required")
         if fields is None:
-            fields = [column for column in rows[0] if column != label or y is not None]
-            missing = object()  # No text, unlike an empty cell.
-            values = {column: [row.get(column, missing) for row in rows] for column in fields}
-            fields = [column for column in fields if cells.is_text(values[column])]
-            texts = [column for column in fields if not cells.is_identifier(str(column), values[column])]
-            texts = [column for column in texts if all(column in row for row in rows)] or texts
-            if not fields:
-                raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(rows[0])}")
-            if not texts:
-                logging.warning("task %r: all columns are ids, numbers or dates, so all are in the prompt", name)
-            fields = texts or fields
+            fields = _text_columns(name, rows, None if y is not None else label)
         if awkward := [field for field in fields if not isinstance(field, str)]:
-            raise errors.UserError(f"task {name!r}: column {awkward[0]!r} has no text as its name; rename it")
+            raise errors.UserError(f"task {name!r}: the name of column {awkward[0]!r} is not a text; rename it")
         if y is None:
-            for index, row in enumerate(rows):
-                if label not in row:
-                    raise errors.UserError(
-                        f"row {index}: no label column {label!r}, only {errors.join_names(row)}: name it with label="
-                    )
-            y = [row[label] for row in rows]
-        names = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
-        for field in fields:
-            answers = zip((row.get(field) for row in rows), names, strict=False)
-            if all(isinstance(cell, str) and cell == answer for cell, answer in answers):
-                raise errors.UserError(
-                    f"task {name!r}: column {field!r} holds the labels: leave it out of X, or name the others (--text_columns=)"
-                )
-        labels = sorted(set(names), key=_label_order)
-        lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
+            y = _column(rows, label)
+        labels_N = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
+        _check_no_labels(name, rows, fields, labels_N)
+        labels = sorted(set(labels_N), key=_label_order)
+        lines = [f"{_capitalized(field)}: {{{field}}}\n" for field in fields]
         return cls(
             name=name,
             fields=tuple(fields),
-            template=template or f"{''.join(lines)}{label[:1].upper()}{label[1:]}:",
+            template=template or f"{''.join(lines)}{_capitalized(label)}:",
             labels=tuple(labels),
             label_words=_words(labels),
             empty=empty,
         )
 
     def with_labels(self, names: Iterable[str]) -> "Task":
-        """Return the task with new labels after its own, ordered and named as `infer` would.
+        """Return the task with new labels after its own, ordered and named as by `infer`.
 
         Raises:
             UserError: a new label is empty, or is the word of another label.
@@ -198,7 +189,7 @@ class Task:
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 
     def only(self, names: Collection[str]) -> "Task":
-        """Return the task without the labels that are not among these names."""
+        """Return the task with only the labels among these names."""
         words = {label: word for label, word in zip(self.labels, self.label_words, strict=True) if label in names}
         return dataclasses.replace(self, labels=tuple(words), label_words=tuple(words.values()))
 
@@ -207,7 +198,7 @@ class Task:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the whole declaration: two tasks that can give different results have different digests."""
+        """SHA-256 of the whole declaration, so that tasks that can give different results have different digests."""
         return hashlib.sha256(json.dumps(dataclasses.astuple(self)).encode()).hexdigest()
 
     @property
@@ -231,7 +222,8 @@ class Task:
         """Return the task's texts in a row.
 
         Raises:
-            UserError: with the place, if a text is missing, not a string, or empty where the task does not allow it.
+            UserError: a text is missing, not a string, or empty although the task does not allow it; the message names
+                the place.
         """
         texts = {}
         for field in self.fields:
@@ -249,7 +241,7 @@ class Task:
         return texts
 
     def label_of(self, place: str, label: Any) -> str:
-        """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
+        """Return the task's label string of a row's label; raise UserError with the place if the task has none."""
         name = cells.label_string(place, label)
         if name not in self.classes:
             raise errors.UserError(f"{place}: unknown label {name!r}; choose from {errors.join_names(self.labels)}")
@@ -261,7 +253,7 @@ class Task:
         return query if label is None else f"{query} {self.label_words[self.class_index(label)]}\n"
 
     def _template_for(self, fields: Mapping[str, str]) -> str:
-        """Return the template; if empty fields are allowed, without lines whose fields are all empty. The last line stays."""
+        """Return the template, without lines whose fields are all empty if these are allowed; the last line stays."""
         if self.empty != ALLOW or all(map(str.strip, fields.values())):
             return self.template
         *lines, last = _NEWLINE.split(self.template)
@@ -274,6 +266,48 @@ class Task:
         return self.retrieval_template.format_map(example.fields)
 
 
+def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
+    """Return the columns of texts, besides the column `label`; identifiers only if all columns of texts are identifiers."""
+    missing = object()  # Unlike an empty cell, a missing cell counts as one that is not a text.
+    values = {column: [row.get(column, missing) for row in rows] for column in rows[0] if column != label}
+    columns = [column for column in values if cells.is_text(values[column])]
+    if not columns:
+        raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(rows[0])}")
+    texts = [column for column in columns if not cells.is_identifier(str(column), values[column])]
+    if not texts:
+        logging.warning("task %r: all columns are ids, numbers or dates, so all are in the prompt", name)
+        return columns
+    complete = [column for column in texts if all(column in row for row in rows)]
+    return complete or texts
+
+
+def _column(rows: Sequence[Mapping[str, Any]], label: str) -> list[Any]:
+    """Return the labels of rows; raise UserError if a row has none."""
+    for index, row in enumerate(rows):
+        if label not in row:
+            names = errors.join_names(row)
+            raise errors.UserError(f"row {index}: no label column {label!r}, only {names}: name it with label=")
+    return [row[label] for row in rows]
+
+
+def _check_no_labels(
+    name: str, rows: Sequence[Mapping[str, Any]], fields: Sequence[str], labels_N: Sequence[str]
+) -> None:
+    """Raise UserError if a field equals the label in every row."""
+    for field in fields:
+        cells_N = [row.get(field) for row in rows]
+        if all(isinstance(cell, str) and cell == label for cell, label in zip(cells_N, labels_N, strict=False)):
+            raise errors.UserError(
+                f"task {name!r}: column {field!r} holds the labels: leave it out of X, or name the others "
+                "(--text_columns=)"
+            )
+
+
+def _capitalized(name: str) -> str:
+    """Return the name with its first letter in upper case."""
+    return f"{name[:1].upper()}{name[1:]}"
+
+
 def _label_order(label: str) -> tuple[bool, int, str]:
     """Return a sort key: numbers by size, before all other labels."""
     is_number = cells.is_number(label)
@@ -281,6 +315,6 @@ def _label_order(label: str) -> tuple[bool, int, str]:
 
 
 def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return a word per label: the label with blanks for underscores, or unchanged labels if two words would be equal."""
+    """Return a word per label: the label with blanks for underscores, or the label itself if two words were equal."""
     words = [label.replace("_", " ").strip() for label in labels]
     return tuple(words if len({*words, *used}) == len(words) + len(used) else labels)

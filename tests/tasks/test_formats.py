@@ -125,10 +125,10 @@ def test_marks_of_utf_32(tmp_path, mark):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"day": pa.array([3_000_000], pa.date32())}, "rows.parquet: a value after row 0 has no form in Python"),
+        ({"day": pa.array([3_000_000], pa.date32())}, "rows.parquet: Python cannot represent a value after row 0"),
         (
             {"at": pa.array([1], pa.timestamp("s", "Nowhere/Land"))},
-            "rows.parquet: a value after row 0 has no form in Python",
+            "rows.parquet: Python cannot represent a value after row 0",
         ),
         (None, "rows.parquet: it has the column 'text' more than once"),
     ],
@@ -214,7 +214,7 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
 
 
 def test_an_endless_line_is_refused(monkeypatch):
-    monkeypatch.setattr(formats, "_LONGEST", 1000)
+    monkeypatch.setattr(formats, "_MAX_LINE", 1000)
     with pytest.raises(errors.UserError, match=r"^/dev/zero:1: the line has 1,000 characters or more"):
         list(formats.parse(pathlib.Path("/dev/zero"), kind=".csv"))
 
