@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, rounding
 
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
@@ -111,7 +111,7 @@ def _broadcast_object(value: Any) -> Any:
     content = np.frombuffer(pickle.dumps(value), np.uint8)
     num_bytes = int(broadcast_from_main(np.array(content.size)))
     # Each size compiles a program, so sizes are powers of two. Pickle ignores bytes after its end.
-    padded = np.resize(content, 1 << (num_bytes - 1).bit_length())
+    padded = np.resize(content, rounding.next_power_of_two(num_bytes))
     return pickle.loads(broadcast_from_main(padded).tobytes())
 
 

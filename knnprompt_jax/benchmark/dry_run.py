@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax import errors, parallel, rounding
 from knnprompt_jax.benchmark import devices, operations, workload
 from knnprompt_jax.lm import memory, programs
 from knnprompt_jax.models import config as config_lib
@@ -79,8 +79,8 @@ def pack(work: workload.Workload, anchors: int, step_tokens: int, data: int) -> 
     rows_per_shard = math.ceil(rows * anchors / len(group.suffixes) / data)
     steps = math.ceil(rows_per_shard / max(1, step_tokens // shape.width))
     per_step = math.ceil(rows_per_shard / steps)
-    reads = packing.round_up(math.ceil(shape.reads / shape.rows * per_step), 8)
-    return dataclasses.replace(shape, rows=per_step, reads=reads), steps
+    outputs = rounding.round_up(math.ceil(shape.outputs / shape.rows * per_step), 8)
+    return dataclasses.replace(shape, rows=per_step, outputs=outputs), steps
 
 
 @dataclasses.dataclass(frozen=True)

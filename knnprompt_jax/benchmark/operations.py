@@ -22,10 +22,10 @@ def packed_step(config: config_lib.DecoderConfig, shape: packing.PackShape) -> i
     """Return the operations of one packed step of suffixes, padding and masked pairs included."""
     tokens = shape.rows * shape.width
     full = config.num_layers - 1
-    pairs = full * tokens * (shape.prefix + shape.width) + shape.reads * (shape.prefix + tokens)
+    pairs = full * tokens * (shape.prefix + shape.width) + shape.outputs * (shape.prefix + tokens)
     everywhere = tokens * (full * _block(config) + _keys_and_values(config) + _projection(config))
-    at_reads = shape.reads * (_block(config) - _keys_and_values(config) + _projection(config) + _head(config))
-    return everywhere + at_reads + _attention(config, pairs)
+    at_outputs = shape.outputs * (_block(config) - _keys_and_values(config) + _projection(config) + _head(config))
+    return everywhere + at_outputs + _attention(config, pairs)
 
 
 def required(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:

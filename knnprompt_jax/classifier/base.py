@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax import errors, parallel, rounding
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import explanation, inputs, saving, trials
-from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.rules import choosing, evidence
 from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.rules.rule import Rule
@@ -327,7 +327,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         # Pad to a power of two, so that calls of about the same size share a compiled program.
-        padded = placement.pad(states.with_layers(()), packing.next_power(max(1, len(states))))
+        padded = placement.pad(states.with_layers(()), rounding.next_power_of_two(max(1, len(states))))
         number = k if self.made_with("centroid") == "none" else 1
         options = SearchOptions(number, self.rule_.distance, self.approximate_recall or None)
         return placement.take(self.searched_.search(padded, options), slice(0, len(states)))

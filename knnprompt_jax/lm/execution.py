@@ -139,9 +139,9 @@ class Execution:
           UserError: an output is not finite.
         """
         prefix = self._prefix(packed)
-        prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
+        prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
-        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
+        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.output_positions_TJ, *extra_TJ)
         outputs: list[Any] = []
         calls: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
 

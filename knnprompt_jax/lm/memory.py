@@ -19,7 +19,7 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
 PREFIX_TOKENS = 2048  # Assumed tokens of demonstrations before prompts are built: more than most tasks have.
-READS_PER_ROW = 16  # Assumed read positions per row.
+OUTPUTS_PER_ROW = 16  # Assumed read positions per row.
 MARGIN = 0.9  # The share of a device's memory to fill, because the estimate is right to a tenth.
 _STREAMS, _PROJECTED = 3, 6  # Copies of the residual stream, and of arrays of all heads, in a block.
 
@@ -64,7 +64,7 @@ def smallest_model_axis(
     """
     rows = max(1, step_tokens // packing.ROW_WIDTH)
     prefix = min(PREFIX_TOKENS, config.num_positions)
-    shape = packing.PackShape(prefix, packing.ROW_WIDTH, rows, READS_PER_ROW * rows)
+    shape = packing.PackShape(prefix, packing.ROW_WIDTH, rows, OUTPUTS_PER_ROW * rows)
     sizes = [size for size in range(1, devices + 1) if devices % size == 0 and not sharding.uneven(config, size)]
     meshes = {size: AbstractMesh((devices // size, size), parallel.AXES) for size in sizes}
     fitting = (size for size in sizes if estimate(config, dtype, shape, meshes[size], platform).total <= MARGIN * limit)
@@ -95,7 +95,7 @@ def _working(
     kv_heads, queries = max(1, config.num_kv_heads // model), config.num_heads // config.num_kv_heads
     if attention.is_in_kernel(shape.prefix, platform):
         # Only the last block, whose few queries read the keys and values of all tokens, has logits in memory.
-        kept, logits = projected // 2, queries * shape.reads * (tokens + shape.prefix)
+        kept, logits = projected // 2, queries * shape.outputs * (tokens + shape.prefix)
         nbytes = 4 if platform == "tpu" else 4 + size
     else:
         kept, logits = projected, queries * tokens * (shape.width + shape.prefix)
@@ -103,4 +103,4 @@ def _working(
     # Logits are float32; softmax weights in the activations' dtype are beside them, except where XLA fuses or re-uses.
     attending = kept + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
     mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
-    return streams + max(projected, attending, mlp, 4 * shape.reads * config.vocab_size // model)
+    return streams + max(projected, attending, mlp, 4 * shape.outputs * config.vocab_size // model)

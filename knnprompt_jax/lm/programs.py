@@ -77,7 +77,7 @@ def map_steps(
 ) -> Any:
     """Apply `function` to each packed step and return its outputs as [T, J, …].
 
-    B and J count the rows and reads of all data shards. Each data shard runs its steps one after the other; inactive steps
+    B and J count the rows and outputs of all data shards. Each data shard runs its steps one after the other; inactive steps
     cost nothing.
     """
 

@@ -20,7 +20,7 @@ import optax
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import parallel
+from knnprompt_jax import parallel, rounding
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import layers, registry, tokenizers, training
@@ -53,12 +53,12 @@ class Texts:
     @property
     def width(self) -> int:
         """The length of the longest sequence, rounded up, but at most `max_length`."""
-        return min(self.max_length, -(-int(self.lengths_N.max()) // _MULTIPLE) * _MULTIPLE)
+        return min(self.max_length, rounding.round_up(int(self.lengths_N.max()), _MULTIPLE))
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
         """Return tokens and token types [size, width] and lengths [size] of some rows, padded on the right and with extra rows."""
-        tokens_BT, lengths_B = packing.pad([self.tokens[row] for row in rows], size, width)
-        types_BT, _ = packing.pad([self.types[row] for row in rows], size, width)
+        tokens_BT, lengths_B = packing.pad_sequences([self.tokens[row] for row in rows], size, width)
+        types_BT, _ = packing.pad_sequences([self.types[row] for row in rows], size, width)
         return tokens_BT, types_BT, lengths_B
 
 

@@ -102,11 +102,11 @@ def readable(stops_BS: Array) -> Array:
     return (columns_S <= columns_S[:, None]) & (columns_S[:, None] < stops_BS[:, None])
 
 
-def readable_at(read_positions_J: Array, stops_BS: Array) -> Array:
-    """Return the mask [J, B · S] of the tokens that the tokens `read_positions_J` (flat indices) may read."""
+def readable_at(output_positions_J: Array, stops_BS: Array) -> Array:
+    """Return the mask [J, B · S] of the tokens that the tokens `output_positions_J` (flat indices) may read."""
     rows, width = stops_BS.shape
     stops_T = (stops_BS + width * jnp.arange(rows)[:, None]).reshape(-1)
-    return (jnp.arange(rows * width) <= read_positions_J[:, None]) & (read_positions_J[:, None] < stops_T)
+    return (jnp.arange(rows * width) <= output_positions_J[:, None]) & (output_positions_J[:, None] < stops_T)
 
 
 @jax.named_scope("attention")

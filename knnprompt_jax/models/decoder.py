@@ -82,7 +82,7 @@ class Decoder(nnx.Module):
         tokens_BS: Array,
         stops_BS: Array,
         positions_BS: Array,
-        read_positions_J: Array,
+        output_positions_J: Array,
         *,
         prefix: attention.Prefix,
         stable_softmax: bool,
@@ -97,7 +97,7 @@ class Decoder(nnx.Module):
             tokens_BS: the packed suffixes.
             stops_BS: for each token, the column after the last token of its suffix.
             positions_BS: the position of each token in its prompt.
-            read_positions_J: the tokens to return, as flat indices into [B, S].
+            output_positions_J: the tokens to return, as flat indices into [B, S].
             prefix: the result of `read_prefix`.
             stable_softmax: if false, a state may be NaN where attention logits are very large
                 (see `attention.shared_prefix_attention`).
@@ -122,21 +122,21 @@ class Decoder(nnx.Module):
             x_BSD, kept = carry
             attend = attend_in(layer, mask_BSS, positions_BS, positions_BS)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
-            return (x_BSD, keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])), None
+            return (x_BSD, keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
-        kept = {layer: jnp.zeros((len(read_positions_J), self.config.width)) for layer in layers}
+        kept = {layer: jnp.zeros((len(output_positions_J), self.config.width)) for layer in layers}
         blocks = jnp.arange(last + whole_last_block)
         (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), blocks)
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
         if whole_last_block:
-            x_JD = x_1TD[0, read_positions_J]
+            x_JD = x_1TD[0, output_positions_J]
         else:
-            mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
-            positions_1J = positions_1T[:, read_positions_J]
+            mask_1JT = attention.readable_at(output_positions_J, stops_BS)[None]
+            positions_1J = positions_1T[:, output_positions_J]
             attend = attend_in(last, mask_1JT, positions_1J, positions_1T)
             tokens_T = jnp.arange(positions_1T.size)
-            rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
-            x_JD = self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J)[0]
+            rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, output_positions_J))
+            x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
             kept = keep(kept, last, x_JD)
         return self._finish(x_JD), kept
 

@@ -65,7 +65,7 @@ class SentenceEncoder:
         lengths_N = np.array([len(sequence) for sequence in tokens])
         num_longest = max(1, self._batch_tokens // self.max_length)
         for batch, rows, width in packing.batches(lengths_N, num_longest, self.max_length):
-            padded = packing.pad([tokens[index] for index in batch], rows, width)
+            padded = packing.pad_sequences([tokens[index] for index in batch], rows, width)
             vectors_ND[batch] = _pooled(self._graph, self.pooling, self._params, *padded)[: len(batch)]
         return vectors_ND
 

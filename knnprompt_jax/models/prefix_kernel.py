@@ -22,7 +22,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import parallel
+from knnprompt_jax import parallel, rounding
 
 Array = jax.Array
 Ref = jax.Ref
@@ -137,14 +137,14 @@ def _attend(*arrays: Array, platform: str, interpret: bool) -> Array:
 def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     (batch, width, heads, size), most, is_tpu = q_BSHK.shape, TILES[platform], platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
-    lanes = _up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
+    lanes = rounding.round_up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
     # A TPU's fast memory holds no more; Triton would compile more in float32 for minutes.
     queries = most.queries // max(1, q_BSHK.dtype.itemsize // 2) // (lanes // _LANES if is_tpu else 1)
     parts = pl.cdiv(width, queries)
     width = pl.cdiv(width, parts)
-    width = _up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
+    width = rounding.round_up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
     rows = pl.cdiv(batch, pl.cdiv(batch, max(1, queries // width))) if is_tpu else 1
-    keys = _up(pl.cdiv(prefix, pl.cdiv(prefix, most.keys)), most.unit)
+    keys = rounding.round_up(pl.cdiv(prefix, pl.cdiv(prefix, most.keys)), most.unit)
     return Tiling(rows, parts, width, together, lanes, keys, 1 if together > 1 else heads // kv_heads)
 
 
@@ -322,10 +322,6 @@ def _cost(heads: int, tiling: Tiling, q_TF: Array, k_TF: Array, v_TF: Array, k_P
     moved = q_TF.dtype.itemsize * (2 * q_TF.size + k_TF.size + v_TF.size + 2 * k_PF.size)
     flops = 4 * logits * tiling.lanes // tiling.heads
     return pl.CostEstimate(flops=flops, transcendentals=logits, bytes_accessed=moved)
-
-
-def _up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
 
 
 def _filled(array: Array, tile: tuple[int, ...]) -> Array:

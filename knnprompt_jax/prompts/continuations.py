@@ -89,7 +89,7 @@ def build(families: Iterable[Family], limit: int) -> Continuations:
 
 def place(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
     """Return the targets' tokens [T, J] in the slots of their log-probabilities; unused slots are 0."""
-    tokens_TJ = np.zeros(packed.read_positions_TJ.shape, np.int32)
+    tokens_TJ = np.zeros(packed.output_positions_TJ.shape, np.int32)
     for target, its_slots in zip(targets, slots(targets, packed), strict=True):
         tokens_TJ.ravel()[its_slots] = target
     return tokens_TJ
@@ -108,5 +108,5 @@ def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.nda
         prefix_P=prefix_P[:kept],
         suffixes=tuple(np.concatenate([prefix_P[kept:], context, target[:-1]]) for _, context, target in members),
         index=np.array([index for index, _, _ in members]),
-        reads_N=np.array([len(target) for _, _, target in members]),
+        num_outputs_N=np.array([len(target) for _, _, target in members]),
     )

@@ -26,14 +26,14 @@ _CHECKED_PROMPTS = 8
 class PromptGroup:
     """Prompts with a common prefix of P tokens; prompt i is `prefix_P` followed by `suffixes[i]`, which is never empty.
 
-    `index` holds each prompt's place among the queries. `reads_N` is the number of last tokens after which the model predicts
+    `index` holds each prompt's place among the queries. `num_outputs_N` is the number of last tokens after which the model predicts
     the next one; by default only the very last.
     """
 
     prefix_P: np.ndarray
     suffixes: tuple[np.ndarray, ...]
     index: np.ndarray
-    reads_N: np.ndarray | None = None
+    num_outputs_N: np.ndarray | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -42,9 +42,9 @@ class PromptGroup:
 
     def take(self, members_n: np.ndarray) -> "PromptGroup":
         """Return some of the prompts, in this order."""
-        reads_n = None if self.reads_N is None else self.reads_N[members_n]
+        num_outputs_n = None if self.num_outputs_N is None else self.num_outputs_N[members_n]
         suffixes = tuple(self.suffixes[member] for member in members_n)
-        return PromptGroup(self.prefix_P, suffixes, np.asarray(self.index)[members_n], reads_n)
+        return PromptGroup(self.prefix_P, suffixes, np.asarray(self.index)[members_n], num_outputs_n)
 
 
 @dataclasses.dataclass(frozen=True)

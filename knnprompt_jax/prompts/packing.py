@@ -8,7 +8,7 @@ In deterministic runs each row holds one suffix (`arrange_alone`, `shape_alone`)
 depends on another prompt. The prefix is then the tokens of the demonstrations, whatever else prompts share. The row's width is
 the next power of two of the suffix's length, and determines the number of rows per step.
 
-`pad` and `batches` serve sentence encoders and fine-tuned classifiers, which read whole sequences, padded on the right.
+`pad_sequences` and `batches` serve sentence encoders and fine-tuned classifiers, which read whole sequences, padded on the right.
 """
 
 import collections
@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from knnprompt_jax import rounding
 from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
 LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
 SMALLEST_WIDTH = 32
-SMALLEST_ALONE = 16  # Columns and reads of a row by itself, so that the blocks of matrix products divide all shapes.
+SMALLEST_ALONE = 16  # Columns and outputs of a row by itself, so that the blocks of matrix products divide all shapes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class PackShape:
     prefix: int
     width: int
     rows: int
-    reads: int
+    outputs: int
     alone: bool = False
 
 
@@ -54,7 +55,7 @@ class PackedPrompts:
       stops_TBS: for each token, the end of the columns that may read it: its own, and those of tokens that follow it in some
         suffix; 0 for padding.
       positions_TBS: the place of a token in its prompt, the prefix included.
-      read_positions_TJ: the tokens after which the model predicts the next one, as flat indices into a step's [B, S].
+      output_positions_TJ: the tokens after which the model predicts the next one, as flat indices into a step's [B, S].
       slot_N: the slot of prompt i of the group in the flattened [T, J]; if several of its tokens are read, this is the last one's,
         and the others precede it.
       lengths_T: each step's number of tokens.
@@ -66,7 +67,7 @@ class PackedPrompts:
     tokens_TBS: np.ndarray
     stops_TBS: np.ndarray
     positions_TBS: np.ndarray
-    read_positions_TJ: np.ndarray
+    output_positions_TJ: np.ndarray
     slot_N: np.ndarray
     lengths_T: np.ndarray
 
@@ -86,20 +87,22 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     It has up to a third more steps than necessary if that leaves fewer rows empty.
     """
     longest = max(len(suffix) for group in groups for suffix in group.suffixes)
-    width = max(ROW_WIDTH, round_up(longest, 64))
+    width = max(ROW_WIDTH, rounding.round_up(longest, 64))
     packed = [_rows(group, width) for group in groups]
     most = math.ceil(max(len(rows) for rows in packed) / shards)
     fewest = math.ceil(most / max(1, step_tokens // width))
     candidates = range(fewest, math.ceil(fewest * 4 / 3) + 1)
     rows = math.ceil(most / min(candidates, key=lambda steps: steps * math.ceil(most / steps)))
-    reads = max(_most_reads(group, _steps(group, members, rows)) for group, members in zip(groups, packed, strict=True))
+    outputs = max(
+        _max_outputs(group, _steps(group, members, rows)) for group, members in zip(groups, packed, strict=True)
+    )
     prefix = max(len(group.prefix_P) for group in groups)
-    return PackShape(round_up(prefix, 64), width, rows, round_up(reads, 8))
+    return PackShape(rounding.round_up(prefix, 64), width, rows, rounding.round_up(outputs, 8))
 
 
-def most_reads(group: layout.PromptGroup, width: int, rows: int) -> int:
+def max_outputs(group: layout.PromptGroup, width: int, rows: int) -> int:
     """Return the largest number of tokens read per step, for rows of this width and this many rows per step."""
-    return _most_reads(group, _steps(group, _rows(group, width), rows))
+    return _max_outputs(group, _steps(group, _rows(group, width), rows))
 
 
 def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> ShapeOf:
@@ -129,11 +132,11 @@ def shape_alone(group: layout.PromptGroup, step_tokens: int) -> PackShape:
     """Return the shape of a group of `arrange_alone`, with at most `step_tokens` tokens per step or a single row."""
     width = _width_alone(len(group.suffixes[0]))
     rows = 1 << (max(1, step_tokens // width).bit_length() - 1)
-    return PackShape(round_up(len(group.prefix_P), 64), width, rows, max(SMALLEST_ALONE, rows), alone=True)
+    return PackShape(rounding.round_up(len(group.prefix_P), 64), width, rows, max(SMALLEST_ALONE, rows), alone=True)
 
 
 def _width_alone(length: int) -> int:
-    return max(SMALLEST_ALONE, next_power(length))
+    return max(SMALLEST_ALONE, rounding.next_power_of_two(length))
 
 
 def pack(
@@ -146,14 +149,14 @@ def pack(
     """
     rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
     steps = _steps(group, rows, shape.rows)
-    shape = dataclasses.replace(shape, reads=max(shape.reads, round_up(_most_reads(group, steps), 8)))
+    shape = dataclasses.replace(shape, outputs=max(shape.outputs, rounding.round_up(_max_outputs(group, steps), 8)))
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
     stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
-    read_positions = np.zeros((len(steps), shape.reads), np.int32)
+    read_positions = np.zeros((len(steps), shape.outputs), np.int32)
     slots = np.zeros(len(group.suffixes), np.int64)
     lengths = np.zeros(len(steps), np.int64)
     for t, step in enumerate(steps):
-        slot = t * shape.reads
+        slot = t * shape.outputs
         for b, row in enumerate(step):
             stop, columns, last = 0, np.zeros(0, int), np.zeros(0, int)
             for index in row:
@@ -164,7 +167,7 @@ def pack(
                 if is_local(t):
                     tokens[t, b, columns], stops[t, b, columns] = suffix, stop
                     positions[t, b, columns] = len(group.prefix_P) + np.arange(len(suffix))
-                read_columns, first = columns[-_num_reads(group, [index]) :], slot
+                read_columns, first = columns[-_num_outputs(group, [index]) :], slot
                 slot += len(read_columns)
                 read_positions.ravel()[first:slot] = b * shape.width + read_columns
                 slots[index] = slot - 1
@@ -217,37 +220,28 @@ def num_shared(first: np.ndarray, second: np.ndarray) -> int:
     return int(differing[0]) if len(differing) else length
 
 
-def _num_reads(group: layout.PromptGroup, members: list[int]) -> int:
-    return len(members) if group.reads_N is None else int(group.reads_N[members].sum())
+def _num_outputs(group: layout.PromptGroup, members: list[int]) -> int:
+    return len(members) if group.num_outputs_N is None else int(group.num_outputs_N[members].sum())
 
 
 def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) -> list[list[list[int]]]:
     """Deal rows to steps of `per_step`: the row with most tokens to read first, to the step with fewest that has room."""
-    by_count = sorted(rows, key=lambda row: _num_reads(group, row), reverse=True)
+    by_count = sorted(rows, key=lambda row: _num_outputs(group, row), reverse=True)
     steps: list[list[list[int]]] = [[] for _ in range(math.ceil(len(by_count) / per_step))]
     heap = [(0, step) for step in range(len(steps))]
     for row in by_count:
         count, step = heapq.heappop(heap)
         steps[step].append(row)
         if len(steps[step]) < per_step:
-            heapq.heappush(heap, (count + _num_reads(group, row), step))
+            heapq.heappush(heap, (count + _num_outputs(group, row), step))
     return steps
 
 
-def _most_reads(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int:
-    return max(sum(_num_reads(group, row) for row in step) for step in steps)
+def _max_outputs(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int:
+    return max(sum(_num_outputs(group, row) for row in step) for step in steps)
 
 
-def round_up(number: int, multiple: int) -> int:
-    return math.ceil(number / multiple) * multiple
-
-
-def next_power(number: int) -> int:
-    """Return the smallest power of two that is at least `number`."""
-    return 1 << (number - 1).bit_length()
-
-
-def pad(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+def pad_sequences(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return tokens [rows, width] and lengths [rows] of at most `rows` sequences; each unused row has one token, 0."""
     tokens_BT, lengths_B = np.zeros((rows, width), np.int32), np.ones(rows, np.int32)
     for row, sequence in enumerate(sequences):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from knnprompt_jax import lm, parallel, progress
+from knnprompt_jax import lm, parallel, progress, rounding
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.states import cache as cache_lib
 
@@ -204,12 +204,12 @@ def _common_shape(model: lm.LanguageModel, group: layout.PromptGroup) -> packing
     """Choose from few packings, so that calls of about the same size share their compiled programs."""
     shape = packing.choose_shape([group], model.step_tokens, model.mesh.shape[parallel.DATA])
     # The width of the longest suffix that a context holds after the group's prefix.
-    room = packing.round_up(model.context - len(group.prefix_P), 64)
-    width = shape.width if shape.width == packing.ROW_WIDTH else min(packing.next_power(shape.width), room)
-    rows = min(packing.next_power(shape.rows), max(1, model.step_tokens // width))
-    reads = packing.most_reads(group, width, rows)
-    reads = packing.round_up(reads, max(32, packing.next_power(reads) // 8))
-    return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
+    room = rounding.round_up(model.context - len(group.prefix_P), 64)
+    width = shape.width if shape.width == packing.ROW_WIDTH else min(rounding.next_power_of_two(shape.width), room)
+    rows = min(rounding.next_power_of_two(shape.rows), max(1, model.step_tokens // width))
+    outputs = packing.max_outputs(group, width, rows)
+    outputs = rounding.round_up(outputs, max(32, rounding.next_power_of_two(outputs) // 8))
+    return dataclasses.replace(shape, width=width, rows=rows, outputs=outputs)
 
 
 def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:

@@ -15,7 +15,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import parallel
+from knnprompt_jax import parallel, rounding
 
 Array = jax.Array
 PADDING = -1
@@ -72,7 +72,7 @@ def _library(array: Any) -> Any:
 def filled_up(count: int, mesh: Mesh | None, tile: int = 1) -> int:
     """Return the smallest number of rows ≥ `count` that divides evenly into tiles on each device of the mesh, if any."""
     unit = tile * (mesh.size if mesh else 1)
-    return -(-count // unit) * unit
+    return rounding.round_up(count, unit)
 
 
 def split(tree: Any, mesh: Mesh) -> Any:

@@ -22,7 +22,7 @@ from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, search
 from knnprompt_jax.store import store as store_lib
 
-SHAPE = packing.PackShape(prefix=896, width=128, rows=128, reads=1368)
+SHAPE = packing.PackShape(prefix=896, width=128, rows=128, outputs=1368)
 CASES = {
     "a width that 128 does not divide": ("v5e:2x4", 8, 1, "gpt2-xl", "float32"),
     "two rows of chips": ("v5e:2x4", 4, 2, "facebook/opt-6.7b", "bfloat16"),
@@ -61,7 +61,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
     steps = programs.STEPS_PER_CALL
     rows = P(None, parallel.DATA)
     tokens = array((steps, data * shape.rows, shape.width), spec=rows)
-    reads = array((steps, data * shape.reads), spec=rows)
+    outputs = array((steps, data * shape.outputs), spec=rows)
     with jax.default_matmul_precision("highest"):
         prefix = programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(()))
         suffixes = programs.map_steps.lower(
@@ -73,7 +73,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
             tokens,
             tokens,
             tokens,
-            reads,
+            outputs,
             function=programs.reader(False, ()),
             stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
         )
@@ -85,10 +85,10 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
 
 def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
-    shape = packing.PackShape(prefix=64, width=128, rows=3, reads=8)
+    shape = packing.PackShape(prefix=64, width=128, rows=3, outputs=8)
     need = memory.estimate(config, "float32", shape, parallel.make_mesh(1, 1), "cpu")
     found = pass_memory(config, "float32", shape, mesh_of(jax.devices(), 1, 1))
-    tokens = 4 * programs.STEPS_PER_CALL * (3 * shape.rows * shape.width + shape.reads)
+    tokens = 4 * programs.STEPS_PER_CALL * (3 * shape.rows * shape.width + shape.outputs)
     flags = 4 + programs.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
     assert found["suffixes"].argument_size_in_bytes == need.weights + need.prefix + tokens + flags
     assert found["prefix"].output_size_in_bytes >= need.prefix

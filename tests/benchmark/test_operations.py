@@ -65,16 +65,16 @@ def test_token_by_token(shape, sizes, alike):
 def test_a_step_costs_what_xla_counts(shape):
     """Two layers: XLA counts the body of a loop once, and the loop over all blocks but the last runs once."""
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED[shape]), num_layers=2, vocab_size=1009)
-    packed = packing.PackShape(prefix=192, width=128, rows=3, reads=24)
+    packed = packing.PackShape(prefix=192, width=128, rows=3, outputs=24)
     model = registry.abstract(config)
     prefix = jnp.zeros((2, config.num_kv_heads, packed.prefix, config.head_size))
-    tokens, reads = jnp.zeros((packed.rows, packed.width), jnp.int32), jnp.zeros(packed.reads, jnp.int32)
+    tokens, outputs = jnp.zeros((packed.rows, packed.width), jnp.int32), jnp.zeros(packed.outputs, jnp.int32)
 
-    def step(state, prefix, tokens, reads):
+    def step(state, prefix, tokens, outputs):
         model_of_state = nnx.merge(nnx.graphdef(model), state)
         kv = attention.Prefix(prefix, prefix, jnp.int32(packed.prefix))
-        hidden, _ = model_of_state.read_suffixes(tokens, tokens, tokens, reads, prefix=kv, stable_softmax=True)
+        hidden, _ = model_of_state.read_suffixes(tokens, tokens, tokens, outputs, prefix=kv, stable_softmax=True)
         return model_of_state.head.logits(hidden)
 
-    analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, reads).cost_analysis()
+    analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, outputs).cost_analysis()
     assert operations.packed_step(config, packed) == pytest.approx(analysis["flops"], rel=0.03)

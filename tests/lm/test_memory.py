@@ -11,7 +11,7 @@ from knnprompt_jax.lm import memory
 from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import packing
 
-SHAPE = packing.PackShape(prefix=67, width=128, rows=5, reads=11)
+SHAPE = packing.PackShape(prefix=67, width=128, rows=5, outputs=11)
 GIB = 2**30
 
 
@@ -51,10 +51,9 @@ def test_the_smallest_axis_that_fits(name, dtype, limit, size):
 
 
 def test_devices_that_say_nothing_of_memory_have_one_copy_each(monkeypatch):
-    configs = [registry.published("facebook/opt-66b"), registry.published("gpt2-xl")]
-    assert memory.model_axis(configs, "float32") == 1
+    assert memory.model_axis(registry.published("facebook/opt-66b"), "float32") == 1
     devices = [types.SimpleNamespace(platform="tpu", memory_stats=lambda: {"bytes_limit": 31 * GIB})] * 4
     monkeypatch.setattr(jax, "devices", lambda: devices)
     monkeypatch.setattr(jax, "local_devices", lambda: devices[:1])
-    assert memory.model_axis(configs[1:], "bfloat16") == 1
-    assert memory.model_axis([registry.published("facebook/opt-30b")], "bfloat16") == 4
+    assert memory.model_axis(registry.published("gpt2-xl"), "bfloat16") == 1
+    assert memory.model_axis(registry.published("facebook/opt-30b"), "bfloat16") == 4

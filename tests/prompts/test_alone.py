@@ -31,8 +31,8 @@ def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
         assert shape.rows == 1 or step_tokens / 2 < shape.rows * shape.width <= step_tokens
         packed = packing.pack(group, shape)
         for suffix, slot in zip(group.suffixes, packed.slot_N, strict=True):
-            step, end = divmod(slot, shape.reads)
-            row, last = divmod(packed.read_positions_TJ[step, end], shape.width)
+            step, end = divmod(slot, shape.outputs)
+            row, last = divmod(packed.output_positions_TJ[step, end], shape.width)
             assert last == len(suffix) - 1 and packed.tokens_TBS[step, row, : len(suffix)].tolist() == suffix.tolist()
             assert not packed.stops_TBS[step, row, len(suffix) :].any()
 

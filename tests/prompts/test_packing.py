@@ -19,8 +19,8 @@ def make_group(lengths, prefix_length=0, seed=0, vocabulary=50257):
 
 def unpack(packed, prompt):
     """The tokens and positions of one prompt's suffix, found as the language model finds it: from where it ends."""
-    step, end = divmod(packed.slot_N[prompt], packed.shape.reads)
-    row, last = divmod(packed.read_positions_TJ[step, end], packed.shape.width)
+    step, end = divmod(packed.slot_N[prompt], packed.shape.outputs)
+    row, last = divmod(packed.output_positions_TJ[step, end], packed.shape.width)
     stops_S = packed.stops_TBS[step, row]
     columns = np.flatnonzero((np.arange(packed.shape.width) <= last) & (last < stops_S))
     return packed.tokens_TBS[step, row, columns], packed.positions_TBS[step, row, columns]
@@ -33,8 +33,8 @@ def assert_packs(group, packed):
     np.testing.assert_array_equal(packed.prefix_P[:length], group.prefix_P)
     for array in (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS):
         assert array.shape == (packed.num_steps, shape.rows, shape.width) and array.dtype == np.int32
-    assert packed.read_positions_TJ.shape == (packed.num_steps, shape.reads)
-    assert packed.read_positions_TJ.max() < shape.rows * shape.width
+    assert packed.output_positions_TJ.shape == (packed.num_steps, shape.outputs)
+    assert packed.output_positions_TJ.max() < shape.rows * shape.width
     for prompt, suffix in enumerate(group.suffixes):
         tokens, positions = unpack(packed, prompt)
         np.testing.assert_array_equal(tokens, suffix)
@@ -57,7 +57,7 @@ def test_whole_sets_leave_little_unused(name, mean, count):
     group = make_group(lengths)
     packed = packing.pack(group, packing.choose_shape([group], 1024))
     assert packed.num_tokens / packed.tokens_TBS.size > 0.98
-    assert count / packed.read_positions_TJ.size > 0.85
+    assert count / packed.output_positions_TJ.size > 0.85
 
 
 def test_what_suffixes_begin_with_is_packed_once():
@@ -77,7 +77,7 @@ def test_a_part_that_is_denser_than_its_group_has_room_for_its_reads():
     shape = packing.choose_shape([group], 512)
     part = layout.PromptGroup(group.prefix_P, group.suffixes[24:], np.arange(211))
     packed = packing.pack(part, shape)
-    assert packed.shape.reads > shape.reads and packed.num_steps > 1
+    assert packed.shape.outputs > shape.outputs and packed.num_steps > 1
     assert_packs(part, packed)
 
 

@@ -146,7 +146,7 @@ def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
     short = [[200 + number // 8, number % 8] for number in range(64)]
     mixed = [each for number in range(8) for each in (long[number], *short[8 * number : 8 * number + 8])]
     shape = packing.choose_shape(prompts_of(mixed).groups, 256)
-    assert packing.most_reads(prompts_of(short).groups[0], shape.width, shape.rows) > shape.reads
+    assert packing.max_outputs(prompts_of(short).groups[0], shape.width, shape.rows) > shape.outputs
     states.read(model, prompts_of(long), cache)
     check_close(states.read(model, prompts_of(mixed), cache), states.read(model, prompts_of(mixed)))
 
