@@ -1,7 +1,8 @@
-"""Compares any methods on the same splits: prints one table, and writes a JSON record per run and method.
+"""Compares methods on the same splits: prints one table, and writes a JSON record per run and method.
 
-python experiments/compare.py    # every method that applies, on the default model and task
-python experiments/compare.py --methods=icl,knn,linear_probe --options.knn.k=5
+python experiments/compare.py    # kNN Prompting beside in-context learning, on the default model and task
+python experiments/compare.py --methods=icl,knn,linear_probe --knn.k=5
+python experiments/compare.py --methods=all    # every method that applies
 python experiments/compare.py --model=gpt2-xl --task=trec --data_dir=data --shots=128
 
 Each record is written when its run ends; --resume continues after an interruption.

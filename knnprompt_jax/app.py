@@ -22,6 +22,7 @@ from knnprompt_jax import compilation_cache, errors, files, options
 
 Kind = TypeVar("Kind", bound=options.Options)
 _HELP = ("--help", "-help", "-h")
+_FULL_HELP = ("--helpfull", "-helpfull")
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -84,7 +85,7 @@ def _read_config(default: str) -> Mapping[str, Any]:
 
 
 def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool = True) -> None:
-    """Parse the command line and call `main`; `--help` prints the binary's docstring and its flags.
+    """Parse the command line and call `main`; `--help` prints the binary's docstring and its flags, `--helpfull` all.
 
     Args:
         main: the work of the binary.
@@ -94,9 +95,9 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
     """
 
     def parse(argv: Sequence[str]) -> list[str]:
-        if not {*_HELP}.isdisjoint(argv):
-            flags.FLAGS([argument for argument in argv if argument not in _HELP])
-            _print_help(argv[0], options_of_binary.kind)
+        if not {*_HELP, *_FULL_HELP}.isdisjoint(argv):
+            flags.FLAGS([argument for argument in argv if argument not in (*_HELP, *_FULL_HELP)])
+            _print_help(argv[0], options_of_binary.kind, is_full=not {*_FULL_HELP}.isdisjoint(argv))
             sys.exit()
         try:
             rest = flags.FLAGS(argv)
@@ -132,14 +133,20 @@ class _Formatter(standard_logging.Formatter):
         return errors.printable(super().format(record))
 
 
-def _print_help(binary: str, kind: type) -> None:
-    """Print what the binary does, then under headings the flags with their values; equal help texts are printed once."""
+def _print_help(binary: str, kind: type[options.Options], is_full: bool) -> None:
+    """Print what the binary does, then under headings the flags with their values; equal help texts are printed once.
+
+    Flags of the groups that `kind` hides are printed only if `is_full`.
+    """
+    hidden = set() if is_full else kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})
     headings = {name: declared["heading"] for name, _, declared in options.listed(kind)}
     described = sys.modules["__main__"].__doc__ or ""
     if " " in binary:  # A command of `knnprompt`.
         described = re.sub(r"python experiments/\w+\.py", binary, described)
     sections: dict[str, dict[str, list[str]]] = {}
     for flag in flags.FLAGS.get_key_flags_for_module(binary):
+        if flag.name.partition(".")[0] in hidden:
+            continue
         value = "" if flag.value is None else flag.value
         value = ",".join(map(str, value)) if isinstance(value, tuple) else value
         section = sections.setdefault(headings.get(flag.name, "What to run"), {})
@@ -156,6 +163,8 @@ def _print_help(binary: str, kind: type) -> None:
         for text, names in section.items():
             print(fill("  ".join(names), initial_indent="  ", subsequent_indent="  "))
             print(fill(text, initial_indent=" " * 6, subsequent_indent=" " * 6))
+    if hidden:
+        print("\n--helpfull also shows the options of the methods that do not run.")
     print(end="", flush=True)
 
 

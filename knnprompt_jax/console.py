@@ -17,7 +17,6 @@ COMMANDS = {  # Each command's file, in the order of a user's work.
     "explain": "explain",
     "look": "look",
     "tune": "tune",
-    "run": "knn_prompting",
     "compare": "compare",
     "paper": "paper",
     "report": "report",

@@ -87,6 +87,12 @@ class Options:
             if getattr(self, name) != (group() if group else fields[name].default):
                 raise errors.UserError(f"--{name}: has no effect {why}; leave it out")
 
+    @classmethod
+    def hidden_groups(cls, values: Mapping[str, Any]) -> set[str]:
+        """Return the groups that `--help` leaves out for these values of options; `--helpfull` shows them."""
+        del values
+        return set()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, with a dictionary for each group."""
         return dataclasses.asdict(self)

@@ -10,7 +10,6 @@ Embeddings are scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentenc
 NeurIPS 2020.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +47,7 @@ def run_tfidf(context: method.Context, settings: methods.TfidfOptions) -> method
     return method.Prediction.most_probable(predict_proba(settings, context.num_classes, texts, y, queries))
 
 
-def check_words(problem: method.Problem) -> None:
+def check_words(problem: method.Problem, _: methods.TfidfOptions) -> None:
     """Raise UserError if no train row has a word."""
     words = _vectorizer(1).build_analyzer()
     if not any(words(text) for text in bare_texts(problem.task, problem.train_rows)):
@@ -89,21 +88,15 @@ def _embed(problem: method.Problem, settings: methods.EncoderOptions) -> list:
     return [encoders.embed(settings.encoder, settings.pooling, texts) for texts in sets]
 
 
-def check_options(problem: method.Problem, settings: methods.EncoderOptions) -> None:
+def check_encoder(problem: method.Problem, settings: methods.EncoderOptions) -> None:
     """Raise UserError if the encoder does not exist or cannot be loaded."""
     del problem
     encoders.describe(settings.encoder, settings.pooling)
 
 
-_declare = functools.partial(
-    method.Method,
-    rows_used="texts",
-    check_options=check_options,
-    excluded_because="it needs a sentence encoder: name the method to download or load one",
-    model_name=lambda settings: settings.encoder,
-)
+_ON_ENCODER = {"rows_used": "texts", "check": check_encoder, "model_name": lambda options: options.encoder}
 METHODS = (
-    method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, check=check_words, rows_used="texts"),
-    _declare("encoder_probe", "Sentence encoder, logistic regression", run_regression),
-    _declare("encoder_knn", "Sentence encoder, kNN", run_votes),
+    *method.declare("tfidf", run_tfidf, check=check_words, rows_used="texts"),
+    *method.declare("encoder_probe", run_regression, **_ON_ENCODER),
+    *method.declare("encoder_knn", run_votes, **_ON_ENCODER),
 )

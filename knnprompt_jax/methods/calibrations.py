@@ -5,10 +5,8 @@ shift them by an estimated bias. Prototypical Calibration clusters them. LinC an
 anchors.
 """
 
-import functools
 import random
 import warnings
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +115,7 @@ def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
     return clusters[np.argsort(labels)], float(means_CC[clusters, labels].sum())
 
 
-def check_prototypical(problem: method.Problem) -> None:
+def check_prototypical(problem: method.Problem, _: methods.PrototypicalOptions) -> None:
     """Raise UserError if label words are not tokens, or if there are fewer anchors than clusters."""
     method.check_label_words_are_tokens(problem)
     rows, required = len(problem.split.anchors), max(2, problem.task.num_classes)
@@ -198,28 +196,20 @@ def _softmax(scores_QC: np.ndarray) -> method.Prediction:
     return method.Prediction.most_probable(special.softmax(scores_QC, axis=-1))
 
 
-def _declare(
-    name: str, title: str, run: Any, needs: tuple[method.PromptSet, ...] = (), **declared: Any
-) -> method.Method:
-    declared.setdefault("check", method.check_label_words_are_tokens)
-    return method.Method(name, title, run, needs=(method.queries, *needs), **declared)
-
-
-_contextual = functools.partial(_declare, run=contextual, needs=(content_free_queries,), rows_used="demonstrations")
+_ON_LABEL_WORDS = {"check": method.check_label_words_are_tokens}
 METHODS = (
-    _contextual(
+    *method.declare(
         "contextual_calibration",
-        "Contextual calibration",
-        printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
+        contextual,
+        needs=(method.queries, content_free_queries),
+        rows_used="demonstrations",
+        **_ON_LABEL_WORDS,
     ),
-    _contextual(
-        "contextual_calibration_trainset",
-        "Contextual calibration, train prior",
-        printed_as=("ContextualCalibration w/ Trainset Prior",),
+    *method.declare(
+        "domain_context_calibration", domain_context, needs=(method.queries, domain_queries), **_ON_LABEL_WORDS
     ),
-    _declare("domain_context_calibration", "Domain-context calibration", domain_context, (domain_queries,)),
-    _declare("batch_calibration", "Batch Calibration", batch, rows_used="demonstrations"),
-    _declare("proca", "Prototypical Calibration", prototypical, (method.anchors,), check=check_prototypical),
-    _declare("linc", "LinC", linc, (method.anchors, content_free_queries)),
-    _declare("supervised_calibration", "Vector scaling (after Supervised Calibration)", supervised, (method.anchors,)),
+    *method.declare("batch_calibration", batch, needs=(method.queries,), rows_used="demonstrations", **_ON_LABEL_WORDS),
+    *method.declare("proca", prototypical, needs=(method.queries, method.anchors), check=check_prototypical),
+    *method.declare("linc", linc, needs=(method.queries, method.anchors, content_free_queries), **_ON_LABEL_WORDS),
+    *method.declare("supervised_calibration", supervised, needs=(method.queries, method.anchors), **_ON_LABEL_WORDS),
 )

@@ -78,21 +78,24 @@ def run_selection(context: method.Context, settings: methods.RetrievalOptions) -
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 
 
-def check_selection(problem: method.Problem, retriever: str = "") -> None:
-    """Raise UserError without demonstrations to select, with shared label tokens, or without the library for methods.BM25."""
-    if retriever == methods.BM25 and importlib.util.find_spec("rank_bm25") is None:
+def check_selection(problem: method.Problem, settings: methods.RetrievalOptions) -> None:
+    """Raise UserError without demonstrations to select, with shared label tokens, or without the retriever."""
+    _check_demonstrations(problem)
+    if settings.retriever != methods.BM25:
+        encoders.describe(settings.retriever, settings.pooling)
+    elif importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
+
+
+def check_upper_bound(problem: method.Problem, _: methods.UpperBoundOptions) -> None:
+    """Raise UserError without demonstrations to select or with shared label tokens."""
+    _check_demonstrations(problem)
+
+
+def _check_demonstrations(problem: method.Problem) -> None:
     method.check_label_words_differ(problem)
     if problem.split.demo_shots < 1:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
-
-
-def check_options(problem: method.Problem, settings: methods.RetrievalOptions) -> None:
-    """Raise UserError if the retriever does not exist or cannot be loaded."""
-    if settings.retriever == methods.BM25:
-        check_selection(problem, methods.BM25)
-    else:
-        encoders.describe(settings.retriever, settings.pooling)
 
 
 def cost_selection(problem: method.Problem, counter: method.TokenCounter, _: methods.RetrievalOptions) -> method.Cost:
@@ -141,7 +144,7 @@ def run_ensemble(context: method.Context, settings: methods.EnsembleOptions) -> 
     return method.Prediction.most_probable(probabilities_QC, f"{len(read)} sets of {len(first)} demonstrations", sets)
 
 
-def check_ensemble(problem: method.Problem) -> None:
+def check_ensemble(problem: method.Problem, _: methods.EnsembleOptions) -> None:
     """Raise UserError if the shots do not make two sets, or if classes share a label token."""
     method.check_label_words_differ(problem)
     shots, demo_shots = problem.split.shots, problem.split.demo_shots
@@ -220,54 +223,27 @@ def run_upper_bound(context: method.Context, settings: methods.UpperBoundOptions
     return method.Prediction.most_probable(best_QC, note, sets, candidates=tuple(accuracies))
 
 
-def _declare(name: str, printed: str) -> method.Method:
-    retriever = methods.METHODS[name]().to_dict()["retriever"]
-    return method.Method(
-        name,
-        f"PromptCompose, {printed}",
-        run_selection,
-        check=functools.partial(check_selection, retriever=retriever),
-        check_options=check_options,
-        cost=cost_selection,
-        excluded_because=""
-        if retriever == methods.BM25
-        else "it needs a sentence encoder: name the method to download or load one",
-        model_name=lambda settings: "" if settings.retriever == methods.BM25 else settings.retriever,
-        printed_as=(printed,),
-    )
-
-
 METHODS = (
-    method.Method(
+    *method.declare(
         "icl_ensemble",
-        "ICL ensemble",
         run_ensemble,
         needs=(method.queries,),
         check=check_ensemble,
         cost=lambda problem, counter, _: counter.cost(problem, problem.split.shots // problem.split.demo_shots - 1),
-        printed_as=("ICL Ensemble",),
     ),
-    method.Method(
-        "icl_many_shot",
-        "Many-shot in-context learning",
-        run_many_shot,
-        check=method.check_label_words_differ,
-        cost=cost_many_shot,
-        excluded_because="it fills the context with demonstrations: name the method to run it",
-    ),
-    method.Method(
+    *method.declare("icl_many_shot", run_many_shot, check=method.check_label_words_differ, cost=cost_many_shot),
+    *method.declare(
         "demonstration_upper_bound",
-        "Demonstration selection, upper bound",
         run_upper_bound,
-        check=check_selection,
+        check=check_upper_bound,
         cost=lambda problem, counter, settings: counter.cost(problem, settings.num_prompts),
-        excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",
         rows_used="draws",
-        printed_as=("DemonSelection (upper)",),
     ),
-    # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
-    _declare("prompt_compose_bm25", "BM25"),
-    _declare("prompt_compose_sbert", "SBERT"),
-    _declare("prompt_compose_simcse", "SimCSE"),
-    _declare("prompt_compose_trans_encoder", "Trans-Encoder"),
+    *method.declare(
+        "prompt_compose",
+        run_selection,
+        check=check_selection,
+        cost=cost_selection,
+        model_name=lambda settings: "" if settings.retriever == methods.BM25 else settings.retriever,
+    ),
 )

@@ -265,18 +265,12 @@ def cost(problem: method.Problem, counter: method.TokenCounter, settings: method
     return method.Cost(num_queries, tokens + 3 * config.steps * config.batch * tokens // num_queries)
 
 
-_declare = functools.partial(
-    method.Method,
-    run=run,
-    check_options=check_options,
+METHODS = method.declare(
+    "fine_tuning",
+    run,
+    check=check_options,
     cost=cost,
-    excluded_because="it trains a model for each split: name the method to run it",
     rows_used="train",
     model_name=lambda settings: settings.model,
     neutral_options=("checkpoints", "checkpoint_every"),
-)
-METHODS = (
-    _declare("fine_tuning", "Fine-tuning, the run's model"),
-    _declare("fine_tuning_bert", "Fine-tuning, BERT-large", own_model=True, printed_as=("BERT Large FT",)),
-    _declare("fine_tuning_gpt2", "Fine-tuning, GPT-2 large", own_model=True, printed_as=("GPT Large FT",)),
 )

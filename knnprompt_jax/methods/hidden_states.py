@@ -15,7 +15,6 @@ exactly the probe on V, and no array of size N · V is made. Inputs are divided 
 Their mean square norm is then 1, and a penalty means the same for both.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -123,13 +122,7 @@ def run_centroids(context: method.Context, _: options.Options) -> method.Predict
     return method.Prediction.most_probable(centroid_proba(anchors_NE, context.y, queries_QE, context.num_classes))
 
 
-_declare_probe = functools.partial(
-    method.Method,
-    run=run_probe,
-    needs=(method.queries, method.anchors),
-)
 METHODS = (
-    method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
-    _declare_probe("linear_probe", "Linear probe, last layer"),
-    _declare_probe("linear_probe_log_p", "Linear probe, log-probabilities"),
+    *method.declare("hidden_centroids", run_centroids, needs=(method.queries, method.anchors)),
+    *method.declare("linear_probe", run_probe, needs=(method.queries, method.anchors)),
 )

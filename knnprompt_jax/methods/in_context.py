@@ -18,8 +18,8 @@ def run(context: method.Context, _: options.Options) -> method.Prediction:
     return method.Prediction.most_probable(context.label_probabilities(context.states[method.queries]))
 
 
-def label_tokens(problem: method.Problem) -> list[np.ndarray]:
-    """Return the tokens of each label word; raises UserError if two label words have the same tokens."""
+def check_whole_labels(problem: method.Problem, _: options.Options) -> None:
+    """Raise UserError if two label words have the same tokens."""
     first: dict[tuple[int, ...], str] = {}
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if (duplicate := first.setdefault(tuple(tokens), word)) != word:
@@ -27,7 +27,6 @@ def label_tokens(problem: method.Problem) -> list[np.ndarray]:
                 f"task {problem.task.name!r}: the label words {duplicate!r} and {word!r} have the same tokens, so their "
                 "classes cannot be told apart: use other label words"
             )
-    return [np.array(tokens, np.int32) for tokens in problem.word_tokens]
 
 
 def run_whole_labels(context: method.Context, _: options.Options) -> method.Prediction:
@@ -37,7 +36,7 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
     fills the context loses tokens on the left to make room for its label.
     """
     problem, states = context.problem, context.states[method.queries]
-    labels = label_tokens(problem)
+    labels = [np.array(tokens, np.int32) for tokens in problem.word_tokens]
     first_ids = [int(tokens[0]) for tokens in labels]
     log_p_QC = np.asarray(representations.label_log_probabilities(context.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(labels) if len(tokens) > 1]
@@ -68,28 +67,25 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
 
 def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: options.Options) -> method.Cost:
     """Estimate the cost of reading all queries once more with each label of several tokens."""
-    longer = sum(len(tokens) > 1 for tokens in label_tokens(problem))
+    longer = sum(len(tokens) > 1 for tokens in problem.word_tokens)
     prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
     suffixes = counter.query_tokens(problem.task, problem.evaluation)
     return method.Cost(longer * len(problem.evaluation), prefix + longer * suffixes)
 
 
 METHODS = (
-    method.Method(
+    *method.declare(
         "icl",
-        "In-context learning",
         run,
         needs=(method.queries,),
         check=method.check_label_words_differ,
         rows_used="demonstrations",
-        printed_as=("ICL", "In-Context Learning", "ICL Baseline"),
     ),
-    method.Method(
+    *method.declare(
         "icl_multi_token",
-        "In-context learning, whole labels",
         run_whole_labels,
         needs=(method.queries,),
-        check=label_tokens,
+        check=check_whole_labels,
         cost=cost_whole_labels,
         rows_used="demonstrations",
     ),

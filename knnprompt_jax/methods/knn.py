@@ -1,6 +1,5 @@
 """kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and its appendices), and the rule that its anchors choose."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from knnprompt_jax import errors, parallel, rules
 from knnprompt_jax.methods import method
-from knnprompt_jax.settings import classifiers, methods
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import distances, kernel
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
@@ -20,9 +19,8 @@ def published_k(k: int, problem: method.Problem) -> int:
     return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))
 
 
-def run(context: method.Context, settings: Any, **overrides: Any) -> method.Prediction:
+def run(context: method.Context, options: classifiers.KNNOptions) -> method.Prediction:
     """Predict by vote; probabilities are the classes' shares of the vote."""
-    options = classifiers.KNNOptions(**{**settings.to_dict(), **overrides})
     return vote(context, options, published_k(options.k, context.problem))
 
 
@@ -82,34 +80,13 @@ def _label_ids(context: method.Context, distance: str) -> Sequence[int]:
         return ()
 
 
-def _declare(name: str, title: str, printed_as: tuple[str, ...] = (), **overrides: Any) -> method.Method:
-    """Declare a variant; `overrides` are the options that its name sets."""
-    distance = distances.get(overrides.get("distance") or methods.METHODS[name]().to_dict()["distance"])
-    return method.Method(
-        name,
-        title,
-        functools.partial(run, **overrides),
-        needs=(method.queries, method.anchors),
-        check=method.check_label_words_differ if distance.reads_label_words else method.accept_all,
-        searches=True,
-        printed_as=printed_as,
-    )
+def check_distance(problem: method.Problem, settings: classifiers.KNNOptions) -> None:
+    """Raise UserError if the distance compares label words and two classes share a token."""
+    if distances.get(settings.distance).reads_label_words:
+        problem.check_label_words()
 
 
-_declare_chosen = functools.partial(
-    method.Method,
-    run=run_chosen_rule,
-    needs=(method.queries, method.anchors),
-    excluded_because="its settings are chosen for each split: name the method to run it",
-)
-_PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
-    _declare("knn", "kNN Prompting", _PRINTED),
-    _declare("knn_reverse_kl", "kNN, KL(anchor ‖ test)", _PRINTED, distance="reverse_kl"),
-    _declare("knn_kl_labels", "kNN, label words", ("kNN Prompting (Partial)",)),
-    _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="l2"),
-    _declare("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
-    _declare("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
-    _declare_chosen("chosen", "AutoClassifier, last layer"),
-    _declare_chosen("knn_chosen", "AutoClassifier, votes only"),
+    *method.declare("knn", run, needs=(method.queries, method.anchors), check=check_distance),
+    *method.declare("chosen", run_chosen_rule, needs=(method.queries, method.anchors)),
 )

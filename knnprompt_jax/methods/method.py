@@ -58,6 +58,10 @@ class Problem:
         """The token that represents each class; raises UserError if two classes share a token."""
         return layout.label_ids(self.task, self.tokenize, self.label_token)
 
+    def check_label_words(self) -> None:
+        """Raise UserError if two classes share the token that represents them."""
+        layout.label_ids(self.task, self.tokenize, self.label_token)
+
     @functools.cached_property
     def word_tokens(self) -> list[list[int]]:
         """The tokens of each label word after a space, without special tokens."""
@@ -224,21 +228,22 @@ class TokenCounter:
         return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))
 
 
-def accept_all(*_: Any) -> None:
+def check_nothing(problem: Problem, options: Any) -> None:
     """Accept every problem and all options."""
 
 
-def check_label_words_differ(problem: Problem) -> None:
+def check_label_words_differ(problem: Problem, options: Any = None) -> None:
     """Raise UserError if two classes share the token that represents them."""
-    _ = problem.label_ids
+    del options
+    problem.check_label_words()
 
 
-def check_label_words_are_tokens(problem: Problem) -> None:
+def check_label_words_are_tokens(problem: Problem, options: Any = None) -> None:
     """Raise UserError if two classes share a token, or if the last of several tokens would represent a label word.
 
-    The probability of a first token bounds that of the label word. The probability of a last token alone does not.
+    The probability of a first token bounds that of the label word. The probability of a last token does not.
     """
-    check_label_words_differ(problem)
+    check_label_words_differ(problem, options)
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if problem.label_token == "last" and len(tokens) > 1:
             raise errors.UserError(
@@ -249,43 +254,65 @@ def check_label_words_are_tokens(problem: Problem) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method by name.
+    """A method of the catalogue with its code.
 
     Attributes:
-      name: its name on the command line.
-      title: its name in tables.
-      run: predicts the problem's evaluation rows from a Context and its options.
-      needs: the sets of prompts whose states it reads.
-      check: raises UserError if the method does not apply to a problem.
-      check_options: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
-      cost: estimates the cost of its own passes before weights are loaded.
-      excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
-      rows_used: which of a split's train rows it uses. "demonstrations": these alone; "draws": other random demonstrations, as many
-        as the split's; "shots": demonstrations and anchors; "texts": the texts of both, so that it needs no anchors; "train": it
-        trains on all rows.
-      own_model: whether it trains a model of its own and needs no language model.
-      model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.
-      neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves them out.
-      searches: whether it can search a saved store instead of its anchors' states.
-      printed_as: its names in the paper's tables.
+        entry: its name, titles and preset options (`settings.methods`).
+        run: predicts the problem's evaluation rows from a Context and the options.
+        needs: the sets of prompts whose states it reads.
+        check: raises UserError if the method does not apply to a problem with the given options; called before weights
+            are loaded.
+        cost: estimates the cost of its own passes before weights are loaded.
+        rows_used: which of a split's train rows it uses. "demonstrations": only these; "draws": other random
+            demonstrations, as many as the split's; "shots": demonstrations and anchors; "texts": the texts of both, so
+            that it needs no anchors; "train": it trains on all rows.
+        model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a
+            run.
+        neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves
+            them out.
+        searches: whether it searches a store of the anchors.
+        variant: a name for other code under the same entry, which enters the key of a run.
     """
 
-    name: str
-    title: str
+    entry: methods.Entry
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
-    check: Callable[[Problem], object] = accept_all
-    check_options: Callable[[Problem, Any], None] = accept_all
-    cost: Callable[[Problem, TokenCounter, Any], Cost] = lambda problem, counter, settings: Cost(0, 0)
-    excluded_because: str = ""
+    check: Callable[[Problem, Any], None] = check_nothing
+    cost: Callable[[Problem, TokenCounter, Any], Cost] = lambda problem, counter, options: Cost(0, 0)
     rows_used: str = "shots"
-    own_model: bool = False
-    model_name: Callable[[Any], str] = lambda settings: ""
+    model_name: Callable[[Any], str] = lambda options: ""
     neutral_options: tuple[str, ...] = ()
     searches: bool = False
-    printed_as: tuple[str, ...] = ()
+    variant: str = ""
 
     @property
-    def settings(self) -> type[options_lib.Options]:
-        """The declaration of its options."""
-        return methods.METHODS[self.name]
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def title(self) -> str:
+        return self.entry.title
+
+    @property
+    def own_model(self) -> bool:
+        """Whether it trains a model of its own and needs no language model."""
+        return "model" in self.entry.preset
+
+    def options(self, settings: methods.MethodOptions) -> options_lib.Options:
+        """Return its options: those of its base method with the values of its preset."""
+        return dataclasses.replace(getattr(settings, self.entry.base), **self.entry.preset)
+
+    def obstacle(self, problem: Problem, options: options_lib.Options) -> str:
+        """Return why the method does not apply to a problem with these options; "" if it applies."""
+        if anchors in self.needs and not problem.split.anchors:
+            return "there are no anchors: choose more shots"
+        try:
+            self.check(problem, options)
+        except errors.UserError as error:
+            return str(error)
+        return ""
+
+
+def declare(base: str, run: Callable[[Context, Any], Prediction], **fields: Any) -> list[Method]:
+    """Return a base method and its presets; `fields` are those of `Method`."""
+    return [Method(entry, run, **fields) for entry in methods.CATALOGUE.values() if entry.base == base]

@@ -206,13 +206,4 @@ def _shown(settings: methods.NoisyChannelOptions, problem: method.Problem) -> Se
     return problem.train_rows if settings.shown == "all" else problem.split.demonstrations
 
 
-METHODS = (
-    method.Method(
-        "noisy_channel",
-        "Noisy channel",
-        run,
-        cost=cost,
-        rows_used="demonstrations",
-        printed_as=("Noisy Channel", "NoisyChannel"),
-    ),
-)
+METHODS = method.declare("noisy_channel", run, cost=cost, rows_used="demonstrations")

@@ -1,6 +1,4 @@
-"""The registry of methods. To add a method, write a file that ends in `METHODS`, add the file to `_FILES`, and its
-options to `settings.methods`.
-"""
+"""The registry of methods: each entry of the catalogue (`settings.methods`) with its code from the files below."""
 
 import importlib
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ _FILES = (
 )
 _MODULES = [importlib.import_module(f"knnprompt_jax.methods.{name}") for name in _FILES]
 _DECLARED = {declared.name: declared for module in _MODULES for declared in module.METHODS}
-METHODS: dict[str, method.Method] = {name: _DECLARED[name] for name in methods.METHODS}  # In the order of the settings.
+METHODS: dict[str, method.Method] = {name: _DECLARED[name] for name in methods.CATALOGUE}  # In its order.
 
 
 def get(name: str) -> method.Method:
@@ -24,35 +22,34 @@ def get(name: str) -> method.Method:
     return METHODS[name]
 
 
-def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.Method], dict[str, str]]:
+def select(
+    names: Sequence[str], problem: method.Problem, settings: methods.MethodOptions
+) -> tuple[list[method.Method], dict[str, str]]:
     """Return the methods of these names, without duplicates; for ("all",), those that apply and why each other does not.
 
     Raises:
-        UserError: no name, an unknown name, or a method that does not apply to the problem.
+        UserError: no name, an unknown name, or a method that does not apply to the problem with its options.
     """
     if not names:
         raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {methods.ALL}")
     if tuple(names) == (methods.ALL,):
-        reasons = {
-            name: reason
-            for name in METHODS
-            if (reason := METHODS[name].excluded_because or obstacle(METHODS[name], problem))
-        }
-        return [METHODS[name] for name in METHODS if name not in reasons], reasons
+        return _select_all(problem, settings)
     selected = [get(name) for name in dict.fromkeys(names)]
-    for declared in selected:
-        if reason := obstacle(declared, problem):
-            applicable = ", ".join(name for name, each in METHODS.items() if not obstacle(each, problem))
-            raise errors.UserError(f"method {declared.name!r} does not apply: {reason}; methods that do: {applicable}")
+    for one in selected:
+        if reason := one.obstacle(problem, one.options(settings)):
+            applicable = ", ".join(other.name for other in _select_all(problem, settings)[0])
+            raise errors.UserError(f"method {one.name!r} does not apply: {reason}; methods that do: {applicable}")
     return selected, {}
 
 
-def obstacle(declared: method.Method, problem: method.Problem) -> str:
-    """Return why a method does not apply to a problem; empty if it applies."""
-    if method.anchors in declared.needs and not problem.split.anchors:
-        return "there are no anchors: choose more shots"
-    try:
-        declared.check(problem)
-    except errors.UserError as error:
-        return str(error)
-    return ""
+def _select_all(problem: method.Problem, settings: methods.MethodOptions) -> tuple[list[method.Method], dict[str, str]]:
+    """Return the methods that "all" includes and that apply to a problem, and why each other is left out."""
+    selected = []
+    reasons = {}
+    for name, one in METHODS.items():
+        reason = one.entry.excluded_because or one.obstacle(problem, one.options(settings))
+        if reason:
+            reasons[name] = reason
+        else:
+            selected.append(one)
+    return selected, reasons

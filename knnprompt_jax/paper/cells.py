@@ -68,7 +68,7 @@ class GridCell:
 
     def options(self, settings: grids.GridSettings) -> options_lib.Options:
         """Return the method's options: the grid's, with the values of axes and the grid's direction in their place."""
-        options = getattr(settings.options, "icl" if self.reuses_icl else self.method)
+        options = self.declared.options(settings)
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
         if getattr(options, "distance", AUTO) != AUTO:

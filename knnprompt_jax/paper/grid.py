@@ -139,7 +139,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[lm.Language
     """Return the runs of each model and task, then those of each model that a method trains."""
     task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
-    experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
+    experiment = experiments.EXPERIMENTS[settings.experiment]
     found: list[tuple[lm.LanguageModel, list[run_lib.Run]]] = []
     obstacles: dict[str, str] = {}
     source = inputs.source_of(settings)
@@ -156,14 +156,12 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[lm.Language
         for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
             problem = problem_of(model, rows, cell.draw, cell.test_share)
             declared, options = cell.declared, cell.options(settings)
-            if obstacle := registry.obstacle(declared, problem):
+            if obstacle := declared.obstacle(problem, options):
                 obstacles.setdefault(cell.method, obstacle)
                 continue
-            if (key := repr((model.name, declared.name, options))) not in prepared:
-                declared.check_options(problem, options)
-                prepared.add(key)
             yield run_lib.Run(
-                *(cell.method, declared, options, problem, model, settings.datastore),
+                *(declared, options, problem, model, settings.datastore),
+                name=cell.method,
                 experiment=settings.experiment,
                 cell=dict(cell.axes),
                 note=cells_lib.REUSED if cell.reuses_icl else "",
@@ -176,7 +174,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[lm.Language
             for rows in task_rows:
                 found.append((model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))))
     for name in trained:
-        trained_model = getattr(settings.options, name).model
+        trained_model = registry.get(name).options(settings).model
         try:
             families = tuple(models.FAMILIES)
             config, path = models.describe(trained_model, families, weights)
@@ -185,7 +183,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[lm.Language
                 config, tokenizer, _load_nothing, name=trained_model, path=path, needs_weights=weights
             )
         except errors.UserError as error:
-            advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
+            advice = f"--{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None
         found += [(model, list(runs_of([name], model, rows, 0))) for rows in task_rows]
     if obstacles:

@@ -27,8 +27,8 @@ HEADERS = {
 _SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
 _LAST = ("knn_l2", "knn", "knn_kl_labels")  # As in the paper's tables, our methods follow the baselines.
 _BASELINES = [name for name in registry.METHODS if name not in _LAST]
-_IN_PAPER = [name for name in _BASELINES if registry.METHODS[name].printed_as]
-_OTHERS = [name for name in _BASELINES if not registry.METHODS[name].printed_as]
+_IN_PAPER = [name for name in _BASELINES if registry.METHODS[name].entry.printed_as]
+_OTHERS = [name for name in _BASELINES if not registry.METHODS[name].entry.printed_as]
 _ORDER = {
     "model": list(published.SIZES.values()),
     "task": list(catalogue.PAPER_TASKS),

@@ -32,7 +32,7 @@ _SHOTS = {"upper_bound": 1024}  # The table does not say m: its row of kNN Promp
 
 def method_of(printed: str) -> str:
     """Return the first of our methods that has this name in the paper's tables."""
-    return next(name for name, method in registry.METHODS.items() if printed in method.printed_as)
+    return next(name for name, method in registry.METHODS.items() if printed in method.entry.printed_as)
 
 
 def model_of(name: str) -> str:

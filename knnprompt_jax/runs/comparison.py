@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import options as options_lib
-from knnprompt_jax import tables
+from knnprompt_jax import lm, tables
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import engine, inputs, records
@@ -27,13 +26,7 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     inputs.join_processes(settings.distributed)
     model = inputs.read_model(settings.model, settings, context=settings.context)
     problems = inputs.read_problems(settings, model)
-    _log_left_out(settings.method_names, problems)
-    source = inputs.source_of(settings)
-    runs = [
-        run_lib.Run(method.name, method, options, problem, model, settings.datastore, source=source)
-        for problem in problems
-        for method, options in _methods(settings.method_names, settings.options, problem)
-    ]
+    runs = _plan(settings, model, problems)
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
@@ -42,24 +35,24 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     return [done[run.file_name] for run in runs]
 
 
-def _log_left_out(names: Sequence[str], problems: Sequence[method_lib.Problem]) -> None:
-    """Log each reason for which methods do not apply, once for all problems."""
+def _plan(
+    settings: shared.ComparisonSettings, model: lm.LanguageModel, problems: Sequence[method_lib.Problem]
+) -> list[run_lib.Run]:
+    """Return a run for each problem and each method that applies to it; log why "all" leaves methods out."""
+    runs = []
     left_out: dict[str, dict[str, None]] = collections.defaultdict(dict)
+    source = inputs.source_of(settings)
     for problem in problems:
-        for name, reason in registry.select(names, problem)[1].items():
+        selected, reasons = registry.select(settings.method_names, problem, settings)
+        for name, reason in reasons.items():
             left_out[reason][name] = None
-    for reason, excluded in left_out.items():
-        logging.warning("left out: %s: %s", ", ".join(excluded), reason)
-
-
-def _methods(
-    names: Sequence[str], options: options_lib.Options, problem: method_lib.Problem
-) -> Iterator[tuple[method_lib.Method, options_lib.Options]]:
-    """Yield each method that applies to a problem with its options."""
-    for method in registry.select(names, problem)[0]:
-        own_options = getattr(options, method.name)
-        method.check_options(problem, own_options)
-        yield method, own_options
+        runs += [
+            run_lib.Run(method, method.options(settings), problem, model, settings.datastore, source=source)
+            for method in selected
+        ]
+    for reason, names in left_out.items():
+        logging.warning("left out: %s: %s", ", ".join(names), reason)
+    return runs
 
 
 def describe_comparison(done: Sequence[records.Record]) -> str:

@@ -24,23 +24,27 @@ class Run:
     """A method with its options on a problem, with a model.
 
     Attributes:
-      name: the requested method; a grid may run another method in its place.
+      name: the requested method, if a grid runs another one in its place.
       experiment: the grid of the run; "" without one.
       cell: the place of the run on those axes of the grid that are not fields of a record.
       note: a remark for the record.
       source: the options that the rows came from. `key` covers the rows by content instead.
     """
 
-    name: str
     method: method_lib.Method
     options: options_lib.Options
     problem: method_lib.Problem
     model: lm.LanguageModel
     datastore: stores.StoreOptions
+    name: str = ""
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.method.name)
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -58,7 +62,7 @@ class Run:
             "dtype": self.model.dtype,
             "deterministic": self.model.deterministic,
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
-            "runs": self.method.name,
+            "runs": self.method.entry.base + self.method.variant,
             "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
             "model_of_method": self._method_model,
             "datastore": self.datastore.to_dict(),

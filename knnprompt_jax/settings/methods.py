@@ -1,12 +1,12 @@
-"""The methods by name, each with its options. The files of `methods/` declare what they do."""
+"""The catalogue of methods and their options. The files of `methods/` have their code."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings.classifiers import KNNOptions, RuleOptions, VoteOptions
+from knnprompt_jax.settings.classifiers import KNNOptions, RuleOptions
 from knnprompt_jax.settings.models import FLOATS
-from knnprompt_jax.settings.stores import DIRECTIONS
 
 ALL = "all"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -154,47 +154,40 @@ class FineTuningOptions(options.Options):
         return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
 
 
-def _distances(base: type[options.Options], *names: str) -> type[options.Options]:
-    """Return options with a choice of distances; the first is the default."""
-    choice = options.option(names[0], "Direction of the KL divergence.", choices=names)
-    return options.subclass("DistanceOptions", base, {"distance": (str, choice)})
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A method of the catalogue.
+
+    Attributes:
+        name: the name on the command line.
+        title: the name in tables.
+        base: the method whose code and options it uses; it is a preset of that method unless the names are equal.
+        preset: the values of options that the name sets.
+        printed_as: the names in the paper's tables.
+        excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
+    """
+
+    name: str
+    title: str
+    base: str
+    preset: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    printed_as: tuple[str, ...] = ()
+    excluded_because: str = ""
 
 
-def _with(kind: type[options.Options], **defaults: Any) -> type[options.Options]:
-    """Return the same options with other defaults."""
-    own = {field.name: field for field in dataclasses.fields(kind)}
-    changed = {
-        name: (own[name].type, dataclasses.field(default=default, metadata=own[name].metadata))
-        for name, default in defaults.items()
-    }
-    return options.subclass(kind.__name__, kind, changed)
-
-
-METHODS: dict[str, type[options.Options]] = {
+OPTIONS: dict[str, type[options.Options]] = {
     "icl": options.Options,
     "icl_multi_token": options.Options,
     "knn": KNNOptions,
-    "knn_reverse_kl": VoteOptions,
-    "knn_kl_labels": _distances(VoteOptions, "kl_labels", "reverse_kl_labels"),
-    "knn_l2": VoteOptions,
-    "knn_centroid": _distances(options.Options, *DIRECTIONS),
-    "knn_centroid_geometric": _distances(options.Options, *DIRECTIONS),
     "chosen": RuleOptions,
-    "knn_chosen": _with(RuleOptions, rule="votes"),
     "icl_ensemble": EnsembleOptions,
     "icl_many_shot": ManyShotOptions,
     "demonstration_upper_bound": UpperBoundOptions,
     "noisy_channel": NoisyChannelOptions,
-    "prompt_compose_bm25": RetrievalOptions,
-    "prompt_compose_sbert": _with(RetrievalOptions, retriever=MINILM),
-    "prompt_compose_simcse": _with(RetrievalOptions, retriever="princeton-nlp/unsup-simcse-bert-base-uncased"),
-    "prompt_compose_trans_encoder": _with(RetrievalOptions, retriever="cambridgeltl/trans-encoder-bi-simcse-bert-base"),
+    "prompt_compose": RetrievalOptions,
     "fine_tuning": FineTuningOptions,
-    "fine_tuning_bert": _with(FineTuningOptions, model="google-bert/bert-large-uncased"),
-    "fine_tuning_gpt2": _with(FineTuningOptions, model="openai-community/gpt2-large"),
     "tfidf": TfidfOptions,
     "contextual_calibration": ContextualOptions,
-    "contextual_calibration_trainset": _with(ContextualOptions, prior="trainset"),
     "domain_context_calibration": options.Options,
     "batch_calibration": options.Options,
     "proca": PrototypicalOptions,
@@ -202,20 +195,133 @@ METHODS: dict[str, type[options.Options]] = {
     "supervised_calibration": SupervisedOptions,
     "hidden_centroids": options.Options,
     "linear_probe": ProbeOptions,
-    "linear_probe_log_p": _with(ProbeOptions, representation="log_probabilities"),
     "encoder_probe": EncoderProbeOptions,
     "encoder_knn": EncoderKNNOptions,
 }
+"""The options of each base method: `--knn.k=5` sets an option of `knn` and of its presets."""
+
+_KNN = ("kNN Prompting", "LM Distribution + D_KL")
+_CHOOSES = "its settings are chosen for each split: name the method to run it"
+_NEEDS_ENCODER = "it needs a sentence encoder: name the method to download or load one"
+_TRAINS = "it trains a model for each split: name the method to run it"
+_ENTRIES = (
+    Entry("icl", "In-context learning", "icl", printed_as=("ICL", "In-Context Learning", "ICL Baseline")),
+    Entry("icl_multi_token", "In-context learning, whole labels", "icl_multi_token"),
+    Entry("knn", "kNN Prompting", "knn", printed_as=_KNN),
+    Entry("knn_reverse_kl", "kNN, KL(anchor ‖ test)", "knn", {"distance": "reverse_kl"}, _KNN),
+    Entry("knn_kl_labels", "kNN, label words", "knn", {"distance": "kl_labels"}, ("kNN Prompting (Partial)",)),
+    Entry("knn_l2", "kNN, L2 of hidden states", "knn", {"distance": "l2"}, ("Contextual Repr + D_L2",)),
+    Entry("knn_centroid", "Nearest mean distribution", "knn", {"centroid": "arithmetic"}),
+    Entry("knn_centroid_geometric", "Nearest geometric mean", "knn", {"centroid": "geometric"}),
+    Entry("chosen", "AutoClassifier, last layer", "chosen", excluded_because=_CHOOSES),
+    Entry("knn_chosen", "AutoClassifier, votes only", "chosen", {"rule": "votes"}, excluded_because=_CHOOSES),
+    Entry("icl_ensemble", "ICL ensemble", "icl_ensemble", printed_as=("ICL Ensemble",)),
+    Entry(
+        "icl_many_shot",
+        "Many-shot in-context learning",
+        "icl_many_shot",
+        excluded_because="it fills the context with demonstrations: name the method to run it",
+    ),
+    Entry(
+        "demonstration_upper_bound",
+        "Demonstration selection, upper bound",
+        "demonstration_upper_bound",
+        printed_as=("DemonSelection (upper)",),
+        excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",
+    ),
+    Entry("noisy_channel", "Noisy channel", "noisy_channel", printed_as=("Noisy Channel", "NoisyChannel")),
+    Entry("prompt_compose_bm25", "PromptCompose, BM25", "prompt_compose", printed_as=("BM25",)),
+    # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
+    Entry(
+        "prompt_compose_sbert",
+        "PromptCompose, SBERT",
+        "prompt_compose",
+        {"retriever": MINILM},
+        printed_as=("SBERT",),
+        excluded_because=_NEEDS_ENCODER,
+    ),
+    Entry(
+        "prompt_compose_simcse",
+        "PromptCompose, SimCSE",
+        "prompt_compose",
+        {"retriever": "princeton-nlp/unsup-simcse-bert-base-uncased"},
+        printed_as=("SimCSE",),
+        excluded_because=_NEEDS_ENCODER,
+    ),
+    Entry(
+        "prompt_compose_trans_encoder",
+        "PromptCompose, Trans-Encoder",
+        "prompt_compose",
+        {"retriever": "cambridgeltl/trans-encoder-bi-simcse-bert-base"},
+        printed_as=("Trans-Encoder",),
+        excluded_because=_NEEDS_ENCODER,
+    ),
+    Entry("fine_tuning", "Fine-tuning, the run's model", "fine_tuning", excluded_because=_TRAINS),
+    Entry(
+        "fine_tuning_bert",
+        "Fine-tuning, BERT-large",
+        "fine_tuning",
+        {"model": "google-bert/bert-large-uncased"},
+        printed_as=("BERT Large FT",),
+        excluded_because=_TRAINS,
+    ),
+    Entry(
+        "fine_tuning_gpt2",
+        "Fine-tuning, GPT-2 large",
+        "fine_tuning",
+        {"model": "openai-community/gpt2-large"},
+        printed_as=("GPT Large FT",),
+        excluded_because=_TRAINS,
+    ),
+    Entry("tfidf", "TF-IDF, logistic regression", "tfidf"),
+    Entry(
+        "contextual_calibration",
+        "Contextual calibration",
+        "contextual_calibration",
+        printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
+    ),
+    Entry(
+        "contextual_calibration_trainset",
+        "Contextual calibration, train prior",
+        "contextual_calibration",
+        {"prior": "trainset"},
+        printed_as=("ContextualCalibration w/ Trainset Prior",),
+    ),
+    Entry("domain_context_calibration", "Domain-context calibration", "domain_context_calibration"),
+    Entry("batch_calibration", "Batch Calibration", "batch_calibration"),
+    Entry("proca", "Prototypical Calibration", "proca"),
+    Entry("linc", "LinC", "linc"),
+    Entry("supervised_calibration", "Vector scaling (after Supervised Calibration)", "supervised_calibration"),
+    Entry("hidden_centroids", "Hidden Calibration", "hidden_centroids"),
+    Entry("linear_probe", "Linear probe, last layer", "linear_probe"),
+    Entry(
+        "linear_probe_log_p",
+        "Linear probe, log-probabilities",
+        "linear_probe",
+        {"representation": "log_probabilities"},
+    ),
+    Entry("encoder_probe", "Sentence encoder, logistic regression", "encoder_probe", excluded_because=_NEEDS_ENCODER),
+    Entry("encoder_knn", "Sentence encoder, kNN", "encoder_knn", excluded_because=_NEEDS_ENCODER),
+)
+CATALOGUE = {entry.name: entry for entry in _ENTRIES}
+"""Every method by name, in the order of tables."""
+
 MethodOptions = options.subclass(
     "MethodOptions",
     options.Options,
-    {name: (kind, options.group(kind)) for name, kind in METHODS.items()},
-    "The options of each method.",
+    {name: (kind, options.group(kind)) for name, kind in OPTIONS.items()},
+    "The options of each base method.",
 )
 
 
 def check(name: str) -> None:
     """Raise UserError with the choices if there is no method of this name."""
-    if name not in METHODS:
-        alone = f" ({ALL} stands alone, for run and compare)" if name == ALL else ""
-        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}{alone}")
+    if name not in CATALOGUE:
+        hint = f" ({ALL} is a choice only by itself, for compare)" if name == ALL else ""
+        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(CATALOGUE)}{hint}")
+
+
+def bases_of(names: Iterable[str]) -> set[str]:
+    """Return the base methods of these methods; of every method for "all". Unknown names are ignored."""
+    chosen = set(names)
+    return {entry.base for entry in _ENTRIES if ALL in chosen or entry.name in chosen}

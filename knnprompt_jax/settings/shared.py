@@ -9,7 +9,7 @@ from typing import Any
 from knnprompt_jax import errors, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.settings.classifiers import PromptOptions
-from knnprompt_jax.settings.methods import ALL, MethodOptions
+from knnprompt_jax.settings.methods import OPTIONS, MethodOptions, bases_of
 from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions, ModelOptions
 from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks import catalogue, sources
@@ -136,7 +136,7 @@ class RowOptions(LabelledFileOptions):
             self.refuse(("label_column",), "with --hub, whose columns the task names")
 
 
-class SharedSettings(ReadingOptions, RowOptions):
+class SharedSettings(ReadingOptions, RowOptions, MethodOptions):  # type: ignore[misc, valid-type]
     """The options of every job that runs methods on tasks."""
 
     split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
@@ -151,14 +151,20 @@ class SharedSettings(ReadingOptions, RowOptions):
     output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
-    options: options_lib.Options = options_lib.group(MethodOptions)
+
+    @classmethod
+    def hidden_groups(cls, values: Mapping[str, Any]) -> set[str]:
+        """Return the options of methods that do not run."""
+        names = values["methods"]
+        names = names if isinstance(names, tuple) else [name.strip() for name in names.split(",")]
+        return set(OPTIONS) - bases_of(names)
 
 
 class ComparisonSettings(DrawOptions, SharedSettings):
     """The rows and seeds to compare methods on."""
 
     eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.")
-    methods: str = options_lib.option(ALL, METHODS_HELP)
+    methods: str = options_lib.option("icl,knn", METHODS_HELP)
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
     )
@@ -175,9 +181,3 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     @property
     def method_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.methods.split(",") if name.strip())
-
-
-class MainSettings(ComparisonSettings):
-    """The methods to compare."""
-
-    methods: str = options_lib.option("icl,knn", METHODS_HELP)

@@ -7,6 +7,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import method, registry
+from knnprompt_jax.settings import methods
 from tests.methods import whole_texts
 
 OPTIONS = {"demonstration_upper_bound": {"num_prompts": 2}}
@@ -24,7 +25,7 @@ def test_long_prompts_are_refused_in_a_pass_of_the_methods_own(name, predict):
 def test_the_cost_is_known_beforehand(name):
     """Prompts exactly; tokens within a factor, for prefixes and common beginnings are read once."""
     problem, model, declared = whole_texts.trec(1, 2), whole_texts.model(), registry.get(name)
-    settings = declared.settings(**OPTIONS.get(name, {}))
+    settings = dataclasses.replace(declared.options(methods.MethodOptions()), **OPTIONS.get(name, {}))
     prompts = problem.build_prompts(problem.split.demonstrations, model.context)
     states = method.Context(problem, model, {}).read(prompts, "queries")
     counter = method.TokenCounter(
@@ -39,4 +40,4 @@ def test_the_cost_is_known_beforehand(name):
 def test_the_cost_of_training():
     problem, declared = whole_texts.trec(0, 3), registry.get("fine_tuning")
     counter = method.TokenCounter(lambda texts: np.full(len(texts), 7), 1024)
-    assert declared.cost(problem, counter, declared.settings(steps=5, batch=4)) == (3, 3 * 7 + 3 * 5 * 4 * 7)
+    assert declared.cost(problem, counter, methods.FineTuningOptions(steps=5, batch=4)) == (3, 3 * 7 + 3 * 5 * 4 * 7)

@@ -1,4 +1,5 @@
-"""kNN Prompting against its definition, computed by brute force in float64."""
+"""kNN Prompting against its definition, computed by brute force in float64."""from knnprompt_jax.settings import methods
+
 
 import collections
 import dataclasses
@@ -64,7 +65,8 @@ VARIANTS = {
 @pytest.mark.parametrize(("name", "options"), VARIANTS.items())
 def test_variants_are_options_of_one_classifier(context, name, options):
     declared = registry.get(name)
-    ours, expected = declared.run(context, declared.settings()), knn.run(context, KNNOptions(**options))
+    ours = declared.run(context, declared.options(methods.MethodOptions()))
+    expected = knn.run(context, KNNOptions(**options))
     np.testing.assert_array_equal(ours.probabilities_QC, expected.probabilities_QC)
 
 
@@ -88,7 +90,7 @@ def test_any_k_is_the_method_without_the_published_limit(context, options):
 def test_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name):
     """The labels are not in sorted order, so that columns may not be confused."""
     context, declared = synthetic.context(labels="42310"), registry.get(name)
-    prediction = declared.run(context, declared.settings())
+    prediction = declared.run(context, declared.options(methods.MethodOptions()))
     assert np.mean(prediction.classes_Q == np.arange(13) % 5) > 0.9
     np.testing.assert_array_equal(prediction.probabilities_QC.argmax(-1), prediction.classes_Q)
     assert re.match(r"chosen from \d+ candidates: rule=", prediction.note) and (

@@ -1,4 +1,5 @@
-"""Methods on states against their definitions in float64."""
+"""Methods on states against their definitions in float64."""from knnprompt_jax.settings import methods
+
 
 import dataclasses
 import itertools
@@ -117,7 +118,8 @@ READ_LABELS = ("contextual_calibration_trainset", "linc", "supervised_calibratio
 
 def run(name, context):
     declared = registry.get(name)
-    return declared.run(context, declared.settings(**OPTIONS.get(name, {})))
+    options = dataclasses.replace(declared.options(methods.MethodOptions()), **OPTIONS.get(name, {}))
+    return declared.run(context, options)
 
 
 @pytest.mark.parametrize(

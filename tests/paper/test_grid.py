@@ -75,8 +75,8 @@ def test_missing_rows_of_every_number_of_shots_are_reported_once(grid, caplog):
 
 def test_a_vote_of_every_k_has_keys_of_its_own(grid):
     """In the paper's choice of k, k may exceed the number of anchors per class; elsewhere it may not."""
-    options = dataclasses.replace(grid.options, knn=dataclasses.replace(grid.options.knn, k=7))
-    grid = dataclasses.replace(grid, methods=("knn",), shots=(5,), seeds=(1,), regime="few-shot", options=options)
+    knn = dataclasses.replace(grid.knn, k=7)
+    grid = dataclasses.replace(grid, methods=("knn",), shots=(5,), seeds=(1,), regime="few-shot", knn=knn)
     (usual,) = (run for planned in grid_lib.plan(grid).passes for run in planned.runs)
     every = grid_lib.plan(dataclasses.replace(grid, experiment="choice_of_k"))
     (other,) = (run for planned in every.passes for run in planned.runs if run.cell["k"] == 7)
@@ -200,7 +200,7 @@ def test_a_model_that_a_method_trains_has_passes_of_its_own(grid, world, capsys)
         ),
         (
             {"methods": ("icl", "fine_tuning_bert")},
-            r"no such folder.*; --options.fine_tuning_bert.model takes a folder",
+            r"no such folder.*; --fine_tuning_bert.model takes a folder",
         ),
     ],
 )

@@ -68,8 +68,8 @@ def job(world, tmp_path) -> shared.ComparisonSettings:
 
 def choosing(job, **options):
     """The job with other options of methods, as `knn={"k": 1}`."""
-    chosen = {name: dataclasses.replace(getattr(job.options, name), **values) for name, values in options.items()}
-    return dataclasses.replace(job, options=dataclasses.replace(job.options, **chosen))
+    chosen = {name: dataclasses.replace(getattr(job, name), **values) for name, values in options.items()}
+    return dataclasses.replace(job, **chosen)
 
 
 def make_record(**fields) -> records.Record:

@@ -4,16 +4,14 @@ import dataclasses
 import shutil
 
 import pytest
+from jax.sharding import AbstractMesh
 
-import knnprompt_jax as kp
-from knnprompt_jax import errors
+from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.methods import method, registry
-from knnprompt_jax.models.weights import checkpoints
-from knnprompt_jax.runs import comparison, fitting, inputs
-from knnprompt_jax.runs import model as model_lib
+from knnprompt_jax.methods import registry
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.settings import commands, shared
+from knnprompt_jax.settings import methods, shared
 from knnprompt_jax.tasks import splits
 from tests.runs.conftest import choosing
 
@@ -21,14 +19,13 @@ from tests.runs.conftest import choosing
 THROUGH_CONTENT = (
     "model task train_file eval_file data_dir hub restore_dropped drop_duplicates split encoding empty on_bad context"
 )
-NEUTRAL = (
-    f"{THROUGH_CONTENT} label_column text_columns store output cache_gb resume methods options distributed".split()
-)
+# Batch and mesh may change a state's last digits, and are not part of its key.
+NEUTRAL = f"{THROUGH_CONTENT} label_column text_columns output cache_gb resume methods distributed batch mesh".split()
 
 
 @pytest.fixture(scope="module")
 def model(world):
-    return model_lib.describe(str(world / "model"))
+    return lm.LanguageModel.from_pretrained(str(world / "model"))
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +34,11 @@ def rows(world):
 
 
 def run_of(job, rows, model, name="knn", seed=1):
-    model = dataclasses.replace(model, execution=inputs.read_execution(job))
+    model = inputs.read_model(model.name, job)
     split = splits.draw(rows.train, rows.task, shots=job.shots, demo_shots=job.demo_shots, seed=seed)
-    how = model.tokenize, job.label_token, job.truncation
-    problem = method.Problem(rows.task, split, rows.evaluation, *how)
-    return run_lib.Run(name, registry.get(name), getattr(job.options, name), problem, model, job.datastore)
+    problem = inputs.make_problem(job, model, rows.task, split, rows.evaluation)
+    method = registry.get(name)
+    return run_lib.Run(method, method.options(job), problem, model, job.datastore)
 
 
 def other_value(value, declared):
@@ -61,7 +58,7 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
     job = dataclasses.replace(job, dtype="float32")
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
-        if field.name in NEUTRAL:
+        if field.name in NEUTRAL or field.name in methods.OPTIONS:
             continue
         if "group" in field.metadata:
             group = getattr(job, field.name)
@@ -75,19 +72,19 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
             value = 0 if field.name == "demo_shots" else other_value(getattr(job, field.name), field.metadata)
             keys[field.name] = run_of(dataclasses.replace(job, **{field.name: value}), rows, model).key
     assert len({*keys.values()}) == len(keys), keys
-    assert {"dtype", "deterministic", "batch", "mesh.model", "datastore.key_dtype", "shots", "truncation"} <= {*keys}
+    assert {"dtype", "deterministic", "datastore.kind", "shots", "truncation"} <= {*keys}
 
 
 def test_every_option_of_every_method_changes_the_key(job, rows, model, world, monkeypatch):
-    monkeypatch.setattr(model_lib, "find", lambda name, weights: world / "model")
+    monkeypatch.setattr(lm, "find_fingerprint", lambda name, weights: "0" * 64)
     for name, declared in registry.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
-        for option, default, metadata in options_lib.listed(declared.settings):
-            if option in declared.neutral_options:
+        for option, default, metadata in options_lib.listed(methods.OPTIONS[declared.entry.base]):
+            if option in declared.neutral_options or option in declared.entry.preset:
                 continue
             if isinstance(default, str) and not metadata["choices"] or isinstance(default, tuple):
                 continue  # Names of models and lists, which other tests change.
-            changed = choosing(job, **{name: {option: other_value(default, metadata)}})
+            changed = choosing(job, **{declared.entry.base: {option: other_value(default, metadata)}})
             keys[option] = run_of(changed, rows, model, name).key
         assert len({*keys.values()}) == len(keys), (name, keys)
 
@@ -113,7 +110,7 @@ def test_every_field_of_the_task_and_its_rows_changes_the_key(job, rows, model):
 def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, world, tmp_path):
     key = run_of(job, rows, model).key
     copy = shutil.copytree(world / "model", tmp_path / "copy")
-    assert run_of(job, rows, model_lib.describe(str(copy))).key == key
+    assert run_of(job, rows, lm.LanguageModel.from_pretrained(str(copy))).key == key
     keys = {key}
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         path = shutil.copytree(world / "model", tmp_path / name) / name
@@ -121,76 +118,33 @@ def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, wo
         middle = len(content) // 2  # A sample of bytes would miss a single changed weight.
         changed = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
         path.write_bytes(content.replace(b"\n", b" ", 1) if path.suffix == ".json" else changed)
-        keys.add(run_of(job, rows, model_lib.describe(str(path.parent))).key)
+        keys.add(run_of(job, rows, lm.LanguageModel.from_pretrained(str(path.parent))).key)
     assert len(keys) == 4
 
 
-@pytest.mark.parametrize(("name", "option"), [("prompt_compose_sbert", "retriever"), ("fine_tuning_bert", "model")])
-def test_the_content_of_a_methods_own_model_counts(name, option, job, rows, model, world, tmp_path):
+def test_the_content_of_a_methods_own_model_counts(job, rows, model, world, tmp_path):
+    name = "encoder_probe"
     folder = shutil.copytree(world / "model", tmp_path / "other")
-    job = choosing(job, **{name: {option: str(folder)}})
+    job = choosing(job, **{name: {"encoder": str(folder)}})
     key = run_of(job, rows, model, name).key
+    lm.find_fingerprint.cache_clear()
     assert run_of(job, rows, model, name).key == key
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 4]))
+    lm.find_fingerprint.cache_clear()
     assert run_of(job, rows, model, name).key != key
 
 
 def test_what_changes_no_result_changes_no_key(job, rows, model):
-    """Checkpoints of fine-tuning, and batch and `mesh.data` in deterministic mode."""
-    kept = [choosing(job, fine_tuning=change) for change in ({}, {"checkpoints": "x"}, {"checkpoint_every": 7})]
-    assert len({run_of(changed, rows, model, "fine_tuning").key for changed in kept}) == 1
+    """Batch and mesh, but for `mesh.model` in deterministic mode, in which states are promised to be bitwise equal."""
     job, mesh = dataclasses.replace(job, deterministic=True), dataclasses.replace(job.mesh, data=1)
     kept = [dataclasses.replace(job, **change) for change in ({}, {"batch": 512}, {"mesh": mesh})]
     assert len({run_of(changed, rows, model).key for changed in kept}) == 1
-    split = dataclasses.replace(job, mesh=dataclasses.replace(job.mesh, model=2))
-    assert run_of(split, rows, model).key != run_of(job, rows, model).key, "sums are in another order"
-    with pytest.raises(errors.UserError, match="--mesh.model=0: with --deterministic, give the number"):
-        run_of(dataclasses.replace(job, mesh=dataclasses.replace(job.mesh, model=0)), rows, model)
-
-
-@pytest.fixture
-def store(job, tmp_path):
-    """A saved classifier of the paper's rule, on the rows of the job."""
-    folder = str(tmp_path / "saved")
-    given = {"model": job.model, "task": "mr", "data_dir": job.data_dir, "shots": 9, "demo_shots": 2, "rule": "knn"}
-    fitting.run(commands.FitSettings(**given, store=folder))
-    return folder
-
-
-def of_store(job, store, **changes):
-    return dataclasses.replace(
-        job, **{"store": store, "model": None, "shots": None, "demo_shots": -1, "seeds": None, **changes}
+    one = inputs.read_model(model.name, job)
+    two = lm.LanguageModel.from_pretrained(
+        model.name, deterministic=True, mesh=lambda config: AbstractMesh((1, 2), parallel.AXES)
     )
-
-
-def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
-    job = of_store(job, store, methods="knn", resume=True)
-    [first] = comparison.run(job)
-    anchors = kp.load(store).anchors_
-    lines = "".join(f"{number},{1 - int(row.label)}\n" for number, row in anchors.items())
-    (tmp_path / "labels.csv").write_text(f"id,label\n{lines}")
-    fitting.run(commands.FitSettings(store=store, relabel=str(tmp_path / "labels.csv")))
-    [second] = comparison.run(job)
-    assert second.key != first.key and second.predicted != first.predicted
-    assert [record.key for record in comparison.run(job)] == [second.key]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"dtype": "bfloat16"}, "--dtype=bfloat16: .*saved was made with dtype=float32; leave it out or fit again"),
-        ({"deterministic": True}, "--deterministic=True: .* was made with deterministic=False"),
-        ({"model": "tiny"}, "another model"),
-    ],
-)
-def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, change, message, monkeypatch):
-    monkeypatch.setattr(checkpoints, "load", None)
-    with pytest.raises(errors.UserError, match=message):
-        comparison.run(of_store(job, store, **change))
-
-
-def test_an_output_inside_a_saved_classifier_is_refused(job, store, monkeypatch):
-    monkeypatch.setattr(checkpoints, "load", None)
-    with pytest.raises(errors.UserError, match="results: lies inside the saved classifier"):
-        comparison.run(dataclasses.replace(job, output=f"{store}/results"))
+    usual = run_of(job, rows, one)
+    assert dataclasses.replace(usual, model=two).key != usual.key, "sums are in another order"
+    with pytest.raises(errors.UserError, match="--mesh.model=0: with --deterministic, give the number"):
+        dataclasses.replace(job, mesh=dataclasses.replace(job.mesh, model=0))

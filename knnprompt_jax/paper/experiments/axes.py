@@ -115,7 +115,7 @@ def _predict_with_any_k(context: method.Context, settings: Any) -> method.Predic
 
 
 # Another name, because its records have other keys.
-_ANY_K = dataclasses.replace(registry.get("knn"), name="knn_any_k", run=_predict_with_any_k)
+_ANY_K = dataclasses.replace(registry.get("knn"), variant=" with any k", run=_predict_with_any_k)
 
 
 def _every_k(
