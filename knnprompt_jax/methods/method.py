@@ -298,8 +298,8 @@ class Method:
         """Whether it trains a model of its own and needs no language model."""
         return "model" in self.entry.preset
 
-    def options(self, settings: methods.MethodOptions) -> options_lib.Options:
-        """Return its options: those of its base method with the values of its preset."""
+    def options(self, settings: Any) -> Any:
+        """Return its options: those of its base method in `settings` (`MethodOptions`) with the values of its preset."""
         return dataclasses.replace(getattr(settings, self.entry.base), **self.entry.preset)
 
     def obstacle(self, problem: Problem, options: options_lib.Options) -> str:

@@ -49,7 +49,7 @@ def canonical(name: str) -> str:
 def own_models() -> Mapping[str, str]:
     """Return the model of each method that trains one of its own."""
     owners = {name: method for name, method in registry.METHODS.items() if method.own_model}
-    return {name: model_of(method.settings().to_dict()["model"]) for name, method in owners.items()}
+    return {name: model_of(method.entry.preset["model"]) for name, method in owners.items()}
 
 
 @functools.cache

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax import lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import calibrations, method, registry
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -108,9 +109,11 @@ def predict() -> Callable[..., method.Prediction]:
     def run(
         name: str, problem: method.Problem, model: lm.LanguageModel | None = None, /, **options
     ) -> method.Prediction:
-        (chosen,), _ = registry.select([name], problem)
-        settings, states = chosen.settings(**options), {}
-        chosen.check_options(problem, settings)
+        chosen = registry.get(name)
+        settings = dataclasses.replace(chosen.options(methods.MethodOptions()), **options)
+        if obstacle := chosen.obstacle(problem, settings):
+            raise errors.UserError(obstacle)
+        states = {}
         context = method.Context(problem, model, states)
         for needed in chosen.needs:
             of_set = dataclasses.replace(problem, evaluation=needed(problem))

@@ -1,5 +1,4 @@
-"""kNN Prompting against its definition, computed by brute force in float64."""from knnprompt_jax.settings import methods
-
+"""kNN Prompting against its definition, computed by brute force in float64."""
 
 import collections
 import dataclasses
@@ -10,6 +9,7 @@ import pytest
 
 from knnprompt_jax.methods import knn, registry
 from knnprompt_jax.paper.experiments import axes
+from knnprompt_jax.settings import methods
 from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
 from knnprompt_jax.store import distances
 from tests.store import worlds

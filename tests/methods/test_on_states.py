@@ -1,5 +1,4 @@
-"""Methods on states against their definitions in float64."""from knnprompt_jax.settings import methods
-
+"""Methods on states against their definitions in float64."""
 
 import dataclasses
 import itertools
@@ -13,7 +12,8 @@ from knnprompt_jax import errors
 from knnprompt_jax.methods import calibrations, hidden_states, registry
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
-PROCA = {"restarts": 3}
+PROCA = {"restarts": 3}from knnprompt_jax.settings import methods
+
 
 
 def bias(synthetic):
