@@ -270,7 +270,6 @@ class Method:
             run.
         neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves
             them out.
-        searches: whether it searches a store of the anchors.
         variant: a name for other code under the same entry, which enters the key of a run.
     """
 
@@ -282,7 +281,6 @@ class Method:
     rows_used: str = "shots"
     model_name: Callable[[Any], str] = lambda options: ""
     neutral_options: tuple[str, ...] = ()
-    searches: bool = False
     variant: str = ""
 
     @property

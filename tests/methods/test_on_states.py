@@ -10,10 +10,10 @@ from sklearn import linear_model, mixture, pipeline, preprocessing
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import calibrations, hidden_states, registry
+from knnprompt_jax.settings import methods
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
-PROCA = {"restarts": 3}from knnprompt_jax.settings import methods
-
+PROCA = {"restarts": 3}
 
 
 def bias(synthetic):
