@@ -1,15 +1,18 @@
 """kNN Prompting for JAX: training-free text classification with frozen language models.
 
-A frozen language model reads each training example as a prompt. Its distribution of the next token is stored as the
+A frozen language model reads each training example as a prompt, and its distribution of the next token becomes the
 example's anchor. A new text gets the majority label of the anchors nearest to its own distribution in KL divergence (Xu
 et al., "kNN Prompting", ICLR 2023).
 
-Shape notation of the whole package: a name ends in one letter per axis, `h_NE`, `logk_NV`, and einsum strings use the same letters.
+Shape notation of the whole package: a name ends in one letter per axis, as in `h_NE` and `logk_NV`, and einsum strings
+use the same letters.
 
-    N anchors or prompts   Q queries          V vocabulary        D model width       E width of the head's input (D but for OPT-350m)
-    L layers               H attention heads  K head size         F MLP width         M position embeddings
-    P prefix tokens        R packed rows      S row width, tokens B rows per step     T steps, or tokens of a whole sequence
-    J suffix ends per step C classes          k neighbours
+    N  anchors or prompts     Q  queries              V  vocabulary      D  model width
+    L  layers                 H  attention heads      K  head size       F  MLP width
+    E  width of the head's input (D except in OPT-350m)                  M  position embeddings
+    P  prefix tokens          R  packed rows          S  row width in tokens
+    B  rows per step          T  steps, or tokens of a whole sequence
+    J  outputs per step       C  classes              k  neighbours
 """
 
 import importlib
@@ -36,13 +39,14 @@ _MODULES = {
 
 
 def demo_model(name: str = "smollm2", **options: Any) -> "LanguageModel":
-    """Return a model that needs no download: "smollm2", or "tiny", which comes with this package.
+    """Return a model that needs no download.
 
     Args:
-        options: as for `LanguageModel.from_pretrained`.
+        name: "smollm2", or "tiny", which comes with this package.
+        **options: options of `LanguageModel.from_pretrained`.
 
     Raises:
-        UserError: another name, or the package that has the model is not installed.
+        UserError: the name is unknown, or the package with the model is not installed.
     """
     from knnprompt_jax import lm, shipped
 

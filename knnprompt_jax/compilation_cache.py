@@ -1,7 +1,7 @@
 """Keep compiled programs in the user's cache folder, so that no command compiles a large program again.
 
-JAX's own cache does the work: the name of an entry is a hash of the program, the compiler's options and version, and the devices.
-Each version of JAX has its own folder.
+JAX's own cache does the work: the name of an entry is a hash of the program, the compiler's options and version, and
+the devices. Each version of JAX has its own folder.
 """
 
 import contextlib
@@ -19,9 +19,10 @@ _MIN_SECONDS = 0.05  # Programs that compile faster are not cached: JAX visits e
 
 
 def use() -> None:
-    """Turn the cache on for this process and its children, unless KNNPROMPT_CACHE=off or JAX_COMPILATION_CACHE_DIR is set.
+    """Turn the cache on for this process and its children.
 
-    KNNPROMPT_CACHE=folder moves the cache. If the folder cannot be made, the cache stays off.
+    KNNPROMPT_CACHE=folder moves the cache, KNNPROMPT_CACHE=off keeps it off. If JAX_COMPILATION_CACHE_DIR is set,
+    nothing changes. If the folder cannot be made, the cache stays off.
     """
     cache = files.user_cache()
     if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:

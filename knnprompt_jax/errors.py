@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # Also line separators and changes of direction.
-_LONGEST = 400  # Characters of a word in a message; longer than any valid file name.
+# Control characters, line separators and changes of direction.
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_MAX_WORD = 400  # Characters of a word in a message; longer than any valid file name.
 _MAX_NAMES = 50  # Names in a message.
 
 
@@ -28,17 +29,17 @@ class EmptyCell(UserError):
 
 
 def one_line(error: Exception) -> str:
-    """Return the error's message, or else its type, in one line."""
+    """Return the error's message in one line; if it is empty, the error's type."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def shortened(message: str) -> str:
-    """Return the message, printable, with the middle of words of at least 400 characters left out."""
-    return re.sub(rf"\S{{{_LONGEST},}}", lambda word: f"{word[0][:100]}…{word[0][-50:]}", printable(message))
+    """Return the message, printable, without the middle of words of at least 400 characters."""
+    return re.sub(rf"\S{{{_MAX_WORD},}}", lambda word: f"{word[0][:100]}…{word[0][-50:]}", printable(message))
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
-    """Return the text with escapes such as \\x1b for all characters that act on a terminal, except those to keep."""
+    r"""Return the text with escapes such as \x1b for all characters that act on a terminal, except those to keep."""
     return _CONTROL.sub(lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text)
 
 

@@ -1,4 +1,4 @@
-"""Show the progress of a pass over prompts, with prompts/s and the remaining time: a bar on a terminal, otherwise lines."""
+"""The progress of a pass over prompts, with prompts/s and the remaining time: a bar on a terminal, otherwise lines."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ import tqdm
 from knnprompt_jax import errors, parallel
 
 Progress = Callable[[int, int], None]
-"""Called after each call into the device with the numbers of prompts and suffix tokens since the last."""
+"""A function that is called after each step with the numbers of prompts and suffix tokens since the last call."""
 
 SECONDS = 30.0  # Between lines.
 
 
 class _Lines:
-    """Standard error that is no terminal: each redrawn bar becomes a line."""
+    """Standard error that is not a terminal: each redrawn bar becomes a line."""
 
     def write(self, text: str) -> None:
         if line := text.strip():
@@ -28,7 +28,7 @@ class _Lines:
 
 
 def note(text: str) -> None:
-    """Print a line on standard error in process 0, before a pass that takes long."""
+    """Print a line on standard error in process 0."""
     if parallel.is_main():
         print(errors.printable(text), file=sys.stderr, flush=True)
 
@@ -37,14 +37,17 @@ def note(text: str) -> None:
 def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Progress]:
     """Show the progress of `total` prompts on standard error, and yield the function that advances it.
 
-    A bar with a title, one of many, disappears when it is full. Without a terminal there is a line every half minute.
+    A bar with a title is one of several; it disappears when it is full. Without a terminal, a line appears every half
+    minute.
     """
-    look: dict[str, Any] = {"leave": False, "ascii": True, "file": _Lines()}
-    look |= {"delay": SECONDS, "mininterval": SECONDS, "miniters": 1}
+    options: dict[str, Any]
     if sys.stderr.isatty():
         columns, lines = os.get_terminal_size(sys.stderr.fileno())  # 0 if the terminal has no size.
-        look = {"leave": not title, "ncols": (columns or 80) - 1, "nrows": lines or 24, "smoothing": 0.1}
-    with tqdm.tqdm(total=total, desc=title or None, unit=unit, disable=not parallel.is_main(), **look) as display:
+        options = {"leave": not title, "ncols": (columns or 80) - 1, "nrows": lines or 24, "smoothing": 0.1}
+    else:
+        options = {"leave": False, "ascii": True, "file": _Lines()}
+        options |= {"delay": SECONDS, "mininterval": SECONDS, "miniters": 1}
+    with tqdm.tqdm(total=total, desc=title or None, unit=unit, disable=not parallel.is_main(), **options) as display:
         tokens = 0
 
         def advance(prompts: int, suffix_tokens: int) -> None:

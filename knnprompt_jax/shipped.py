@@ -1,4 +1,4 @@
-"""Models that need no Hub: "tiny" is part of this package, the others are packages of their own, which are never imported."""
+"""Models that need no Hub: "tiny" is part of this package, the others are data in packages that are never imported."""
 
 import dataclasses
 import hashlib
@@ -16,10 +16,11 @@ class _Packages:
     """A GGUF file in PyPI packages.
 
     Attributes:
-        install: the command that installs them.
+        install: the command that installs the packages.
         parts: the packages that hold the file's parts, in order; one package if it holds the whole file.
-        ending: how the names of the parts end, before digits.
-        num_bytes, sha256: those of a file that has to be joined from parts.
+        ending: the end of the parts' names, without final digits.
+        num_bytes: the size of a file that is joined from parts.
+        sha256: the hash of a file that is joined from parts.
     """
 
     install: str
@@ -45,10 +46,10 @@ SHIPPED = (*_PACKAGES, "tiny")
 def locate(name: str) -> pathlib.Path:
     """Return the folder of the model "tiny", or the GGUF file of another shipped model.
 
-    A file whose packages hold it in parts is joined in the user's cache folder, once.
+    A file in parts is joined once, in the user's cache folder.
 
     Raises:
-        UserError: another name, a package is not installed, or the parts are damaged or cannot be joined.
+        UserError: the name is unknown, a package is not installed, or the parts are damaged or cannot be joined.
     """
     if name not in SHIPPED:
         raise errors.UserError(f"no model {name!r} is shipped; choices: {', '.join(SHIPPED)}")
@@ -64,10 +65,11 @@ def locate(name: str) -> pathlib.Path:
 def _installed(package: str, ending: str) -> list[pathlib.Path]:
     """Return a package's files whose names, without final digits, end in `ending`; none if it is not installed."""
     try:
-        listed = importlib.metadata.distribution(package).files or []
+        files_of_package = importlib.metadata.distribution(package).files or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    paths = [pathlib.Path(str(file.locate())) for file in listed if file.name.rstrip("0123456789").endswith(ending)]
+    matching = [file for file in files_of_package if file.name.rstrip("0123456789").endswith(ending)]
+    paths = [pathlib.Path(str(file.locate())) for file in matching]
     return [path for path in paths if path.is_file()]
 
 
@@ -76,25 +78,29 @@ def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathli
     cache = files.user_cache()
     if cache is None:
         raise errors.UserError(
-            f"model {name!r} is joined from {len(parts)} packages in a cache folder: set KNNPROMPT_CACHE to a writable folder"
+            f"model {name!r} is joined from {len(parts)} packages in a cache folder: set KNNPROMPT_CACHE to a writable "
+            "folder"
         )
     path = cache / "models" / f"{name}-{packages.sha256[:16]}.gguf"
 
-    def is_whole() -> bool:
+    def is_complete() -> bool:
         return path.is_file() and files.sha256(path) == packages.sha256
 
-    if is_whole():
+    if is_complete():
         return path
     files.check_writable(path, num_bytes=packages.num_bytes)
-    digest = hashlib.sha256()
     with files.lock(path, timeout=_JOIN_SECONDS):
-        if is_whole():  # Another process has joined the parts meanwhile.
-            return path
-        with files.new_file(path) as draft, draft.open("wb") as out:
-            for part in parts:
-                content = part.read_bytes()
-                digest.update(content)
-                out.write(content)
-            if digest.hexdigest() != packages.sha256:
-                raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")
+        if not is_complete():  # Another process may have joined the parts meanwhile.
+            _join(path, name, packages, parts)
     return path
+
+
+def _join(path: pathlib.Path, name: str, packages: _Packages, parts: list[pathlib.Path]) -> None:
+    digest = hashlib.sha256()
+    with files.new_file(path) as draft, draft.open("wb") as out:
+        for part in parts:
+            content = part.read_bytes()
+            digest.update(content)
+            out.write(content)
+        if digest.hexdigest() != packages.sha256:
+            raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")

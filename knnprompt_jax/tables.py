@@ -12,9 +12,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def to_cell(text: str) -> str:
-    """Return the text, with an apostrophe in front if a spreadsheet would run it as a formula; numbers stay unchanged.
+    """Return the text, with a leading apostrophe if a spreadsheet would run it as a formula; numbers stay unchanged.
 
-    A formula behind an apostrophe gets another one, because `from_cell` removes one.
+    A formula that has a leading apostrophe gets another one, because `from_cell` removes one.
     """
     if not text.lstrip("'").startswith(_FORMULA):
         return text
@@ -26,14 +26,15 @@ def to_cell(text: str) -> str:
 
 
 def from_cell(text: str) -> str:
-    """Return the text that `to_cell` was given."""
+    """Invert `to_cell`."""
     return text[1:] if text.startswith("'") and to_cell(text[1:]) == text else text
 
 
 def to_csv(rows: Iterable[Sequence[Any]]) -> str:
     """Return rows as CSV; a record ends with a line feed.
 
-    `csv` quotes only the line breaks that end its own records, so these have both: a bare carriage return would end a row.
+    `csv` quotes only cells with a character of its line terminator. A bare carriage return in a cell would end a row,
+    so the terminator has both characters.
     """
     lines = []
     for row in rows:
@@ -54,21 +55,20 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     Line breaks and control characters in cells are escaped.
     """
-    header, *rows = ([errors.printable(cell, kept="") for cell in row] for row in [header, *rows])
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    printable = [[errors.printable(cell, kept="") for cell in row] for row in [header, *rows]]
+    widths = [max(map(len, column)) for column in zip(*printable, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
-        first, *rest = (
-            cell.ljust(width) if not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  ".join([first, *rest]).rstrip()
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        padded[0] = cells[0].ljust(widths[0])
+        return "  ".join(padded).rstrip()
 
-    return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, rows)])
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([line(printable[0]), rule, *map(line, printable[1:])])
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Return a Markdown table; its first `left` columns are left-aligned."""
-    first, *others = (f"| {' | '.join(cells)} |" for cells in [header, *rows])
-    ruler = f"|{'|'.join(['---'] * left + ['---:'] * (len(header) - left))}|"
-    return "\n".join([first, ruler, *others])
+    rule = ["---"] * left + ["---:"] * (len(header) - left)
+    lines = [f"| {' | '.join(cells)} |" for cells in [header, *rows]]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])

@@ -21,25 +21,28 @@ _OURS = ("row", "label", "probability", "neighbours", "distances")
 
 
 def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of an input to copy: those named as ids, all, none, or a list with commas.
+    """Return the columns of an input to copy.
+
+    Args:
+        keep: "ids" (columns named like ids), "all", "none", or names separated by commas.
+        columns: the columns of the input.
 
     Raises:
-        UserError: the input lacks a column of the list.
+        UserError: the input lacks a named column.
     """
     columns = tuple(columns)
     if keep in (IDS, ALL, NONE):
         return tuple(name for name in columns if keep == ALL or (keep == IDS and cells.is_named_as_identifier(name)))
     names = tuple(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
     if missing := [name for name in names if name not in columns]:
-        raise errors.UserError(
-            f"--keep={keep}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {errors.join_names(columns)}"
-        )
+        choices = errors.join_names([IDS, ALL, NONE, *columns])
+        raise errors.UserError(f"--keep={keep}: the input has no column {missing[0]!r}; choose from {choices}")
     return names
 
 
 @functools.lru_cache(maxsize=256)
 def renamed(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of columns, with `input_` in front of those that are taken."""
+    """Return names of columns, with the prefix `input_` where a name is taken."""
     free: list[str] = []
     for name in names:
         while name in {*free, *taken}:
@@ -50,14 +53,14 @@ def renamed(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """The form in which predictions are written.
+    """The format of predictions.
 
     Attributes:
         kind: one of `KINDS`.
         classes: the labels [C] in the order of the probabilities.
         all_probabilities: whether the probabilities of all classes are written.
         kept: the columns of the input that are copied.
-        keep: the value of --keep. With "ids" or "all", JSON lines also get columns that only later rows have.
+        keep: the value of --keep; with "ids" or "all", JSON lines also copy columns that only later rows have.
     """
 
     kind: str
@@ -72,7 +75,7 @@ class Format:
         return tuple(f"probability_{label}" for label in self.classes)
 
     def kept_as(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the output names of kept columns, which must not clash with our own."""
+        """Return the output names of kept columns, distinct from our own columns."""
         return renamed(tuple(names), (*_OURS, "probabilities", *self.probability_columns))
 
     def header(self) -> bytes:
@@ -84,51 +87,54 @@ class Format:
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
         """Return a line (a record in CSV) for each of these rows, with its prediction."""
-        answers = (
-            predictions.labels.tolist(),
-            predictions.probabilities,
-            predictions.ids.tolist(),
-            predictions.distances,
-        )
-        records = [self._record(*answer) for answer in zip(examples, *answers, strict=True)]
+        labels = predictions.labels.tolist()
+        ids = predictions.ids.tolist()
+        answers = zip(labels, predictions.probabilities, ids, predictions.distances, strict=True)
+        records = [self._record(example, *answer) for example, answer in zip(examples, answers, strict=True)]
         if self.kind == "csv":
             return _csv(map(self._cells, records))
         lines = [json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records]
-        # A lone surrogate, which other columns than the texts may hold, becomes an escape.
+        # Columns besides the texts may hold lone surrogates; each becomes an escape.
         return "".join(lines).encode("utf-8", "backslashreplace")
 
     def _record(
         self, example: Example, label: Any, probabilities_C: np.ndarray, ids_k: list[int], distances_k: np.ndarray
     ) -> dict[str, Any]:
         shares = {name: _short(share) for name, share in zip(self.classes, probabilities_C, strict=True)}
-        near = [
+        neighbours = [
             {"id": number, "distance": _short(distance)} for number, distance in zip(ids_k, distances_k, strict=True)
         ]
-        names = self.kept
-        if self.keep in (IDS, ALL) and (more := [name for name in kept(self.keep, example.other) if name not in names]):
-            if self.kind == "jsonl":
-                names = (*names, *more)
-            else:
-                logging.log_first_n(
-                    logging.WARNING,
-                    "row %d has a column %r that the first row lacks: it is not copied (--output_format=jsonl copies it)",
-                    1,
-                    example.row,
-                    more[0],
-                )
+        names = self._copied(example)
         columns = [_finite(example.other.get(column)) for column in names]
-        record = {"row": example.row, **dict(zip(self.kept_as(names), columns, strict=True)), "label": label}
-        # Where the classifier abstains, this is the likeliest class's.
-        record |= {"probability": max(shares.values()) if label is None else shares[label], "neighbours": near}
+        record = {
+            "row": example.row,
+            **dict(zip(self.kept_as(names), columns, strict=True)),
+            "label": label,
+            # If the classifier abstains, this is the probability of the likeliest class.
+            "probability": max(shares.values()) if label is None else shares[label],
+            "neighbours": neighbours,
+        }
         if self.all_probabilities:
             record["probabilities"] = {str(name): share for name, share in shares.items()}
         return record
 
+    def _copied(self, example: Example) -> tuple[str, ...]:
+        """Return the columns of a row to copy; warn once if CSV cannot hold a column that the first row lacks."""
+        if self.keep not in (IDS, ALL):
+            return self.kept
+        more = tuple(name for name in kept(self.keep, example.other) if name not in self.kept)
+        if self.kind == "jsonl" or not more:
+            return (*self.kept, *more)
+        message = "row %d has a column %r that the first row lacks: it is not copied (--output_format=jsonl copies it)"
+        logging.log_first_n(logging.WARNING, message, 1, example.row, more[0])
+        return self.kept
+
     def _cells(self, record: dict[str, Any]) -> list[Any]:
-        near = [" ".join(str(neighbour[name]) for neighbour in record["neighbours"]) for name in ("id", "distance")]
+        ids = " ".join(str(neighbour["id"]) for neighbour in record["neighbours"])
+        distances = " ".join(str(neighbour["distance"]) for neighbour in record["neighbours"])
         texts = [_text(record[name]) for name in (*self.kept_as(self.kept), "label")]
-        every = record.get("probabilities", {}).values()
-        return [record["row"], *map(tables.to_cell, texts), record["probability"], *near, *every]
+        probabilities = record.get("probabilities", {}).values()
+        return [record["row"], *map(tables.to_cell, texts), record["probability"], ids, distances, *probabilities]
 
 
 def _text(value: Any) -> str:
@@ -139,7 +145,7 @@ def _text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value with None for each number that JSON cannot write."""
+    """Return the value with None for each number that JSON cannot represent."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -152,5 +158,5 @@ def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _short(value: float) -> float:
-    """Round to seven digits, which float32 holds."""
+    """Round to seven digits, the precision of float32."""
     return float(f"{value:.7g}")

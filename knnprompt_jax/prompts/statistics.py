@@ -16,9 +16,10 @@ from knnprompt_jax.tasks.task import Example, Task
 NUM_DRAWS = 100
 MAX_TRUNCATION_PERCENT = 5
 DEMO_SHOTS = (1, 2, 4, 8, 16, 32)
-# Contexts longer than the paper's hold hundreds of demonstrations. Each prompt would then read thousands of tokens before its query,
-# and few train rows would remain as anchors. So M_T is capped there.
-LONGEST_PUBLISHED_CONTEXT, SHOTS_IN_LONG_CONTEXTS = 2048, 2
+LONGEST_PUBLISHED_CONTEXT = 2048
+# Longer contexts hold hundreds of demonstrations. Each prompt would then have thousands of tokens before its query, and
+# few train rows would remain as anchors. So M_T is capped.
+SHOTS_IN_LONG_CONTEXTS = 2
 
 _PUBLISHED_M_T = {  # By context, in the order of the paper's tasks.
     1024: (16, 8, 32, 2, 2, 8, 1, 8, 4, 8),
@@ -27,7 +28,7 @@ _PUBLISHED_M_T = {  # By context, in the order of the paper's tasks.
 
 
 class ShotLimit(NamedTuple):
-    """The most shots per class in a context, the share of prompts truncated at that number, and M_T."""
+    """The maximum number of shots per class in a context, the share of prompts truncated at that number, and M_T."""
 
     max_shots: int
     truncated: float
@@ -35,20 +36,24 @@ class ShotLimit(NamedTuple):
 
 
 def max_shots_in_context(task_name: str, context: int) -> int | None:
-    """Return the paper's M_T, in demonstrations per class, for its tasks and contexts of 1024 or 2048 GPT-2 tokens, or None."""
+    """Return the paper's M_T, demonstrations per class; None outside its tasks and its contexts, 1024 and 2048 tokens."""
     return dict(zip(catalogue.PAPER_TASKS, _PUBLISHED_M_T.get(context, ()), strict=False)).get(task_name)
 
 
 def compute_m_t(
     task: Task, train: Sequence[Example], tokenize: Tokenize, context: int, queries: Sequence[Example] | None = None
 ) -> ShotLimit:
-    """Return the largest number of shots per class with which at most 5 % (rounded) of the prompts exceed the context.
+    """Return the largest number of shots per class at which at most 5 % (rounded) of the prompts exceed the context.
 
-    A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts
-    that truncates, as the paper does for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit. For contexts longer than
-    the paper's, the limit is that of its longest context, and M_T is at most 2.
+    A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts it
+    truncates, as in the paper for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit. Contexts longer than
+    the paper's have the limit of its longest context, and M_T is at most 2.
 
     Args:
+        task: gives the template.
+        train: the train rows, from which demonstrations are drawn.
+        tokenize: the model's tokenizer.
+        context: the maximum number of tokens of a prompt.
         queries: the evaluation rows; by default the train rows.
 
     Raises:
@@ -64,7 +69,7 @@ def compute_m_t(
 def describe(
     task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return a row for each context; the average is over the labelled train texts without their trailing newline."""
+    """Return a row of statistics for each context; the average is over labelled train texts without final newline."""
     lengths = layout.count_tokens(
         tokenize, [task.render(example, example.label).removesuffix("\n") for example in train]
     )
@@ -77,26 +82,31 @@ def _limits(
     task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
 ) -> dict[int, ShotLimit]:
     if not train:
-        raise errors.UserError(f"task {task.name!r}: no train row to count tokens of")
-    # + 1: before the next part of a prompt, the newline that ends a demonstration becomes a blank line of two tokens.
+        raise errors.UserError(f"task {task.name!r}: it has no train rows")
+    # + 1: in a prompt, the newline that ends a demonstration becomes a blank line of two tokens.
     demonstrations = layout.count_tokens(tokenize, [task.render(example, example.label) for example in train]) + 1
     by_class = collections.defaultdict(list)
     for example, length in zip(train, demonstrations.tolist(), strict=True):
         by_class[example.label].append(length)
     special = len(tokenize([""])[0])
     query_lengths = np.sort(layout.count_tokens(tokenize, [task.render(example) for example in queries]) + special)
-    limits = {}
-    for context in contexts:
-        for shots in range(1, max(map(len, by_class.values())) + 1):
-            truncated = _truncated([*by_class.values()], query_lengths, context, shots)
-            if shots > 1 and round(100 * truncated) > MAX_TRUNCATION_PERCENT:
-                break
-            m_t = max(size for size in DEMO_SHOTS if size <= shots)
-            limits[context] = ShotLimit(shots, truncated, m_t)
-    return limits
+    class_lengths = list(by_class.values())
+    return {context: _limit(class_lengths, query_lengths, context) for context in contexts}
 
 
-def _truncated(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int, shots: int) -> float:
+def _limit(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int) -> ShotLimit:
+    max_shots = 1
+    truncated = _truncated_share(class_lengths, query_lengths, context, max_shots)
+    for shots in range(2, max(map(len, class_lengths)) + 1):
+        share = _truncated_share(class_lengths, query_lengths, context, shots)
+        if round(100 * share) > MAX_TRUNCATION_PERCENT:
+            break
+        max_shots = shots
+        truncated = share
+    return ShotLimit(max_shots, truncated, m_t=max(size for size in DEMO_SHOTS if size <= max_shots))
+
+
+def _truncated_share(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int, shots: int) -> float:
     """Return the share of prompts longer than the context, over all pairs of a draw of demonstrations and a query."""
     draws = [sum(splits.sample_by_class(class_lengths, shots, random.Random(seed))) for seed in range(NUM_DRAWS)]
     fitting = np.searchsorted(query_lengths, context - np.array(draws), side="right")

@@ -10,8 +10,8 @@ from knnprompt_jax import errors
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE_WORD = re.compile(
-    r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|"
-    r"aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?|am|pm|(?-i:[A-Z]{2,4}))\b|(?<=\d)(st|nd|rd|th)\b"
+    r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|"
+    r"july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?|am|pm|(?-i:[A-Z]{2,4}))\b|(?<=\d)(st|nd|rd|th)\b"
 )  # Upper case: time zones.
 _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 

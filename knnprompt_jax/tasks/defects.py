@@ -49,7 +49,10 @@ def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
     if len(counts) == 1:
         yield f"all train rows have the label {rows[0].label!r}, so every prediction will be {rows[0].label!r}"
     elif len(counts) == len(rows):
-        yield f"each of {len(rows)} train rows has a label of its own, such as {rows[0].label!r}: is it the right label column?"
+        yield (
+            f"each of {len(rows)} train rows has a label of its own, such as {rows[0].label!r}: is it the right label "
+            "column?"
+        )
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {errors.join_names(single)}"
     yield from alike(row.label for row in rows)
@@ -69,7 +72,7 @@ def alike(labels: Iterable[str]) -> Iterator[str]:
             counted = ", ".join(f"{name!r} ({counts[name]})" for name in names)
             yield (
                 "labels that differ only in case, spaces, number format or Unicode form are different classes (rows): "
-                f"{counted}; write them alike in the file to make them one class (`relabel` corrects rows that are saved already)"
+                f"{counted}; write them alike in the file to make them one class"
             )
 
 

@@ -44,7 +44,8 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
         import datasets
     except ImportError as error:
         raise errors.UserError(
-            f"reading {source.dataset} needs datasets: pip install 'knnprompt_jax[hub]', or use a local folder (--data_dir=)"
+            f"reading {source.dataset} needs datasets: pip install 'knnprompt_jax[hub]', or use a local folder "
+            "(--data_dir=)"
         ) from error
     # Imported here because it loads an HTTP library that few runs need.
     from knnprompt_jax import hub_client

@@ -182,9 +182,8 @@ class Task:
             return self
         if conflicts := sorted(set(new) & set(self.label_words)):
             label = self.labels[self.label_words.index(conflicts[0])]
-            raise self._error(
-                f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {errors.join_names(self.labels)}"
-            )
+            choices = errors.join_names(self.labels)
+            raise self._error(f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {choices}")
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 
@@ -267,7 +266,7 @@ class Task:
 
 
 def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
-    """Return the columns of texts, besides the column `label`; identifiers only if all columns of texts are identifiers."""
+    """Return the columns of texts besides `label`; identifiers are excluded unless every column is one."""
     missing = object()  # Unlike an empty cell, a missing cell counts as one that is not a text.
     values = {column: [row.get(column, missing) for row in rows] for column in rows[0] if column != label}
     columns = [column for column in values if cells.is_text(values[column])]

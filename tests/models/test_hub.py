@@ -157,8 +157,12 @@ NOT_FOUND = "is not a local folder or in the cache, and "
     ("arguments", "access", "expected"),
     [
         (("owner/name@v7",), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
-        (("owner/name",), "private", "has that name: check it, or set HF_TOKEN to a valid token if it is private"),
-        (("owner/name",), "gated", "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
+        (
+            ("owner/name",),
+            "private",
+            "has that name: check the name, or set HF_TOKEN to a valid token if it is private",
+        ),
+        (("owner/name",), "gated", "it is gated on the Hub: accept its terms there and set HF_TOKEN"),
         (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, owner"),
     ],
 )
