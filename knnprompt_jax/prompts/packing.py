@@ -1,14 +1,27 @@
-"""Suffixes packed into rows of one static shape: almost no padding, no duplicate tokens, one compilation.
+"""Pack suffixes into rows of one static shape: little padding, no duplicate tokens, one compilation.
 
-Suffixes go into rows of S tokens in the order of their tokens, and tokens that neighbours in a row share at the start are packed
-once: a row is a forest of tokens in depth-first order. Rows go to steps of B so that all steps read about as many tokens.
-The prefix is padded to the run's longest.
+A row of S tokens holds suffixes in the order of their tokens. Suffixes that follow each other in a row store the tokens
+with which both begin only once, so that a row is a forest of tokens in depth-first order. Rows are dealt to steps of B
+rows so that all steps have about as many outputs. The prefix is padded to the run's longest.
 
-In deterministic runs each row holds one suffix (`arrange_alone`, `shape_alone`): no token's place, and so no rounding,
-depends on another prompt. The prefix is then the tokens of the demonstrations, whatever else prompts share. The row's width is
-the next power of two of the suffix's length, and determines the number of rows per step.
+Example: the prefix has P = 2 tokens, and two suffixes are [7, 8, 9] and [7, 8, 4, 6]. They share the tokens 7 and 8, so
+that one row of S = 8 tokens holds both in 5 columns:
 
-`pad_sequences` and `batches` serve sentence encoders and fine-tuned classifiers, which read whole sequences, padded on the right.
+    column     0  1  2  3  4  5  6  7
+    tokens     7  8  4  6  9  0  0  0
+    positions  2  3  4  5  4  0  0  0
+    stops      5  5  4  4  5  0  0  0
+
+The token in column c sees the prefix and each column c' ≤ c with c < stops[c']: itself and the earlier tokens of its
+own suffix. Column 4 (the 9) sees columns 0, 1 and 4, because columns 2 and 3 stop at 4. The last tokens of the suffixes
+are the outputs: `output_positions` are [3, 4], and the slots of the two suffixes are [1, 0].
+
+A deterministic run puts a single suffix into each row (`arrange_alone`, `shape_alone`). No token's column depends on
+another prompt then, and neither does its rounding. The prefix is only the tokens of the demonstrations, whatever else
+prompts share. The row's width is the next power of two of the suffix's length and determines the rows of a step.
+
+`pad_sequences` and `batches` serve sentence encoders and fine-tuned classifiers, which process whole sequences that are
+padded on the right.
 """
 
 import collections
@@ -31,9 +44,14 @@ SMALLEST_ALONE = 16  # Columns and outputs of a row by itself, so that the block
 
 @dataclasses.dataclass(frozen=True)
 class PackShape:
-    """The static shape of a pass: P prefix tokens (padded), S tokens per row, B rows and J tokens read per step.
+    """The static shape of a step.
 
-    `pack` raises J where a group needs more. With `alone` a row holds a single suffix.
+    Attributes:
+        prefix: the number P of prefix tokens, padding included.
+        width: the number S of tokens in a row.
+        rows: the number B of rows.
+        outputs: the number J of outputs. `pack` increases it for a group with more outputs in a step.
+        alone: whether a row holds a single suffix.
     """
 
     prefix: int
@@ -43,7 +61,7 @@ class PackShape:
     alone: bool = False
 
 
-# Returns the packing of a group.
+# Maps a group to its packing.
 ShapeOf = Callable[[layout.PromptGroup], PackShape]
 
 
@@ -52,13 +70,18 @@ class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
     Attributes:
-      stops_TBS: for each token, the end of the columns that may read it: its own, and those of tokens that follow it in some
-        suffix; 0 for padding.
-      positions_TBS: the place of a token in its prompt, the prefix included.
-      output_positions_TJ: the tokens after which the model predicts the next one, as flat indices into a step's [B, S].
-      slot_N: the slot of prompt i of the group in the flattened [T, J]; if several of its tokens are read, this is the last one's,
-        and the others precede it.
-      lengths_T: each step's number of tokens.
+        shape: the static shape.
+        prefix_P: the shared tokens; those from `prefix_length` on are padding.
+        prefix_length: the number of shared tokens.
+        tokens_TBS: the packed tokens; padding is 0.
+        stops_TBS: for each token, the end of the columns that see it: its own column, and those of the tokens that follow
+            it in some suffix; 0 for padding.
+        positions_TBS: the position of each token in its prompt, the prefix included.
+        output_positions_TJ: the outputs, which are the tokens after which the model predicts the next one, as flat
+            indices into a step's [B, S].
+        slot_N: the index of prompt i's output in the flattened [T, J]. If a prompt has several outputs, this is the last
+            one's index, and the others precede it.
+        lengths_T: each step's number of tokens.
     """
 
     shape: PackShape
@@ -88,43 +111,55 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     """
     longest = max(len(suffix) for group in groups for suffix in group.suffixes)
     width = max(ROW_WIDTH, rounding.round_up(longest, 64))
-    packed = [_rows(group, width) for group in groups]
-    most = math.ceil(max(len(rows) for rows in packed) / shards)
-    fewest = math.ceil(most / max(1, step_tokens // width))
-    candidates = range(fewest, math.ceil(fewest * 4 / 3) + 1)
-    rows = math.ceil(most / min(candidates, key=lambda steps: steps * math.ceil(most / steps)))
+    rows_by_group = [_rows(group, width) for group in groups]
+    max_rows = math.ceil(max(len(rows) for rows in rows_by_group) / shards)
+    rows = _rows_per_step(max_rows, max(1, step_tokens // width))
     outputs = max(
-        _max_outputs(group, _steps(group, members, rows)) for group, members in zip(groups, packed, strict=True)
+        _max_outputs(group, _steps(group, group_rows, rows))
+        for group, group_rows in zip(groups, rows_by_group, strict=True)
     )
     prefix = max(len(group.prefix_P) for group in groups)
     return PackShape(rounding.round_up(prefix, 64), width, rows, rounding.round_up(outputs, 8))
 
 
+def _rows_per_step(num_rows: int, limit: int) -> int:
+    """Return the rows per step, at most `limit`, that leave the fewest rows empty in up to a third more steps than necessary."""
+    min_steps = math.ceil(num_rows / limit)
+    candidates = range(min_steps, math.ceil(min_steps * 4 / 3) + 1)
+    steps = min(candidates, key=lambda steps: steps * math.ceil(num_rows / steps))
+    return math.ceil(num_rows / steps)
+
+
 def max_outputs(group: layout.PromptGroup, width: int, rows: int) -> int:
-    """Return the largest number of tokens read per step, for rows of this width and this many rows per step."""
+    """Return the largest number of outputs of a step, for rows of this width and this many rows per step."""
     return _max_outputs(group, _steps(group, _rows(group, width), rows))
 
 
 def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> ShapeOf:
     """Choose one shape for the groups with a shared prefix and one for those without, one compilation each."""
-    kinds = {shared: [group for group in groups if bool(len(group.prefix_P)) == shared] for shared in (True, False)}
-    shapes = {shared: choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}
+    shapes = {}
+    for has_prefix in (True, False):
+        members = [group for group in groups if bool(len(group.prefix_P)) == has_prefix]
+        if members:
+            shapes[has_prefix] = choose_shape(members, step_tokens, shards)
     return lambda group: shapes[bool(len(group.prefix_P))]
 
 
 def arrange_alone(prompts: layout.Prompts) -> layout.Prompts:
     """Return the same prompts in groups of one prefix and one row width each."""
-    head_P = np.array(prompts.demonstrations, np.int32)
+    demonstrations_P = np.array(prompts.demonstrations, np.int32)
+    length = len(demonstrations_P)
     members = collections.defaultdict(list)
     for group in prompts.groups:
-        for place, suffix in zip(group.index, group.suffixes, strict=True):
+        for index, suffix in zip(group.index, group.suffixes, strict=True):
             tokens = np.concatenate([group.prefix_P, suffix])
-            shared = len(head_P) * (len(tokens) > len(head_P) and np.array_equal(tokens[: len(head_P)], head_P))
-            members[shared, _width_alone(len(tokens) - shared)].append((place, tokens[shared:]))
+            has_prefix = len(tokens) > length and np.array_equal(tokens[:length], demonstrations_P)
+            shared = length if has_prefix else 0
+            members[shared, _width_alone(len(tokens) - shared)].append((index, tokens[shared:]))
     groups = []
     for (shared, _), rows in sorted(members.items()):
-        index, suffixes = zip(*rows, strict=True)
-        groups.append(layout.PromptGroup(head_P[:shared], suffixes, np.array(index)))
+        indices, suffixes = zip(*rows, strict=True)
+        groups.append(layout.PromptGroup(demonstrations_P[:shared], suffixes, np.array(indices)))
     return dataclasses.replace(prompts, groups=tuple(groups))
 
 
@@ -144,43 +179,79 @@ def pack(
 ) -> PackedPrompts:
     """Pack a group, or a part of it, into a shape that `choose_shape` or `shape_alone` made for the group.
 
-    A part may be denser than its group; its steps then read more tokens than the shape says. The steps of other processes
-    stay empty, but their prompts have slots.
+    A part may be denser than its group. Its steps then have more outputs than the shape, and the result has a shape of
+    its own. Steps of other processes (for which `is_local` is false) stay empty, but their prompts have slots.
     """
     rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
     steps = _steps(group, rows, shape.rows)
-    shape = dataclasses.replace(shape, outputs=max(shape.outputs, rounding.round_up(_max_outputs(group, steps), 8)))
-    tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
-    stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
-    read_positions = np.zeros((len(steps), shape.outputs), np.int32)
-    slots = np.zeros(len(group.suffixes), np.int64)
-    lengths = np.zeros(len(steps), np.int64)
-    for t, step in enumerate(steps):
-        slot = t * shape.outputs
-        for b, row in enumerate(step):
-            stop, columns, last = 0, np.zeros(0, int), np.zeros(0, int)
-            for index in row:
-                suffix = group.suffixes[index]
-                shared = num_shared(last, suffix)
-                start, stop, last = stop, stop + len(suffix) - shared, suffix
-                columns = np.concatenate([columns[:shared], np.arange(start, stop)])
-                if is_local(t):
-                    tokens[t, b, columns], stops[t, b, columns] = suffix, stop
-                    positions[t, b, columns] = len(group.prefix_P) + np.arange(len(suffix))
-                read_columns, first = columns[-_num_outputs(group, [index]) :], slot
-                slot += len(read_columns)
-                read_positions.ravel()[first:slot] = b * shape.width + read_columns
-                slots[index] = slot - 1
-            lengths[t] += stop
-    prefix = np.zeros(shape.prefix, np.int32)
-    prefix[: len(group.prefix_P)] = group.prefix_P
-    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, stops, positions, read_positions, slots, lengths)
+    outputs = max(shape.outputs, rounding.round_up(_max_outputs(group, steps), 8))
+    packed = _empty(group, dataclasses.replace(shape, outputs=outputs), len(steps))
+    for step, rows_of_step in enumerate(steps):
+        slot = step * outputs
+        for row, indices in enumerate(rows_of_step):
+            slot = _pack_row(packed, group, indices, step, row, slot, is_local(step))
+    return packed
+
+
+def _empty(group: layout.PromptGroup, shape: PackShape, num_steps: int) -> PackedPrompts:
+    """Return the arrays of some steps, with the prefix only."""
+    prefix_P = np.zeros(shape.prefix, np.int32)
+    prefix_P[: len(group.prefix_P)] = group.prefix_P
+    size = (num_steps, shape.rows, shape.width)
+    return PackedPrompts(
+        shape=shape,
+        prefix_P=prefix_P,
+        prefix_length=len(group.prefix_P),
+        tokens_TBS=np.zeros(size, np.int32),
+        stops_TBS=np.zeros(size, np.int32),
+        positions_TBS=np.zeros(size, np.int32),
+        output_positions_TJ=np.zeros((num_steps, shape.outputs), np.int32),
+        slot_N=np.zeros(len(group.suffixes), np.int64),
+        lengths_T=np.zeros(num_steps, np.int64),
+    )
+
+
+def _pack_row(
+    packed: PackedPrompts,
+    group: layout.PromptGroup,
+    indices: list[int],
+    step: int,
+    row: int,
+    slot: int,
+    is_local: bool,
+) -> int:
+    """Write the suffixes of a row, if it `is_local`, and their outputs from `slot` on; return the next free slot.
+
+    The tokens with which a suffix and the one before it begin have the same columns; their stops move on.
+    """
+    columns = np.zeros(0, int)
+    previous = np.zeros(0, int)
+    stop = 0
+    for index in indices:
+        suffix = group.suffixes[index]
+        shared = num_shared(previous, suffix)
+        start = stop
+        stop = start + len(suffix) - shared
+        columns = np.concatenate([columns[:shared], np.arange(start, stop)])
+        if is_local:
+            packed.tokens_TBS[step, row, columns] = suffix
+            packed.stops_TBS[step, row, columns] = stop
+            packed.positions_TBS[step, row, columns] = packed.prefix_length + np.arange(len(suffix))
+        output_columns = columns[-_num_outputs(group, [index]) :]
+        end = slot + len(output_columns)
+        packed.output_positions_TJ.ravel()[slot:end] = row * packed.shape.width + output_columns
+        packed.slot_N[index] = end - 1
+        slot = end
+        previous = suffix
+    packed.lengths_T[step] += stop
+    return slot
 
 
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
-    """Return indices of suffixes, row by row, each row in the order of their tokens, so that neighbours share long beginnings.
+    """Return the indices of the suffixes of each row.
 
-    A row takes the next suffix in that order while it fits, then the later candidate that fills most of the rest.
+    Suffixes are sorted by their tokens, so that neighbours share long beginnings. A row takes the next suffix in that
+    order while it fits, and then the candidate among the next `LOOK_AHEAD` that fills most of the rest.
     """
     order = sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist())
     suffixes = [group.suffixes[index] for index in order]
@@ -189,28 +260,34 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     waiting_N = np.arange(len(order))
     rows = []
     while len(waiting_N):
-        near, room = waiting_N[:LOOK_AHEAD], width
-        added = lengths_N[near]  # Tokens that each candidate would add to the row.
+        candidates = waiting_N[:LOOK_AHEAD]
+        added = lengths_N[candidates]  # Tokens that each candidate would add to the row.
+        room = width
         row: list[int] = []
-        while len(near) and added.min() <= room:
+        while len(candidates) and added.min() <= room:
             choice = 0 if added[0] <= room else int(np.argmax(np.where(added <= room, added, -1)))
+            last = candidates[choice]
+            row.append(order[last])
             room -= added[choice]
-            row.append(last := near[choice])
-            near = np.delete(near, choice)
-            added = lengths_N[near] - _shared_with(last, near, shared_N)
-        waiting_N = np.concatenate([near, waiting_N[LOOK_AHEAD:]])
-        rows.append([order[index] for index in row])
+            candidates = np.delete(candidates, choice)
+            added = lengths_N[candidates] - _shared_with(last, candidates, shared_N)
+        waiting_N = np.concatenate([candidates, waiting_N[LOOK_AHEAD:]])
+        rows.append(row)
     return rows
 
 
-def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
-    """Return the number of tokens that the sorted suffix `last` shares with others: the least that neighbours in between share."""
-    if not len(near):
-        return near
-    low, high = min(near[0], last), max(near[-1], last)
+def _shared_with(last: int, candidates: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
+    """Return the number of leading tokens that each candidate shares with the suffix `last`; both are ranks in sorted order.
+
+    Two sorted suffixes share the minimum of what neighbours between them share (`shared_N`).
+    """
+    if not len(candidates):
+        return candidates
+    low = min(candidates[0], last)
+    high = max(candidates[-1], last)
     before = np.minimum.accumulate(shared_N[low + 1 : last + 1][::-1])[::-1]
     after = np.minimum.accumulate(shared_N[last + 1 : high + 1])
-    return np.concatenate([before, [0], after])[near - low]
+    return np.concatenate([before, [0], after])[candidates - low]
 
 
 def num_shared(first: np.ndarray, second: np.ndarray) -> int:
@@ -221,11 +298,12 @@ def num_shared(first: np.ndarray, second: np.ndarray) -> int:
 
 
 def _num_outputs(group: layout.PromptGroup, members: list[int]) -> int:
+    """Return the number of outputs of some of a group's prompts; by default each prompt has one."""
     return len(members) if group.num_outputs_N is None else int(group.num_outputs_N[members].sum())
 
 
 def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) -> list[list[list[int]]]:
-    """Deal rows to steps of `per_step`: the row with most tokens to read first, to the step with fewest that has room."""
+    """Deal rows to steps of `per_step`: the row with the most outputs first, to the step with the fewest that has room."""
     by_count = sorted(rows, key=lambda row: _num_outputs(group, row), reverse=True)
     steps: list[list[list[int]]] = [[] for _ in range(math.ceil(len(by_count) / per_step))]
     heap = [(0, step) for step in range(len(steps))]
@@ -243,20 +321,23 @@ def _max_outputs(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int
 
 def pad_sequences(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return tokens [rows, width] and lengths [rows] of at most `rows` sequences; each unused row has one token, 0."""
-    tokens_BT, lengths_B = np.zeros((rows, width), np.int32), np.ones(rows, np.int32)
+    tokens_BT = np.zeros((rows, width), np.int32)
+    lengths_B = np.ones(rows, np.int32)
     for row, sequence in enumerate(sequences):
-        tokens_BT[row, : len(sequence)], lengths_B[row] = sequence, len(sequence)
+        tokens_BT[row, : len(sequence)] = sequence
+        lengths_B[row] = len(sequence)
     return tokens_BT, lengths_B
 
 
 def batches(lengths_N: np.ndarray, rows: int, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield the sequences of each batch as (indices, rows, width).
 
-    Widths are powers of two from 32 up to `longest`, so that a few shapes serve any number of texts. A batch of the longest has
-    `rows` rows; narrower batches have proportionally more.
+    Widths are powers of two from 32 up to `longest`, so that a few shapes serve any number of texts. A batch of width
+    `longest` has `rows` rows; narrower batches have proportionally more.
     """
     widths_N = np.minimum(longest, np.maximum(SMALLEST_WIDTH, 2 ** np.ceil(np.log2(lengths_N)).astype(int)))
     for width in np.unique(widths_N).tolist():
-        members, size = np.flatnonzero(widths_N == width), rows * (longest // width)
+        members = np.flatnonzero(widths_N == width)
+        size = rows * (longest // width)
         for start in range(0, len(members), size):
             yield members[start : start + size], size, width

@@ -46,6 +46,18 @@ def assert_packs(group, packed):
     assert not packed.prefix_P[length:].any() and not packed.positions_TBS[packed.stops_TBS == 0].any()
 
 
+def test_the_example_of_the_docstring():
+    """Two suffixes that begin alike share columns; the shared tokens stop where the later suffix ends."""
+    suffixes = (np.array([7, 8, 9]), np.array([7, 8, 4, 6]))
+    group = layout.PromptGroup(np.array([1, 2]), suffixes, np.arange(2))
+    packed = packing.pack(group, packing.PackShape(prefix=2, width=8, rows=1, outputs=2))
+    np.testing.assert_array_equal(packed.tokens_TBS[0, 0], [7, 8, 4, 6, 9, 0, 0, 0])
+    np.testing.assert_array_equal(packed.positions_TBS[0, 0], [2, 3, 4, 5, 4, 0, 0, 0])
+    np.testing.assert_array_equal(packed.stops_TBS[0, 0], [5, 5, 4, 4, 5, 0, 0, 0])
+    np.testing.assert_array_equal(packed.output_positions_TJ[0, :2], [3, 4])
+    np.testing.assert_array_equal(packed.slot_N, [1, 0])
+
+
 @pytest.mark.parametrize("name, mean, count", [("TREC", 14.4, 4398), ("MR", 29.4, 2032)])
 def test_whole_sets_leave_little_unused(name, mean, count):
     """Lengths as those of suffixes of the paper's tasks at 1,024 shots: skewed, a few tokens at least.
