@@ -13,7 +13,7 @@ import pathlib
 from knnprompt_jax import app
 from knnprompt_jax.settings import benchmark as settings_lib
 
-FLAGS = app.Flags(settings_lib.BenchmarkSettings)
+FLAGS = app.Flags(settings_lib.BenchmarkSettings, keeps_programs=False)
 
 
 def main() -> None:
@@ -37,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, FLAGS, keep_programs=False)
+    FLAGS.run(main)

@@ -26,4 +26,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, FLAGS)
+    FLAGS.run(main)

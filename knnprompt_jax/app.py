@@ -29,27 +29,85 @@ _PACKAGE = pathlib.Path(__file__).parent
 class Flags(Generic[Kind]):
     """The options of a binary as absl flags: `--name=value`, and `--group.name=value` for the options of a group."""
 
-    def __init__(self, kind: type[Kind] | Callable[[Mapping[str, Any]], type[Kind]], config: str = ""):
+    def __init__(
+        self,
+        kind: type[Kind] | Callable[[Mapping[str, Any]], type[Kind]],
+        config: str = "",
+        keeps_programs: bool = True,
+    ):
         """Define the flags.
 
         Args:
             kind: the class of the options, or a function that returns it for the values of the config file.
             config: the default of `--config=FILE.py:NAME`, if the binary has that flag. The file's `get_config(NAME)`
                 returns a dictionary of values, which replace the defaults of the options.
+            keeps_programs: whether compiled programs are kept for later runs (`compilation_cache`); False where
+                compilation is measured.
         """
         with one_line_errors():
             self._config = options.flattened(_read_config(config)) if config else {}
             self.kind = kind if isinstance(kind, type) else kind(self._config)
-        for name, default, declared in options.listed(self.kind):
-            default, is_boolean = self._config.get(name, default), declared["is_boolean"]
+        self._keeps_programs = keeps_programs
+        for name, default, declared in options.declarations(self.kind):
             choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
-            flag = flags.Flag(_Text(), None, name, default, declared["help"] + choices, boolean=is_boolean)
+            flag = flags.Flag(
+                _Text(),
+                None,
+                name,
+                self._config.get(name, default),
+                declared["help"] + choices,
+                boolean=declared["is_boolean"],
+            )
             flags.DEFINE_flag(flag, module_name=sys.argv[0])
 
     @functools.cached_property
     def value(self) -> Kind:
-        """The options; raises UserError if a value is not allowed."""
-        names = [name for name, _, _ in options.listed(self.kind)]
+        """The options, after `check_values`."""
+        return self._from_flags()
+
+    def check_values(self) -> None:
+        """Raise UserError if a value is not allowed."""
+        self._from_flags()
+
+    def run(self, main: Callable[[], None]) -> None:
+        """Parse the command line, check the options and call `main`, the work of the binary.
+
+        `--help` prints the docstring of the binary and its flags, without those of hidden groups; `--helpfull` prints
+        all flags.
+        """
+
+        def parse(argv: Sequence[str]) -> list[str]:
+            if {*_HELP, *_FULL_HELP}.intersection(argv):
+                flags.FLAGS([argument for argument in argv if argument not in (*_HELP, *_FULL_HELP)])
+                docstring = sys.modules[main.__module__].__doc__ or ""
+                _print_help(argv[0], docstring, self.kind, is_full=bool({*_FULL_HELP}.intersection(argv)))
+                sys.exit()
+            try:
+                rest = flags.FLAGS(argv)
+            except ValueError as error:  # absl raises it for --noNAME=VALUE.
+                raise errors.UserError(str(error)) from error
+            if len(rest) > 1:
+                raise errors.UserError(f"unexpected argument {rest[1]!r}: write options as --name=value")
+            self.check_values()
+            return rest
+
+        def start(argv: Sequence[str]) -> None:
+            del argv
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, io.TextIOWrapper):
+                    stream.reconfigure(errors="backslashreplace")  # A terminal may not be able to show every label.
+            logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
+            logging.get_absl_handler().setFormatter(_Formatter("%(levelname)s: %(message)s"))
+            if self._keeps_programs:
+                compilation_cache.use()
+            main()
+            print(end="", flush=True)
+
+        with one_line_errors():
+            absl.app.run(start, flags_parser=parse)
+
+    def _from_flags(self) -> Kind:
+        names = [name for name, _, _ in options.declarations(self.kind)]
         given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
         return options.from_config(self.kind, {**self._config, **given}, prefix="--")
 
@@ -84,45 +142,6 @@ def _read_config(default: str) -> Mapping[str, Any]:
         raise errors.UserError(f"{given}: {type(error).__name__}: {reason[-1]}") from error
 
 
-def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool = True) -> None:
-    """Parse the command line and call `main`; `--help` prints the binary's docstring and its flags, `--helpfull` all.
-
-    Args:
-        main: the work of the binary.
-        options_of_binary: the options, which are checked before the work begins.
-        keep_programs: whether compiled programs are kept for later runs (`compilation_cache`); False where compilation
-            is measured.
-    """
-
-    def parse(argv: Sequence[str]) -> list[str]:
-        if not {*_HELP, *_FULL_HELP}.isdisjoint(argv):
-            flags.FLAGS([argument for argument in argv if argument not in (*_HELP, *_FULL_HELP)])
-            _print_help(argv[0], options_of_binary.kind, is_full=not {*_FULL_HELP}.isdisjoint(argv))
-            sys.exit()
-        try:
-            rest = flags.FLAGS(argv)
-        except ValueError as error:  # absl raises it for --noNAME=VALUE.
-            raise errors.UserError(str(error)) from error
-        if len(rest) > 1:
-            raise errors.UserError(f"unexpected argument {rest[1]!r}: write options as --name=value")
-        options_of_binary.value  # noqa: B018 (raises)
-        return rest
-
-    def start(argv: Sequence[str]) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # A terminal may not be able to show every label.
-        logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
-        logging.get_absl_handler().setFormatter(_Formatter("%(levelname)s: %(message)s"))
-        if keep_programs:
-            compilation_cache.use()
-        main()
-        print(end="", flush=True)
-
-    with one_line_errors():
-        absl.app.run(start, flags_parser=parse)
-
-
 def show(text: str) -> None:
     """Print text on standard output, with control characters escaped: it may contain labels from files."""
     print(errors.printable(text), flush=True)
@@ -133,31 +152,29 @@ class _Formatter(standard_logging.Formatter):
         return errors.printable(super().format(record))
 
 
-def _print_help(binary: str, kind: type[options.Options], is_full: bool) -> None:
-    """Print what the binary does, then under headings the flags with their values; equal help texts are printed once.
+def _print_help(binary: str, docstring: str, kind: type[options.Options], is_full: bool) -> None:
+    """Print what a binary does, then under headings the flags with their values; equal help texts are printed once.
 
     Flags of the groups that `kind` hides are printed only if `is_full`.
     """
-    hidden = set() if is_full else kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})
-    headings = {name: declared["heading"] for name, _, declared in options.listed(kind)}
-    described = sys.modules["__main__"].__doc__ or ""
-    if " " in binary:  # A command of `knnprompt`.
-        described = re.sub(r"python experiments/\w+\.py", binary, described)
+    if binary.startswith("knnprompt "):
+        docstring = re.sub(r"python experiments/\w+\.py", binary, docstring)
+    hidden: set[str] = set()
+    if not is_full:
+        hidden = kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})
+    headings = {name: declared["heading"] for name, _, declared in options.declarations(kind)}
     sections: dict[str, dict[str, list[str]]] = {}
     for flag in flags.FLAGS.get_key_flags_for_module(binary):
-        if flag.name.partition(".")[0] in hidden:
-            continue
-        value = "" if flag.value is None else flag.value
-        value = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        section = sections.setdefault(headings.get(flag.name, "What to run"), {})
-        section.setdefault(flag.help or "", []).append(f"--{flag.name}={value}")
+        if flag.name.partition(".")[0] not in hidden:
+            section = sections.setdefault(headings.get(flag.name, "What to run"), {})
+            section.setdefault(flag.help or "", []).append(f"--{flag.name}={_text_of(flag.value)}")
     fill = functools.partial(
         textwrap.fill,
         width=min(100, shutil.get_terminal_size((100, 24)).columns),
         break_long_words=False,
         break_on_hyphens=False,
     )
-    print(described)
+    print(docstring)
     for heading, section in sections.items():
         print(f"\n{heading}\n")
         for text, names in section.items():
@@ -166,6 +183,13 @@ def _print_help(binary: str, kind: type[options.Options], is_full: bool) -> None
     if hidden:
         print("\n--helpfull also shows the options of the methods that do not run.")
     print(end="", flush=True)
+
+
+def _text_of(value: Any) -> str:
+    """Return the value of a flag as a user would write it."""
+    if value is None:
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @contextlib.contextmanager
@@ -183,7 +207,7 @@ def one_line_errors() -> Iterator[None]:
         _fail(str(error))
     except errors.UserError as error:
         _fail(str(error))
-    except BrokenPipeError:  # The reader of standard output has all it wants.
+    except BrokenPipeError:  # The reader of standard output closed it, as `head` does.
         _end(0)
     except OSError as error:
         _fail(files.refusal(error))

@@ -4,24 +4,15 @@ Nothing heavy is imported here, so that `knnprompt --help` answers at once.
 """
 
 import ast
+import importlib.util
 import pathlib
 import sys
 import types
 
 import knnprompt_jax
 
-COMMANDS = {  # Each command's file, in the order of a user's work.
-    "fit": "fit",
-    "evaluate": "evaluate",
-    "predict": "predict",
-    "explain": "explain",
-    "look": "look",
-    "tune": "tune",
-    "compare": "compare",
-    "paper": "paper",
-    "report": "report",
-    "benchmark": "benchmark",
-}
+# Each command and its file have one name; in the order of a user's work.
+COMMANDS = ("fit", "evaluate", "predict", "explain", "look", "tune", "compare", "paper", "report", "benchmark")
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -33,25 +24,36 @@ def main() -> None:
     elif name == "--version":
         print(f"knnprompt_jax {knnprompt_jax.__version__}")
     elif name in COMMANDS:
-        sys.argv, path = [f"knnprompt {name}", *rest], binary(name)
-        module = sys.modules["__main__"] = types.ModuleType("__main__")
-        module.__file__ = str(path)
-        exec(compile(path.read_bytes(), path, "exec"), vars(module))  # Unlike runpy, this leaves sys.argv as it is.
+        sys.argv = [f"knnprompt {name}", *rest]
+        binary = _load(name)
+        binary.FLAGS.run(binary.main)
     else:
         print(f"error: unknown command {name!r}: choose from {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
 
 
-def binary(command: str) -> pathlib.Path:
-    """Return the file that a command runs."""
+def path_of(command: str) -> pathlib.Path:
+    """Return the file of a command's binary."""
     packaged = _PACKAGE / "experiments"
-    return (packaged if packaged.is_dir() else _PACKAGE.parent / "experiments") / f"{COMMANDS[command]}.py"
+    folder = packaged if packaged.is_dir() else _PACKAGE.parent / "experiments"
+    return folder / f"{command}.py"
 
 
 def usage() -> str:
     """Return the text of `knnprompt --help`: each command with the first line of its binary's docstring."""
     lines = ["knnprompt <command> --option=value ...", ""]
+    width = max(map(len, COMMANDS))
     for name in COMMANDS:
-        docstring = ast.get_docstring(ast.parse(binary(name).read_text(encoding="utf-8"))) or ""
-        lines.append(f"  {name:{max(map(len, COMMANDS))}}  {docstring.splitlines()[0]}")
+        docstring = ast.get_docstring(ast.parse(path_of(name).read_text(encoding="utf-8"))) or ""
+        lines.append(f"  {name:{width}}  {docstring.splitlines()[0]}")
     return "\n".join([*lines, "", "knnprompt <command> --help lists the options of a command."])
+
+
+def _load(command: str) -> types.ModuleType:
+    """Import the binary of a command, which defines its flags."""
+    specification = importlib.util.spec_from_file_location(f"experiments.{command}", path_of(command))
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[module.__name__] = module
+    specification.loader.exec_module(module)
+    return module

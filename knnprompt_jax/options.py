@@ -120,7 +120,7 @@ def described(kind: type) -> str:
     return "\n".join(["Args:", *lines])
 
 
-def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+def declarations(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
     """Yield the name, default and declaration of each option: own options, then inherited ones, then groups.
 
     The heading of an option describes its group, or else the class that declares it.
@@ -131,7 +131,7 @@ def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str
 
     for field in sorted(dataclasses.fields(kind), key=lambda field: ("group" in field.metadata, base(field))):
         if inner := field.metadata.get("group"):
-            for name, default, declared in listed(inner, f"{prefix}{field.name}."):
+            for name, default, declared in declarations(inner, f"{prefix}{field.name}."):
                 yield name, default, {**declared, "heading": _heading(inner)}
         elif "help" in field.metadata:
             is_boolean = field.type is bool or bool in typing.get_args(field.type)
@@ -163,7 +163,8 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     Raises:
         UserError: an option is unknown, or its value is not allowed.
     """
-    fields, hints = {field.name: field for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)  # type: ignore[arg-type]  # A dataclass.
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
+    hints = typing.get_type_hints(kind)
     required = {name: field.default for name, field in fields.items() if field.metadata.get("needed")}
     values: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}

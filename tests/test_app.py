@@ -59,7 +59,7 @@ def parse(tmp_path, monkeypatch):
         with commands.started(["binary", *arguments], run) as printed:
             try:
                 parsed = app.Flags(Settings, config)
-                app.run(print, parsed)
+                parsed.run(print)
                 return parsed.value.to_dict()
             except SystemExit as stop:
                 return stop.code, printed.getvalue()
@@ -126,7 +126,7 @@ def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, me
 
 
 def test_terminals_that_cannot_show_a_character_get_an_escape():
-    program = "from knnprompt_jax import app, options\napp.run(lambda: print('caf\\u00e9'), app.Flags(options.Options))"
+    program = "from knnprompt_jax import app, options\napp.Flags(options.Options).run(lambda: print('caf\\u00e9'))"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "caf\\xe9\n"), done.stderr

@@ -10,7 +10,7 @@ from tests import commands, processes, test_options_all
 
 
 def test_every_binary_has_a_command():
-    assert {console.binary(name) for name in console.COMMANDS} == set((processes.ROOT / "experiments").glob("*.py"))
+    assert {console.path_of(name) for name in console.COMMANDS} == set((processes.ROOT / "experiments").glob("*.py"))
 
 
 HELP = """
@@ -46,5 +46,5 @@ def test_every_example_of_a_help_text_is_accepted(command):
     examples = re.findall(r"^(?:.*\| )?knnprompt (\w+)(.*?)(?: \|.*)?$", described, re.MULTILINE)
     assert examples
     for name, rest in examples:
-        status, printed, _ = test_options_all.begin(console.COMMANDS[name], *shlex.split(rest, comments=True))
+        status, printed, _ = test_options_all.begin(name, *shlex.split(rest, comments=True))
         assert status is None, printed

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from knnprompt_jax import console, options, shipped
+from knnprompt_jax import options, shipped
 from tests import commands, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -77,8 +77,8 @@ def test_commands_and_their_flags_exist(page):
     """Each flag of a command line is an option of its binary."""
     text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text(encoding="utf-8"))
     for file, command, rest in re.findall(r"(?:python experiments/(\w+)\.py|knnprompt (\w+)(?= --))(.*)", text):
-        name, rest = file or console.COMMANDS[command], rest.partition("#")[0].partition("`")[0]
+        name, rest = file or command, rest.partition("#")[0].partition("`")[0]
         config = re.search(r"--config=\S+:[a-z]\w+", rest)
         kind = test_options_all.begin(name, *([config[0]] if config else []), "--help")[2]
-        names = {option for option, _, _ in options.listed(kind)} | {"help", "config", "dry_run"}
+        names = {option for option, _, _ in options.declarations(kind)} | {"help", "config", "dry_run"}
         assert set(re.findall(r" --([\w.]+)", rest)) <= names, rest

@@ -1,5 +1,6 @@
 """Every value of every option of every binary is accepted, or refused in one line."""
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -11,7 +12,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from knnprompt_jax import app, options
+from knnprompt_jax import options
+from knnprompt_jax.settings import methods
 from tests import commands
 
 BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))
@@ -32,7 +34,7 @@ def begin(name, *arguments):
         try:
             made = runpy.run_path(str(binary))["FLAGS"]
             kind = made.kind
-            app.run(print, made)
+            made.run(print)
         except SystemExit as stop:
             status = stop.code or 0
     return status, printed.getvalue(), kind
@@ -40,10 +42,10 @@ def begin(name, *arguments):
 
 @functools.cache
 def declared(name):
-    """The class of a binary's options, and what its --help prints."""
+    """The class of a binary's options, and what its --helpfull prints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "COLUMNS", "60")
-        status, printed, kind = begin(name, "--help")
+        status, printed, kind = begin(name, "--helpfull")
     assert status == 0
     return kind, printed
 
@@ -60,12 +62,12 @@ def test_help_lists_every_option_once(name):
     entries = re.findall(r"((?:^  --.*\n)+)((?: {6}.*\n?)+)", printed, re.MULTILINE)
     listed = [(*flag.split("=", 1), " ".join(text.split())) for flags, text in entries for flag in flags.split()]
     found = {option: (value, text) for option, value, text in listed if option not in ("--config", "--dry_run")}
-    assert sorted(found) == sorted(f"--{option}" for option, _, _ in options.listed(kind))
+    assert sorted(found) == sorted(f"--{option}" for option, _, _ in options.declarations(kind))
     assert len(found) == sum(option not in ("--config", "--dry_run") for option, _, _ in listed)
     section = re.search(r"\n\nThe options of each method\n(?s:.*?)(?=\n\n\S|$)", printed)
     texts = re.findall(r"^ {6}.*(?:\n {6}.*)*", section[0], re.MULTILINE) if section else []
     assert len(texts) == len(set(texts)) and (section is None or len(texts) > 30)
-    for option, default, declaration in options.listed(kind):
+    for option, default, declaration in options.declarations(kind):
         value, text = found[f"--{option}"]
         if name != "paper":  # Its config replaces defaults.
             default = "" if default is None else default
@@ -79,8 +81,27 @@ def test_help_lists_every_option_once(name):
 def test_values_from_the_command_line(data):
     binary = data.draw(strategies.sampled_from([path.stem for path in BINARIES]))
     kind, _ = declared(binary)
-    names = [name for name, _, _ in options.listed(kind)]
+    names = [name for name, _, _ in options.declarations(kind)]
     name, no = data.draw(strategies.sampled_from(names)), data.draw(strategies.sampled_from(["", "", "", "no"]))
     needed = [given for given in (*NEEDED, "--train_file=a.csv") if given[2:].split("=")[0] in names]
     status, printed, _ = begin(binary, *needed, f"--{no}{name}={data.draw(TEXTS)}")
     assert status in (None, 2) and is_one_line(printed) and printed.startswith("error: ") == (status == 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ([], {"knn"}),
+        (["--methods=icl"], set()),
+        (["--methods=knn_l2, tfidf"], {"knn", "tfidf"}),
+        (["--methods=all"], {name for name, kind in methods.OPTIONS.items() if dataclasses.fields(kind)}),
+    ],
+)
+def test_help_shows_the_options_of_the_methods_that_run(arguments, shown):
+    _, printed, kind = begin("compare", "--help", *arguments)
+    names = set(re.findall(r"--([\w.]+)=", printed))
+    assert {name.partition(".")[0] for name in names if "." in name} & set(methods.OPTIONS) == shown
+    if arguments == []:
+        assert len(names) <= 60
+    everything = {name for name, _, _ in options.declarations(kind)}
+    assert everything - names == {name for name in everything if name.partition(".")[0] in set(methods.OPTIONS) - shown}

@@ -237,4 +237,4 @@ if __name__ == "__main__":
         app.show(report.render(result))
         app.show(f"\nrecord: {report.write(FLAGS.value.output, 'search', FLAGS.value, result)}")
 
-    app.run(main, FLAGS, keep_programs=False)
+    FLAGS.run(main)

@@ -95,7 +95,7 @@ def test_every_method_and_option_is_documented():
     }
     assert {name for name, cells in described.items() if cells[1].startswith("**by name**")} == BY_NAME
     documented = {name for cells in rows if len(cells) == 4 for name in re.findall(r"`(\w+)`", cells[0])}
-    assert documented == {name.split(".")[1] for name, _, _ in options.listed(methods.MethodOptions)}
+    assert documented == {name.split(".")[1] for name, _, _ in options.declarations(methods.MethodOptions)}
 
 
 def test_a_missing_library_excludes_a_method_before_the_model_reads(problem, monkeypatch):
