@@ -57,56 +57,58 @@ def _plan(
 
 def describe_comparison(done: Sequence[records.Record]) -> str:
     """Return the table of methods, with the lines above and below it."""
-    first = done[0]
-    rows, notes, by_method = [], [], collections.defaultdict(list)
+    by_method = collections.defaultdict(list)
     for record in done:
         by_method[registry.get(record.method).title].append(record)
-    for title, method_records in by_method.items():
-        row = [title, tables.spread([record.accuracy for record in method_records])]
-        if first.is_uneven:
-            row.append(tables.spread([record.macro_f1 for record in method_records]))
-        row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
-        rows.append(row)
-        if candidates := [record.candidates for record in method_records if record.candidates]:
-            count, empty = len(candidates[0]), [""] * (len(row) - 2)
-            rows.append(
-                [
-                    f"· mean of its {count}",
-                    tables.spread([float(np.mean(accuracies)) for accuracies in candidates]),
-                    *empty,
-                ]
-            )
-            rows.append(
-                [f"· worst of its {count}", tables.spread([min(accuracies) for accuracies in candidates]), *empty]
-            )
-        own_notes = dict.fromkeys(record.note for record in method_records)
-        if note := next(iter(own_notes)):
-            notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
+    first = done[0]
     header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "LM tokens"]
+    rows = []
+    for title, method_records in by_method.items():
+        rows += _rows_of(title, method_records)
     num_seeds = len({record.seed for record in done})
-    seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
+    sizes = _sizes(first)
+    or_fewer = " or fewer" if "; " in sizes else ""
     return "\n".join(
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
-            f"(most common class: {100 * first.most_common:.1f} %), {seeds}",
-            f"{first.shots} train rows per class{' or fewer' * ('; ' in (sizes := _sizes(first)))}: {sizes}",
+            f"(most common class: {100 * first.most_common:.1f} %), {num_seeds} seed{'s' * (num_seeds != 1)}",
+            f"{first.shots} train rows per class{or_fewer}: {sizes}",
             "",
             tables.render(header, rows),
             "",
             "Mean ± standard deviation over seeds. LM tokens are per seed and count the demonstrations only once.",
-            *_reading(done),
-            *_truncated(by_method),
-            *notes,
+            *_describe_pass(done),
+            *_describe_truncation(by_method),
+            *_describe_notes(by_method),
         ]
     )
 
 
-def _reading(done: Sequence[records.Record]) -> list[str]:
+def _rows_of(title: str, records_of_method: Sequence[records.Record]) -> list[list[str]]:
+    """Return the row of a method and, if it kept the best of several candidates, rows for their mean and the worst."""
+    row = [title, tables.spread([record.accuracy for record in records_of_method])]
+    if records_of_method[0].is_uneven:
+        row.append(tables.spread([record.macro_f1 for record in records_of_method]))
+    row.append(f"{np.mean([record.lm_tokens for record in records_of_method]):,.0f}")
+    rows = [row]
+    candidates = [record.candidates for record in records_of_method if record.candidates]
+    if candidates:
+        count = len(candidates[0])
+        empty = [""] * (len(row) - 2)
+        means = [float(np.mean(accuracies)) for accuracies in candidates]
+        worst = [min(accuracies) for accuracies in candidates]
+        rows.append([f"· mean of its {count}", tables.spread(means), *empty])
+        rows.append([f"· worst of its {count}", tables.spread(worst), *empty])
+    return rows
+
+
+def _describe_pass(done: Sequence[records.Record]) -> list[str]:
     """Return a line about the pass that methods share, over the seeds that were read; none if they share none.
 
     All records of a seed repeat it; without demonstrations, those of all seeds do.
     """
-    by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
+    sharing = [record for record in done if registry.get(record.method).needs]
+    by_seed = list({record.seed: record for record in sharing}.values())
     if not by_seed:
         return []
     read = [record for record in by_seed if record.seconds["language_model"]]
@@ -114,12 +116,36 @@ def _reading(done: Sequence[records.Record]) -> list[str]:
         return ["An earlier run had read all prompts."]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    of, part = "", ""
+    of_seed = ""
+    cached = ""
     if any(record.demo_shots for record in by_seed):
-        of = " of a seed"
-        if earlier := len(by_seed) - len(read):
-            part = f"; an earlier run had read those of {earlier} of {len(by_seed)} seeds"
-    return [f"The model read all prompts{of} in {seconds:.2f} seconds ({rate:.1f} prompts/s{part})."]
+        of_seed = " of a seed"
+        if len(read) < len(by_seed):
+            num_cached = len(by_seed) - len(read)
+            cached = f"; an earlier run had read those of {num_cached} of {len(by_seed)} seeds"
+    return [f"The model read all prompts{of_seed} in {seconds:.2f} seconds ({rate:.1f} prompts/s{cached})."]
+
+
+def _describe_truncation(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
+    """Name the methods with truncated prompts; those with the same share stand together."""
+    titles = collections.defaultdict(list)
+    for title, records_of_method in by_method.items():
+        truncated = sum(record.truncated_prompts for record in records_of_method)
+        prompts = sum(record.prompts for record in records_of_method)
+        titles[truncated, prompts].append(title)
+    for (truncated, prompts), names in titles.items():
+        if truncated:
+            yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {', '.join(names)}."
+
+
+def _describe_notes(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
+    """Yield each method's note; if its notes differ between seeds, the note of its first seed."""
+    for title, records_of_method in by_method.items():
+        notes = dict.fromkeys(record.note for record in records_of_method)
+        note = next(iter(notes))
+        if note:
+            seed = f", seed {records_of_method[0].seed}" if len(notes) > 1 else ""
+            yield f"{title}{seed}: {note}."
 
 
 def _sizes(record: records.Record) -> str:
@@ -127,21 +153,8 @@ def _sizes(record: records.Record) -> str:
     words = collections.defaultdict(list)
     for counts in record.class_counts.values():
         words[counts["demonstrations"], counts["anchors"]].append(counts["word"])
-    sizes = {
-        f"{demonstrations} demonstration{'s' * (demonstrations != 1)}, {anchors} anchor{'s' * (anchors != 1)}": ", ".join(
-            labels
-        )
-        for (demonstrations, anchors), labels in words.items()
-    }
-    return "; ".join(sizes) if len(sizes) == 1 else "; ".join(f"{size} of {labels}" for size, labels in sizes.items())
-
-
-def _truncated(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
-    """Name the methods with truncated prompts; those with the same share stand together."""
-    titles = collections.defaultdict(list)
-    for title, method_records in by_method.items():
-        truncated = sum(record.truncated_prompts for record in method_records)
-        titles[truncated, sum(record.prompts for record in method_records)].append(title)
-    for (truncated, prompts), names in titles.items():
-        if truncated:
-            yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {', '.join(names)}."
+    sizes = []
+    for (demonstrations, anchors), labels in words.items():
+        size = f"{demonstrations} demonstration{'s' * (demonstrations != 1)}, {anchors} anchor{'s' * (anchors != 1)}"
+        sizes.append(size if len(words) == 1 else f"{size} of {', '.join(labels)}")
+    return "; ".join(sizes)

@@ -24,11 +24,11 @@ class Run:
     """A method with its options on a problem, with a model.
 
     Attributes:
-      name: the requested method, if a grid runs another one in its place.
-      experiment: the grid of the run; "" without one.
-      cell: the place of the run on those axes of the grid that are not fields of a record.
-      note: a remark for the record.
-      source: the options that the rows came from. `key` covers the rows by content instead.
+        name: the requested method, if a grid runs another one in its place.
+        experiment: the grid of the run; "" without one.
+        cell: the position of the run on those axes of the grid that are not fields of a record.
+        note: a remark for the record.
+        source: the options that the rows came from. `key` covers the rows by content instead.
     """
 
     method: method_lib.Method
@@ -48,15 +48,20 @@ class Run:
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """All that the outcome depends on, in JSON's types: rows, task, model, method and options, each by content."""
-        problem, split, options = self.problem, self.problem.split, self.options.to_dict()
+        """Everything that can change the outcome, as JSON values: rows, task, model, method and options, by content.
+
+        Batch and packing may change the last digits of a state and are not part of it.
+        """
+        split = self.problem.split
+        options = self.options.to_dict()
+        method_model = self.method.model_name(self.options)
         return {
-            "task": problem.digest,
+            "task": self.problem.digest,
             "shots": split.shots,
             "demo_shots": split.demo_shots,
             "seed": split.seed,
-            "truncation": problem.truncation,
-            "label_token": problem.label_token,
+            "truncation": self.problem.truncation,
+            "label_token": self.problem.label_token,
             "model": self.model.fingerprint,
             "context": self.model.context,
             "dtype": self.model.dtype,
@@ -64,15 +69,9 @@ class Run:
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
             "runs": self.method.entry.base + self.method.variant,
             "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
-            "model_of_method": self._method_model,
+            "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",
             "datastore": self.datastore.to_dict(),
         }
-
-    @property
-    def _method_model(self) -> str:
-        """SHA-256 of the model that the method's options name; "" without one, or if a dry run lacks its weights."""
-        name = self.method.model_name(self.options)
-        return lm.find_fingerprint(name, self.model.needs_weights) if name else ""
 
     @functools.cached_property
     def key(self) -> str:
@@ -81,9 +80,9 @@ class Run:
 
     @functools.cached_property
     def file_name(self) -> str:
-        """The name of the record's file: readable parts, then a digest of the key, the name and the place in the grid."""
-        place = json.dumps([self.key, self.name, self.experiment, dict(self.cell)], sort_keys=True, default=str)
-        digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+        """The name of the record's file: readable parts, then a digest of the key, the name and the grid cell."""
+        identity = json.dumps([self.key, self.name, self.experiment, dict(self.cell)], sort_keys=True, default=str)
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         split = self.problem.split
         return (
             f"{self.problem.task.name}-{self.model.short_name}-{self.name}-m{split.shots}-d{split.demo_shots}"
@@ -105,12 +104,13 @@ class Pass:
     @property
     def title(self) -> str:
         """The model, the task, the seed and the number of demonstrations, for the progress bar."""
-        task, seed = self.runs[0].problem.task.name, self.runs[0].problem.split.seed
-        return f"{self.model.short_name} {task} seed {seed}, {len(self.demonstrations)} demonstrations in all"
+        problem = self.runs[0].problem
+        count = len(self.demonstrations)
+        return f"{self.model.short_name} {problem.task.name} seed {problem.split.seed}, {count} demonstrations in all"
 
     @property
     def packing_key(self) -> tuple[str, int, bool]:
-        """Passes with equal keys, one after the other, are packed alike."""
+        """Consecutive passes with equal keys share one packing."""
         return self.runs[0].problem.task.name, len(self.demonstrations), self.reads_prompts
 
     @property
@@ -121,17 +121,16 @@ class Pass:
     @functools.cached_property
     def queries(self) -> dict[str, Example]:
         """The shared prompts: an example for each distinct text."""
-        # Runs of the same problem ask for the same sets.
-        sets = {
-            (id(run.problem), prompt_set): (run.problem, prompt_set)
-            for run in self.runs
-            for prompt_set in run.method.needs
-        }
-        return {
-            problem.task.render(example): example
-            for problem, prompt_set in sets.values()
-            for example in prompt_set(problem)
-        }
+        examples = {}
+        done = set()
+        for run in self.runs:
+            for prompt_set in run.method.needs:
+                key = (id(run.problem), prompt_set)  # Hundreds of runs share a problem.
+                if key not in done:
+                    done.add(key)
+                    render = run.problem.task.render
+                    examples |= {render(example): example for example in prompt_set(run.problem)}
+        return examples
 
     @functools.cached_property
     def cost(self) -> method_lib.Cost:
@@ -139,13 +138,20 @@ class Pass:
 
         The prefix counts once; a truncated prompt counts `context` tokens.
         """
-        context, lengths = self.model.context, self.model.count_tokens(list(self.queries))
+        context = self.model.context
+        lengths_N = self.model.count_tokens(list(self.queries))
         counter = method_lib.TokenCounter(self.model.count_tokens, context)
         prefix = counter.demonstration_tokens(self.runs[0].problem.task, self.demonstrations)
-        fits = prefix + lengths <= context
-        tokens = int(lengths[fits].sum()) + prefix * bool(fits.any()) + context * int((~fits).sum())
-        own = np.array([run.method.cost(run.problem, counter, run.options) for run in self.runs])
-        return method_lib.Cost(len(lengths) + int(own[:, 0].sum()), tokens + int(own[:, 1].sum()))
+        fits_N = prefix + lengths_N <= context
+        prompts = len(lengths_N)
+        tokens = int(lengths_N[fits_N].sum()) + context * int((~fits_N).sum())
+        if fits_N.any():
+            tokens += prefix
+        for run in self.runs:
+            own_prompts, own_tokens = run.method.cost(run.problem, counter, run.options)
+            prompts += own_prompts
+            tokens += own_tokens
+        return method_lib.Cost(prompts, int(tokens))
 
     @property
     def work(self) -> float:
@@ -153,7 +159,7 @@ class Pass:
         return self.cost.tokens * float(models.num_parameters(self.model.config))
 
     def build_prompts(self) -> layout.Prompts:
-        """Tokenize the shared prompts, in the order of `queries`; raises UserError as `layout.build_prompts`."""
+        """Tokenize the shared prompts, in the order of `queries`; raise UserError as `layout.build_prompts`."""
         problem = dataclasses.replace(self.runs[0].problem, evaluation=list(self.queries.values()))
         return problem.build_prompts(self.demonstrations, self.model.context)
 
@@ -174,7 +180,7 @@ def passes_of(model: lm.LanguageModel, runs: Iterable[Run]) -> list[Pass]:
     """
     groups = collections.defaultdict(list)
     for run in runs:
-        alone = (run.file_name,) if run.method.own_model else ()
-        groups[(*(row.row for row in run.problem.split.demonstrations), *alone)].append(run)
+        key = tuple(example.row for example in run.problem.split.demonstrations)
+        groups[(key, run.file_name if run.method.own_model else "")].append(run)
     passes = [Pass(model, tuple(members)) for members in groups.values()]
     return sorted(passes, key=lambda planned: len(planned.demonstrations))
