@@ -43,7 +43,7 @@ def _plan(
     left_out: dict[str, dict[str, None]] = collections.defaultdict(dict)
     source = inputs.source_of(settings)
     for problem in problems:
-        selected, reasons = registry.select(settings.method_names, problem, settings)
+        selected, reasons = registry.select(settings.methods, problem, settings)
         for name, reason in reasons.items():
             left_out[reason][name] = None
         runs += [

@@ -121,7 +121,7 @@ class Pass:
     @functools.cached_property
     def queries(self) -> dict[str, Example]:
         """The shared prompts: an example for each distinct text."""
-        examples = {}
+        examples: dict[str, Example] = {}
         done = set()
         for run in self.runs:
             for prompt_set in run.method.needs:

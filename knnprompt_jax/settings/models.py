@@ -38,7 +38,7 @@ class DistributedOptions(options.Options):
 class ModelOptions(options.Options):
     """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
-    dtype: str = options.option(
+    dtype: str | None = options.option(
         None,
         "float32 (default): the reference; bfloat16: for accelerators.",
         choices=DTYPES,

@@ -1,4 +1,4 @@
-"""The options of rows, draws and runs that several commands share. `runs.inputs` reads them; functions below take what they need.
+"""The options of rows, draws and runs that several commands share. `runs.inputs` reads them.
 
 A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
 """
@@ -16,7 +16,10 @@ from knnprompt_jax.tasks import catalogue, sources
 from knnprompt_jax.tasks.task import EMPTY
 
 OWN = "own"
-TASK_HELP = f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: made from the columns of train_file."
+TASK_HELP = (
+    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: made from the columns of "
+    "train_file."
+)
 METHODS_HELP = "Comma-separated names (docs/methods.md), or all (those that apply)."
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
@@ -45,7 +48,7 @@ class CacheOptions(options_lib.Options):
 class ReadingOptions(CacheOptions, PromptOptions, ModelOptions):
     """Reproducibility, and the cache of states."""
 
-    deterministic: bool = options_lib.option(
+    deterministic: bool | None = options_lib.option(
         None,
         "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
         "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
@@ -62,7 +65,7 @@ class ReadingOptions(CacheOptions, PromptOptions, ModelOptions):
 class TaskOptions(options_lib.Options):
     """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
 
-    model: str = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
+    model: str | None = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
     task: str = options_lib.option("demo", TASK_HELP, needed=True)
     train_file: str = options_lib.option(
         "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own."
@@ -77,7 +80,8 @@ class DrawOptions(TaskOptions):
     )
     demo_shots: int = options_lib.option(
         -1,
-        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds (M_T), or 2 in long contexts.",
+        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds (M_T), or 2 in long "
+        "contexts.",
         least=-1,
     )
 
@@ -91,7 +95,7 @@ class FileOptions(options_lib.Options):
     on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the encoding and label column: given values first, then those in `known` (a saved classifier's), then the defaults."""
+        """Return the encoding and label column: the given values, or those in `known` (a classifier's), or the defaults."""
         source = {"encoding": "utf-8", "label_column": "label", **(known or {})}
         return {name: getattr(self, name, None) or default for name, default in source.items()}
 
@@ -113,8 +117,8 @@ class RowOptions(LabelledFileOptions):
     )
     empty: str | None = options_lib.option(
         None,
-        "Rows with an empty text: read them without the empty lines of the template (allow), leave them out (skip), or stop "
-        f"(error). By default allow for task {OWN}, otherwise error.",
+        "Rows with an empty text: read them without the empty lines of the template (allow), leave them out (skip), or "
+        f"stop (error). By default allow for task {OWN}, otherwise error.",
         choices=EMPTY,
     )
     hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
@@ -156,7 +160,8 @@ class SharedSettings(ReadingOptions, RowOptions, MethodOptions):  # type: ignore
     def hidden_groups(cls, values: Mapping[str, Any]) -> set[str]:
         """Return the options of methods that do not run."""
         names = values["methods"]
-        names = names if isinstance(names, tuple) else [name.strip() for name in names.split(",")]
+        if isinstance(names, str):  # A flag as it was typed.
+            names = [name.strip() for name in names.split(",")]
         return set(OPTIONS) - bases_of(names)
 
 
@@ -164,7 +169,7 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     """The rows and seeds to compare methods on."""
 
     eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.")
-    methods: str = options_lib.option("icl,knn", METHODS_HELP)
+    methods: tuple[str, ...] = options_lib.option(("icl", "knn"), METHODS_HELP, needed=True)
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
     )
@@ -177,7 +182,3 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         self.check_rows(self.task, self.train_file)
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")
-
-    @property
-    def method_names(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.methods.split(",") if name.strip())
