@@ -29,24 +29,23 @@ _PACKAGE = pathlib.Path(__file__).parent
 class Flags(Generic[Kind]):
     """The options of a binary as absl flags: `--name=value`, and `--group.name=value` for the options of a group."""
 
-    def __init__(
-        self,
-        kind: type[Kind] | Callable[[Mapping[str, Any]], type[Kind]],
-        config: str = "",
-        keeps_programs: bool = True,
-    ):
+    def __init__(self, kind: type[Kind], config: str = "", keeps_programs: bool = True):
         """Define the flags.
 
         Args:
-            kind: the class of the options, or a function that returns it for the values of the config file.
-            config: the default of `--config=FILE.py:NAME`, if the binary has that flag. The file's `get_config(NAME)`
-                returns a dictionary of values, which replace the defaults of the options.
+            kind: the class of the options.
+            config: the default of `--config=FILE.py`, if the binary has that flag. The file's `get_config()` returns
+                options of `kind` or of a subclass. Their values are the defaults of the flags.
             keeps_programs: whether compiled programs are kept for later runs (`compilation_cache`); False where
                 compilation is measured.
         """
-        with one_line_errors():
-            self._config = options.flattened(_read_config(config)) if config else {}
-            self.kind = kind if isinstance(kind, type) else kind(self._config)
+        self.kind = kind
+        self._config: Mapping[str, Any] = {}
+        if config:
+            with one_line_errors():
+                given = _read_config(config, kind)
+            self.kind = type(given)
+            self._config = options.flattened(given.to_dict())
         self._keeps_programs = keeps_programs
         for name, default, declared in options.declarations(self.kind):
             choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
@@ -119,27 +118,33 @@ class _Text(flags.ArgumentParser):
         return argument
 
 
-def _read_config(default: str) -> Mapping[str, Any]:
-    """Define `--config` and return the values of the file that it names; exit if there is no such file or config."""
-    text = "File and name of a set of values, which replace the defaults of the options below."
+def _read_config(default: str, kind: type[Kind]) -> Kind:
+    """Define `--config` and return the options of the file that it names.
+
+    Raises:
+        UserError: there is no such file, or its `get_config()` fails or returns no options of `kind`.
+    """
+    text = "Python file whose get_config() returns the values that are the defaults of the options below."
     early = flags.FlagValues()  # The file decides which other flags there are.
     early.set_gnu_getopt(True)
     flags.DEFINE_string("config", default, text, early)
     flags.DEFINE_string("config", default, text, module_name=sys.argv[0])
     early(sys.argv, known_only=True)
-    file, _, name = str(early["config"].value).partition(":")
-    places = [pathlib.Path(file), _PACKAGE / file, _PACKAGE.parent / file]
-    path = next((place for place in places if place.exists() and not place.is_dir()), None)
-    given = f"--config={early['config'].value}"
+    file = str(early["config"].value)
+    paths = (folder / file for folder in (pathlib.Path(), _PACKAGE, _PACKAGE.parent))
+    path = next(filter(pathlib.Path.is_file, paths), None)
     if path is None:
-        raise errors.UserError(f"{given}: no such file")
+        raise errors.UserError(f"--config={file}: no such file")
     try:
-        return options.flattened(runpy.run_path(str(path))["get_config"](*filter(None, [name])))
+        given = runpy.run_path(str(path))["get_config"]()
     except errors.UserError as error:
-        raise errors.UserError(f"{given}: {error}") from error
+        raise errors.UserError(f"--config={file}: {error}") from error
     except Exception as error:
         reason = str(error).splitlines() or [""]
-        raise errors.UserError(f"{given}: {type(error).__name__}: {reason[-1]}") from error
+        raise errors.UserError(f"--config={file}: {type(error).__name__}: {reason[-1]}") from error
+    if not isinstance(given, kind):
+        raise errors.UserError(f"--config={file}: get_config() must return {kind.__name__} or a subclass of it")
+    return given
 
 
 def show(text: str) -> None:

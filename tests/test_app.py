@@ -32,18 +32,18 @@ class Settings(options.Options):
 DEFAULTS = {"k": 3, "shots": 0, "seeds": (1, 2), "names": ("a",), "hub": False, "seed": None}
 DEFAULTS |= {"store": {"memory_mb": 512.0}}
 CONFIG = """
-from knnprompt_jax import errors
+from tests.test_app import Inner, Settings
 
-def get_config(name="plain"):
-    if name != "plain":
-        raise errors.UserError(f"name={name!r}: choose from plain")
-    return {"k": 5, "store": {"memory_mb": 64}, "shots": "all"}
+def get_config():
+    return Settings(k=5, shots="all", store=Inner(memory_mb=64))
 """
 FILES = {
     "good.py": CONFIG,
     "syntax.py": "def get_config(:",
     "name.py": "def get_config(): return nothing",
-    "unknown.py": "def get_config(): return {'shot': 3}",
+    "unknown.py": CONFIG.replace("k=", "neighbours="),
+    "zero.py": CONFIG.replace("k=5", "k=0"),
+    "other.py": "def get_config(): return {'k': 5}",
 }
 
 
@@ -74,8 +74,8 @@ def parse(tmp_path, monkeypatch):
         (["--k=7", "--seeds=5", "--names=a/*, b", "--hub"], "", {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True}),
         (["--nohub", "--shots=all", "--seed=0", "--k=2", "--k=4"], "", {"seed": 0, "k": 4}),
         ([], "good.py", {"k": 5, "store": {"memory_mb": 64.0}}),
-        (["--k=6"], "good.py:plain", {"k": 6, "store": {"memory_mb": 64.0}}),
-        (["--config=good.py", "--store.memory_mb=3"], "unknown.py", {"k": 5, "store": {"memory_mb": 3.0}}),
+        (["--k=6"], "good.py", {"k": 6, "store": {"memory_mb": 64.0}}),
+        (["--config=good.py", "--store.memory_mb=3"], "zero.py", {"k": 5, "store": {"memory_mb": 3.0}}),
     ],
 )  # fmt: skip
 def test_values(parse, arguments, config, values):
@@ -100,8 +100,12 @@ def test_help_has_a_heading_for_each_class_of_options(parse):
         (["--config=nowhere.py"], "--config=nowhere.py: no such file"),
         (["--config=syntax.py"], "--config=syntax.py: SyntaxError: invalid syntax (syntax.py, line 1)"),
         (["--config", "name.py"], "--config=name.py: NameError: name 'nothing' is not defined"),
-        (["--config=unknown.py"], "unknown option '--shot': choose from --hub, --k, --names"),
-        (["--config=good.py:other"], "--config=good.py:other: name='other': choose from plain"),
+        (
+            ["--config=unknown.py"],
+            "--config=unknown.py: TypeError: Settings.__init__() got an unexpected keyword argument",
+        ),
+        (["--config=zero.py"], "--config=zero.py: k=0: at least 1 is required"),
+        (["--config=other.py"], "--config=other.py: get_config() must return Settings or a subclass of it"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(parse, arguments, message):

@@ -1,8 +1,7 @@
 """The declared options name what there is."""
 
 from knnprompt_jax.models import config
-from knnprompt_jax.paper import experiments
-from knnprompt_jax.settings import grids, models, stores
+from knnprompt_jax.settings import models, stores
 from knnprompt_jax.store import distances, representations
 from knnprompt_jax.store import store as store_lib
 
@@ -15,4 +14,3 @@ def test_declared_names_are_those_of_the_registries():
     assert tuple(normalised) == stores.DISTRIBUTION_DISTANCES
     assert tuple(store_lib.KINDS) == stores.KINDS
     assert tuple(config.DTYPES) == models.DTYPES
-    assert set(experiments.EXPERIMENTS) == set(grids.GRIDS)

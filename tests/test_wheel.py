@@ -94,7 +94,7 @@ def test_the_job_of_a_support_desk(folder):
 
 def test_configs_are_found_from_any_folder(folder):
     plan = ("--models=tiny", "--tasks=demo", "--data_dir=", "--restore_dropped=False")
-    told = knnprompt(folder, "paper", "--config=configs/paper.py:distance", *plan, "--dry_run")
+    told = knnprompt(folder, "paper", "--config=configs/distance.py", *plan, "--dry_run")
     assert "records" in told
     assert "Released" not in knnprompt(folder, "compare", "--help")
 

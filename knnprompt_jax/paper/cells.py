@@ -6,9 +6,8 @@ Draws are the published ones, all rows as demonstrations, or draws in which one 
 import collections
 import dataclasses
 import functools
-import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors
@@ -27,10 +26,14 @@ REUSED = "re-uses in-context learning: |D| = m"
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """A draw of `shots` train rows per class, `demo_shots` of them demonstrations: all, some or none.
+    """A draw of `shots` train rows per class, of which `demo_shots` are demonstrations: all, some or none.
 
-    With a `share`, the task's last class has that share of all rows drawn, demonstrations included; the number of all rows
-    stays the same.
+    Attributes:
+        seed: the seed of the draw.
+        shots: train rows per class.
+        demo_shots: demonstrations per class.
+        share: the share of the task's last class in all rows drawn, demonstrations included; their number stays the
+            same. None draws equally many rows of each class.
     """
 
     seed: int
@@ -44,9 +47,11 @@ class GridCell:
     """A method, its train rows and the rows to classify.
 
     Attributes:
-      axes: the places on the grid's axes; an axis with the name of an option of the method sets that option.
-      test_share: the share of the task's last class in the rows to classify; None keeps their own share.
-      variant: a method that runs in place of the named one.
+        method: the name of the method.
+        draw: the train rows.
+        axes: the cell's value on each axis of the grid; an axis with the name of an option of the method sets it.
+        test_share: the share of the task's last class in the rows to classify; None keeps their own share.
+        variant: a method that runs in place of the named one.
     """
 
     method: str
@@ -64,10 +69,12 @@ class GridCell:
     @property
     def declared(self) -> method_lib.Method:
         """The method that runs."""
-        return registry.get("icl") if self.reuses_icl else self.variant or registry.get(self.method)
+        if self.reuses_icl:
+            return registry.get("icl")
+        return self.variant or registry.get(self.method)
 
     def options(self, settings: grids.GridSettings) -> options_lib.Options:
-        """Return the method's options: the grid's, with the values of axes and the grid's direction in their place."""
+        """Return the grid's options of the method, with the values of axes and the grid's direction of divergences."""
         options = self.declared.options(settings)
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
@@ -76,94 +83,128 @@ class GridCell:
         return dataclasses.replace(options, **changes)
 
 
-def regimes(
-    settings: grids.GridSettings, names: Sequence[str], rows: inputs.Rows, max_demo_shots: int
-) -> Iterator[GridCell]:
+def regimes(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
     del rows
-    for (regime, shots), name, seed in itertools.product(settings.regime_shots, names, settings.seeds):
-        is_few_shot, rows_used = regime == grids.FEW_SHOT, registry.get(name).rows_used
-        if rows_used == "demonstrations":
-            demo_shots = drawn_shots = shots if is_few_shot else max_demo_shots
-        else:
-            demo_shots = 0 if rows_used == "train" else min(shots, 1 if is_few_shot else max_demo_shots)
-            drawn_shots = shots
-        # Beside the full regime, the few-shot regime goes no further than the context does.
-        if not settings.few_shots or demo_shots <= max_demo_shots:
-            yield GridCell(name, Draw(seed, drawn_shots, demo_shots), (("regime", regime),))
+    for regime, shots in settings.regime_shots:
+        for name in settings.methods:
+            drawn_shots, demo_shots = _shots(registry.get(name), regime, shots, max_demo_shots)
+            # Beside the full regime, the few-shot regime goes no further than the context does.
+            if settings.few_shots and demo_shots > max_demo_shots:
+                continue
+            for seed in settings.seeds:
+                yield GridCell(name, Draw(seed, drawn_shots, demo_shots), (("regime", regime),))
+
+
+def _shots(method: method_lib.Method, regime: str, shots: int, max_demo_shots: int) -> tuple[int, int]:
+    """Return the train rows per class that a method draws, and how many of them are demonstrations."""
+    if method.rows_used == "demonstrations":
+        demo_shots = shots if regime == grids.FEW_SHOT else max_demo_shots
+        return demo_shots, demo_shots
+    return shots, min(shots, 1 if regime == grids.FEW_SHOT else max_demo_shots)
 
 
 @functools.cache
 def split(rows: inputs.Rows, draw: Draw) -> splits.FewShotSplit:
     """Return the rows of a draw.
 
-    Without anchors, all shots are demonstrations. With a share and anchors, the demonstrations stay balanced, and the rare
-    class has at least one anchor.
+    Without anchors, all shots are demonstrations. With a share and anchors, the demonstrations stay balanced, and the
+    rare class has at least one anchor.
 
     Raises:
-      UserError: the task has too few rows, or there is a share but the task does not have two classes.
+        UserError: the task has too few rows, or there is a share but the task does not have two classes.
     """
-    demo_shots, anchor_shots = draw.demo_shots, draw.shots - draw.demo_shots
-    drawn_shots, num_rare = draw.shots, None
     if draw.share is not None:
-        check_binary(rows.task)
-        num_rare = max(1, round(draw.share * rows.task.num_classes * draw.shots))
-        drawn_shots = rows.task.num_classes * draw.shots - num_rare
-        demo_shots = demo_shots if anchor_shots else drawn_shots
-    # A draw without anchors takes one more row per class, which is then dropped.
-    shots = drawn_shots + (not anchor_shots)
-    drawn = splits.draw(rows.train, rows.task, shots=shots, demo_shots=demo_shots, seed=draw.seed)
-    if anchor_shots and num_rare is None:
-        return drawn
-    demonstrations, anchors = drawn.demonstrations, drawn.anchors if anchor_shots else ()
-    if num_rare and anchor_shots:
-        anchors = thin(anchors, rows.task.labels[-1], max(1, num_rare - demo_shots))
-    elif num_rare:
-        demonstrations = thin(demonstrations, rows.task.labels[-1], num_rare)
-    counts = [collections.Counter(row.label for row in part) for part in (demonstrations, anchors)]
-    asked = dict.fromkeys(rows.task.labels, drawn_shots) | ({rows.task.labels[-1]: num_rare} if num_rare else {})
+        return _skewed_split(rows, draw, draw.share)
+    if draw.demo_shots < draw.shots:
+        return splits.draw(rows.train, rows.task, shots=draw.shots, demo_shots=draw.demo_shots, seed=draw.seed)
+    drawn = _draw_demonstrations(rows, draw.seed, draw.shots)
+    expected = dict.fromkeys(rows.task.labels, draw.shots)
+    return _replace_rows(drawn, rows.task, draw, drawn.demonstrations, (), expected)
+
+
+def _skewed_split(rows: inputs.Rows, draw: Draw, share: float) -> splits.FewShotSplit:
+    """Return a draw in which the task's last class is rare."""
+    check_binary(rows.task)
+    rare = rows.task.labels[-1]
+    num_rows = rows.task.num_classes * draw.shots
+    num_rare = max(1, round(share * num_rows))
+    num_others = num_rows - num_rare
+    expected = dict.fromkeys(rows.task.labels, num_others) | {rare: num_rare}
+    if draw.demo_shots == draw.shots:
+        drawn = _draw_demonstrations(rows, draw.seed, num_others)
+        return _replace_rows(drawn, rows.task, draw, thin(drawn.demonstrations, rare, num_rare), (), expected)
+    drawn = splits.draw(rows.train, rows.task, shots=num_others, demo_shots=draw.demo_shots, seed=draw.seed)
+    anchors = thin(drawn.anchors, rare, max(1, num_rare - draw.demo_shots))
+    return _replace_rows(drawn, rows.task, draw, drawn.demonstrations, anchors, expected)
+
+
+def _draw_demonstrations(rows: inputs.Rows, seed: int, demo_shots: int) -> splits.FewShotSplit:
+    """Draw demonstrations and one more row per class, because a published draw has anchors."""
+    return splits.draw(rows.train, rows.task, shots=demo_shots + 1, demo_shots=demo_shots, seed=seed)
+
+
+def _replace_rows(
+    drawn: splits.FewShotSplit,
+    task: Task,
+    draw: Draw,
+    demonstrations: Sequence[Example],
+    anchors: Sequence[Example],
+    expected: Mapping[str, int],
+) -> splits.FewShotSplit:
+    """Replace the rows of a split; warn about each class with fewer rows than `expected`."""
+    num_demonstrations = collections.Counter(row.label for row in demonstrations)
+    num_anchors = collections.Counter(row.label for row in anchors)
+    class_counts = {
+        label: splits.ClassCounts(old.train, num_demonstrations[label], num_anchors[label])
+        for label, old in drawn.class_counts.items()
+    }
+    warnings = []
+    for label, number in expected.items():
+        found = num_demonstrations[label] + num_anchors[label]
+        if found < number:
+            warnings.append(f"task {task.name!r}: class {label!r} has {found} of the {number} rows asked for")
     return dataclasses.replace(
         drawn,
-        demonstrations=demonstrations,
-        anchors=anchors,
+        demonstrations=tuple(demonstrations),
+        anchors=tuple(anchors),
         shots=draw.shots,
         demo_shots=draw.demo_shots,
-        class_counts={
-            label: splits.ClassCounts(old.train, *(count[label] for count in counts))
-            for label, old in drawn.class_counts.items()
-        },
-        warnings=tuple(
-            f"task {rows.task.name!r}: class {label!r} has {counts[0][label] + counts[1][label]} of the {number} rows asked for"
-            for label, number in asked.items()
-            if counts[0][label] + counts[1][label] < number
-        ),
+        class_counts=class_counts,
+        warnings=tuple(warnings),
     )
 
 
 def evaluation(rows: inputs.Rows, share: float | None, seed: int) -> Sequence[Example]:
-    """Return the rows to classify. With a share, rows of either class are dropped at random until the last class has it."""
+    """Return the rows to classify. With a share, rows of either class are dropped at random to give it to the last class."""
     if share is None:
         return rows.evaluation
     check_binary(rows.task)
-    places: dict[bool, list[int]] = {True: [], False: []}  # By whether the row is of the last class.
-    for place, row in enumerate(rows.evaluation):
-        places[row.label == rows.task.labels[-1]].append(place)
-    num_last, num_others = len(places[True]), len(places[False])
-    kept = {True: max(1, round(num_others * share / (1 - share))), False: num_others}
-    if kept[True] > num_last:
-        kept = {True: num_last, False: max(1, round(num_last * (1 - share) / share))}
+    is_last = [row.label == rows.task.labels[-1] for row in rows.evaluation]
+    last = [index for index, value in enumerate(is_last) if value]
+    others = [index for index, value in enumerate(is_last) if not value]
+    num_last = max(1, round(len(others) * share / (1 - share)))
+    num_others = len(others)
+    if num_last > len(last):
+        num_last = len(last)
+        num_others = max(1, round(len(last) * (1 - share) / share))
     generator = random.Random(seed)
-    chosen = {place for is_last in (True, False) for place in generator.sample(places[is_last], kept[is_last])}
-    return [row for place, row in enumerate(rows.evaluation) if place in chosen]
+    kept = {*generator.sample(last, num_last), *generator.sample(others, num_others)}
+    return [row for index, row in enumerate(rows.evaluation) if index in kept]
 
 
 def thin(rows: Sequence[Example], label: str, count: int) -> tuple[Example, ...]:
     """Drop the rows of a label after its first `count`."""
-    dropped = {id(row) for row in [row for row in rows if row.label == label][count:]}
-    return tuple(row for row in rows if id(row) not in dropped)
+    kept = []
+    num_label = 0
+    for row in rows:
+        num_label += row.label == label
+        if row.label != label or num_label <= count:
+            kept.append(row)
+    return tuple(kept)
 
 
 def check_binary(task: Task) -> None:
-    """Raise a UserError unless the task has two classes, so that one of them can be made rare."""
+    """Raise UserError unless the task has two classes, so that one of them can be made rare."""
     if task.num_classes != 2:
         raise errors.UserError(f"task {task.name!r} has {task.num_classes} classes; choose tasks with two classes")

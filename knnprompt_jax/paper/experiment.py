@@ -1,6 +1,6 @@
-"""Declaration of a table or figure of the paper: its runs, and how its records are drawn beside the paper's numbers.
+"""Declaration of a table or figure of the paper: its options, its cells, and how its records are drawn.
 
-A section lists what was run, and how that differs from the runs of the shipped config.
+A section shows our numbers beside the paper's, lists what was run, and how that differs from the shipped config.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.report import accuracies, drawing, figures, names, overview, page, paired, published, results, tables
@@ -22,12 +22,19 @@ from knnprompt_jax.settings import grids, shared
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 _AXES = {  # The axis that an option lists values of.
-    **{"models": "model", "tasks": "task", "methods": "method", "shots": "shots", "few_shots": "few_shots"},
-    **{"shares": "ratio", "prior_settings": "setting", "demo_shots": "demo_shots", "anchor_shots": "anchor_shots"},
+    "models": "model",
+    "tasks": "task",
+    "methods": "method",
+    "shots": "shots",
+    "few_shots": "few_shots",
+    "shares": "ratio",
+    "prior_settings": "setting",
+    "demo_shots": "demo_shots",
+    "anchor_shots": "anchor_shots",
 }
-_OF_ZERO = {"context": "the model's", "rows": "all"}  # What a 0 means.
+_MEANING_OF_ZERO = {"context": "the model's", "rows": "all"}
 _COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "mesh", "datastore")
-Cells = Callable[..., Iterator[cells_lib.GridCell]]
+Cells = Callable[[Any, inputs.Rows, int], Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 
 
@@ -41,28 +48,29 @@ class Data:
 
     def with_axes(self, axes: Sequence[str]) -> "Data":
         """Return the data with an empty column for each axis that no record has."""
-        ours, paper = (frame.reindex(columns=list(dict.fromkeys([*frame, *axes]))) for frame in (self.ours, self.paper))
-        return dataclasses.replace(self, ours=ours, paper=paper)
+        return dataclasses.replace(self, ours=_with_columns(self.ours, axes), paper=_with_columns(self.paper, axes))
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper, or several that come from the same runs; `grids.GRIDS` has its options.
+    """A table or figure of the paper, or several that come from the same runs.
 
     Attributes:
-      name: its folder of records and its section.
-      title: the heading of its section.
-      text: a description of the section.
-      draw: data → tables and figures.
-      cells: the cells of one task and model, from the settings, the names of the methods that read the model, the rows and M_T.
-      count: replaces runs if no language model is needed: settings → text for the terminal.
-      check: a verdict on the finished records.
+        name: its folder of records, its section and its file in `configs/`.
+        title: the heading of its section.
+        text: a description of the section.
+        draw: maps the data to tables and figures.
+        settings: the class of its options.
+        cells: yields the cells of one task and model, from the settings, the rows and M_T.
+        count: replaces runs if no language model is required: maps the settings to a text for the terminal.
+        check: returns a verdict on the finished records.
     """
 
     name: str
     title: str
     text: str
     draw: Callable[[Data], Drawn]
+    settings: type[grids.GridSettings] = grids.GridSettings
     cells: Cells = cells_lib.regimes
     count: Callable[[Any], str] | None = None
     check: Callable[[Sequence[Record]], str] | None = None
@@ -70,7 +78,7 @@ class Experiment:
     @functools.cached_property
     def shipped(self) -> grids.GridSettings:
         """The options that repeat the paper's runs."""
-        return options.from_config(grids.kind(self.name), grids.config(self.name))
+        return grids.shipped(self.name)
 
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""
@@ -88,25 +96,41 @@ class Experiment:
     def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:
         """Return the section of these records; without records it shows the paper's numbers alone."""
         del folder
-        ours = results.frame(
-            [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
-        )
+        canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
+        ours = results.frame(canonical)
         results.check(ours, ["model", "task", "method", "m", "regime", *results.cell_axes(ours)])
-        paper = published.of(self.name)
-        paper = paper.reindex(columns=list(dict.fromkeys([*paper, *ours])))
+        paper = _with_columns(published.of(self.name), list(ours))
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
-        findings = [row for table in drawn for row in table.findings]
         facts = overview.facts(ours)
-        found = (text for record in ours.record for text in _record_differences(record, self.shipped))
-        if len(ours) and (differences := [*_missing(ours, self.shipped), *found]):
-            facts["Differences from the shipped config"] = "; ".join(dict.fromkeys(differences))
+        if differences := self._differences(ours):
+            facts["Differences from the shipped config"] = "; ".join(differences)
         return page.Section(
-            self.name, self.title, self.text, facts, findings, tables=tuple(drawn), figures=tuple(drawings)
+            self.name,
+            self.title,
+            self.text,
+            facts,
+            findings=[row for table in drawn for row in table.findings],
+            tables=tuple(drawn),
+            figures=tuple(drawings),
         )
+
+    def _differences(self, ours: pd.DataFrame) -> list[str]:
+        """Return the differences of the records from the shipped config, each once; none without records."""
+        if ours.empty:
+            return []
+        differences = list(_missing(ours, self.shipped))
+        for record in ours.record:
+            differences += _record_differences(record, self.shipped)
+        return list(dict.fromkeys(differences))
+
+
+def _with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Return the frame with an empty column for each of these that it lacks."""
+    return frame.reindex(columns=list(dict.fromkeys([*frame, *columns])))
 
 
 def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
-    """Return a function that draws a table with a row per place on these axes, and kNN Prompting's paired differences."""
+    """Return a function that draws a table with a row per value of these axes, and kNN Prompting's paired differences."""
 
     def draw(data: Data) -> Drawn:
         data = data.with_axes(axes)
@@ -141,35 +165,44 @@ def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator
     """Yield the settings and options of a record whose shipped values are different."""
     expected = {**shipped.to_dict(), **inputs.source_of(shipped)}
     expected |= {name: default for name, default in shared.EXECUTION.items() if expected[name] is None}
-    values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
+    found = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = cells_lib.Draw(record.seed, record.shots, record.demo_shots)
         usual = cells_lib.GridCell(record.method, draw, tuple(record.cell.items())).options(shipped).to_dict()
         for name, value in record.settings.get("options", {}).items():
             title = f"{names.method(record.method)}: {name}"
-            expected[title], values[title] = usual.get(name), value
-    for name, value in values.items():
+            expected[title] = usual.get(name)
+            found[title] = value
+    for name, value in found.items():
+        usual_value = expected[name]
         if isinstance(value, dict):  # A deterministic record names only what can change it.
-            expected[name] = {key: expected[name][key] for key in value}
-        if value != expected[name]:
-            yield f"{name} = {_in_words(name, value)} instead of {_in_words(name, expected[name])}"
+            usual_value = {key: usual_value[key] for key in value}
+        if value != usual_value:
+            yield f"{name} = {_in_words(name, value)} instead of {_in_words(name, usual_value)}"
 
 
 def _in_words(name: str, value: Any) -> str:
-    if value == 0 and name in _OF_ZERO:
-        return _OF_ZERO[name]
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value) or "none"
+    if value == 0 and name in _MEANING_OF_ZERO:
+        return _MEANING_OF_ZERO[name]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value) or "none"
 
 
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
-    """Yield the models, methods, numbers of shots and other values that the config has and no record; and fewer seeds."""
+    """Yield the models, methods, numbers of shots and other values of the config that no record has; and fewer seeds."""
     is_extra = ours.regime != shipped.regime
     ours = ours.assign(few_shots=ours.shots.where(is_extra), shots=ours.shots.mask(is_extra))
     for option, axis in _AXES.items():
-        wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
-        if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:
+        values = getattr(shipped, option, ())
+        if axis == "model":
+            values = [published.canonical(value) for value in values]
+        missing = [names.text(axis, value) for value in values if value not in set(ours.get(axis, ()))]
+        if missing:
             what = option if axis in ("model", "task", "method") else names.HEADERS[axis]
-            yield f"without {what} {(' / ' if axis == 'method' else ', ').join(missing)}"
+            separator = " / " if axis == "method" else ", "
+            yield f"without {what} {separator.join(missing)}"
     searched_once = all(results.rows_used(method) == "draws" for method in ours.method)
-    if ours.seed.nunique() < (expected := 1 if searched_once else len(shipped.seeds)):
+    expected = 1 if searched_once else len(shipped.seeds)
+    if ours.seed.nunique() < expected:
         yield f"{ours.seed.nunique()} of {expected} seeds"

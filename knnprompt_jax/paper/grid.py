@@ -5,17 +5,14 @@ import dataclasses
 import functools
 import pathlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jax.sharding import Mesh
 
 from knnprompt_jax import app, errors, lm, parallel, tables
-from knnprompt_jax.methods import method, registry
-from knnprompt_jax.models import registry as models
-from knnprompt_jax.models import tokenizers
+from knnprompt_jax.methods import method
 from knnprompt_jax.paper import cells as cells_lib
+from knnprompt_jax.paper import experiment as experiment_lib
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
@@ -29,33 +26,32 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     """Print the plan and, unless it is a dry run, run what is left of it. Process 0 prints.
 
     Raises:
-      UserError: anything that cannot work, before anything runs; or a check of the records that fails.
+        UserError: anything that cannot work, before anything runs; or a check of the records that fails.
     """
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
-    experiment = experiments.EXPERIMENTS[settings.experiment]
+    experiment = experiments.of(settings)
     if experiment.count:  # It counts tokens and needs no language model.
         text = f"{len(settings.tasks)} tasks to count tokens of, no language model"
         _print(text if dry_run else experiment.count(settings))
         return
-    planned = plan(settings, weights=not dry_run)
+    planned = plan(settings, needs_weights=not dry_run)
     _print(planned.describe())
-    if dry_run:
-        return
-    folder = pathlib.Path(settings.output) / settings.experiment
-    made = dict(planned.finished)
-    write_files = functools.partial(experiment.before_writing, folder)
-    for record in engine.run(planned.passes, pathlib.Path(settings.output), settings.cache_gb, write_files):
-        made[record.file_name] = record
-    for source, run in planned.copies:
-        copied = dataclasses.replace(records.Record.of(run, made[source]), environment=made[source].environment)
-        parallel.call_in_main(functools.partial(records.write, folder, copied))
-    _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
-    if experiment.check and parallel.is_main():
-        verdict = experiment.check(experiment.read(folder))
-        if "FAIL" in verdict:
-            raise errors.UserError(verdict)
-        _print(verdict.replace("; ", "\n  "))
+    if not dry_run:
+        _run_remaining(settings, experiment, planned)
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """A run that is not run, because another run has the same outcome.
+
+    Attributes:
+        run: the run.
+        source: the file name of the record with its outcome.
+    """
+
+    run: run_lib.Run
+    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,150 +59,192 @@ class Plan:
     """The passes of this shard.
 
     Attributes:
-      all_passes: all passes of the shard, finished or not.
-      passes: the passes that are left, with each distinct run once.
-      copies: the other runs that are left, each with the file name of the record whose outcome it shares.
-      finished: finished records by file name.
-      num_elsewhere: the number of records of other shards.
+        all_passes: all passes of the shard, finished or not.
+        passes: the passes that are left, with each distinct run once.
+        copies: the other runs that are left.
+        finished: finished records by file name.
+        num_elsewhere: the number of records of other shards.
     """
 
     all_passes: Sequence[run_lib.Pass]
     passes: Sequence[run_lib.Pass]
-    copies: Sequence[tuple[str, run_lib.Run]]
+    copies: Sequence[Copy]
     finished: Mapping[str, records.Record]
     num_elsewhere: int
 
     def describe(self) -> str:
         """Return a table of costs with a line for each model and one for all that is left."""
-        total = sum(len(planned.runs) for planned in self.all_passes)
-        elsewhere = f"; {self.num_elsewhere} belong to other shards" if self.num_elsewhere else ""
         by_model = collections.defaultdict(list)
         for planned in self.all_passes:
             by_model[planned.model.name].append(planned)
         rows = [self._row(name, passes) for name, passes in by_model.items()]
         if self.passes:
             rows.append(self._row("left to run", self.passes))
-        copied = f" and {len(self.copies)} copy the result of an equal run" if self.copies else ""
-        heading = f"{total} records, of which {len(self.finished)} are finished{copied}{elsewhere}"
+        total = sum(len(planned.runs) for planned in self.all_passes)
+        heading = f"{total} records, of which {len(self.finished)} are finished"
+        if self.copies:
+            heading += f" and {len(self.copies)} copy the result of an equal run"
+        if self.num_elsewhere:
+            heading += f"; {self.num_elsewhere} belong to other shards"
         return "\n".join([heading, "", tables.render(list(_COLUMNS), rows)])
 
     def _row(self, name: str, passes: Sequence[run_lib.Pass]) -> list[str]:
-        tasks = {planned.runs[0].problem.task.name for planned in passes}
+        """Return the cells of a line, one for each of `_COLUMNS`."""
         runs = [run for planned in passes for run in planned.runs]
-        prompts, tokens = (sum(counts) for counts in zip(*(planned.cost for planned in passes), strict=True))
-        flops = 2e-15 * sum(planned.work for planned in passes)  # Two operations per parameter and token.
+        counts = (
+            len({run.problem.task.name for run in runs}),
+            len(passes),
+            sum(planned.cost.prompts for planned in passes),
+            sum(planned.cost.tokens for planned in passes),
+        )
+        petaflops = 2e-15 * sum(planned.work for planned in passes)  # Two operations per parameter and token.
         num_finished = sum(run.file_name in self.finished for run in runs)
-        numbers = (len(tasks), len(passes), prompts, tokens)
-        return [name, *(f"{number:,}" for number in numbers), f"{flops:,.3g}", f"{len(runs):,}", f"{num_finished:,}"]
+        return [
+            name,
+            *(f"{count:,}" for count in counts),
+            f"{petaflops:,.3g}",
+            f"{len(runs):,}",
+            f"{num_finished:,}",
+        ]
 
 
-def plan(settings: grids.GridSettings, weights: bool = True) -> Plan:
-    """Plan a grid. Runs that differ only in their place in the grid are run once.
+def plan(settings: grids.GridSettings, needs_weights: bool = True) -> Plan:
+    """Plan a grid. Runs that differ only in their cell of the grid are run once.
 
     Args:
-      weights: weight files are needed; without them config.json and the tokenizer are enough.
+        settings: the grid.
+        needs_weights: whether weight files are required; without them config.json and the tokenizer are enough.
 
     Raises:
-      UserError: anything that cannot work, or nothing to run.
+        UserError: anything that cannot work, or nothing to run.
     """
-    passes = [planned for model, runs in _runs(settings, weights) for planned in run_lib.passes_of(model, runs)]
+    passes = _passes(settings, needs_weights)
     if not passes:
         raise errors.UserError(
             f"{settings.experiment}: nothing to run with tasks={settings.tasks}, models={settings.models}, "
             f"methods={settings.methods}, seeds={settings.seeds}, shots={settings.shots + settings.few_shots}"
         )
-    shard = _shard(passes, *settings.shard_numbers)
+    shard = _shard(passes, settings.shard_index, settings.num_shards)
     runs = [run for planned in shard for run in planned.runs]
     finished = records.finished(pathlib.Path(settings.output), runs)
-    # The first run of equal ones, or a finished one, makes the outcome of all.
-    sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
-    left, copies = [], []
-    for planned in shard:
-        missing = []
-        for run in (run for run in planned.runs if run.file_name not in finished):
-            source = sources.setdefault((run.key, run.note), run.file_name)
-            if source == run.file_name:
-                missing.append(run)
-            else:
-                copies.append((source, run))
-        if missing:
-            left.append(dataclasses.replace(planned, runs=tuple(missing)))
+    copies = _copies(runs, finished)
+    left = _passes_left(shard, {*finished, *(copy.run.file_name for copy in copies)})
     num_all = sum(len(planned.runs) for planned in passes)
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[lm.LanguageModel, list[run_lib.Run]]]:
-    """Return the runs of each model and task, then those of each model that a method trains."""
+def _passes(settings: grids.GridSettings, needs_weights: bool) -> list[run_lib.Pass]:
+    """Return the passes of all models and tasks; raise UserError if a method cannot run on one of them."""
     task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
-    trained = [name for name in settings.methods if registry.get(name).own_model]
-    experiment = experiments.EXPERIMENTS[settings.experiment]
-    found: list[tuple[lm.LanguageModel, list[run_lib.Run]]] = []
-    obstacles: dict[str, str] = {}
+    passes = []
+    for name in settings.models:
+        model = inputs.read_model(name, settings, context=settings.context, needs_weights=needs_weights)
+        for rows in task_rows:
+            passes += run_lib.passes_of(model, _runs(settings, model, rows))
+    _check_methods(settings.methods, [run for planned in passes for run in planned.runs])
+    return passes
+
+
+def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[run_lib.Run]:
+    """Return the run of each cell of a model and task. Cells with the same rows share a problem."""
+    experiment = experiments.of(settings)
+    cells = list(dict.fromkeys(experiment.cells(settings, rows, inputs.max_demo_shots(rows, model))))
+    problems: dict[tuple[cells_lib.Draw, float | None], method.Problem] = {}
+    for cell in cells:
+        if (cell.draw, cell.test_share) not in problems:
+            problems[cell.draw, cell.test_share] = _problem(settings, model, rows, cell)
     source = inputs.source_of(settings)
-
-    @functools.cache  # Hundreds of cells share a problem.
-    def problem_of(
-        model: lm.LanguageModel, rows: inputs.Rows, draw: cells_lib.Draw, share: float | None
-    ) -> method.Problem:
-        split, evaluation = cells_lib.split(rows, draw), cells_lib.evaluation(rows, share, draw.seed)
-        return inputs.make_problem(settings, model, rows.task, split, evaluation)
-
-    def runs_of(names: Sequence[str], model: lm.LanguageModel, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
-        """Yield the runs of a task; add each method that does not apply, and why, to `obstacles`."""
-        for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
-            problem = problem_of(model, rows, cell.draw, cell.test_share)
-            declared, options = cell.declared, cell.options(settings)
-            if obstacle := declared.obstacle(problem, options):
-                obstacles.setdefault(cell.method, obstacle)
-                continue
-            yield run_lib.Run(
-                *(declared, options, problem, model, settings.datastore),
-                name=cell.method,
-                experiment=settings.experiment,
-                cell=dict(cell.axes),
-                note=cells_lib.REUSED if cell.reuses_icl else "",
-                source=source,
-            )
-
-    if prompted := [name for name in settings.methods if name not in trained]:
-        for name in settings.models:
-            model = inputs.read_model(name, settings, context=settings.context, needs_weights=weights)
-            for rows in task_rows:
-                found.append((model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))))
-    for name in trained:
-        trained_model = registry.get(name).options(settings).model
-        try:
-            families = tuple(models.FAMILIES)
-            config, path = models.describe(trained_model, families, weights)
-            tokenizer = tokenizers.load(path, False, config.vocab_size)
-            model = lm.LanguageModel(
-                config, tokenizer, _load_nothing, name=trained_model, path=path, needs_weights=weights
-            )
-        except errors.UserError as error:
-            advice = f"--{name}.model takes a folder; or leave {name} out of --methods"
-            raise errors.UserError(f"{error}; {advice}") from None
-        found += [(model, list(runs_of([name], model, rows, 0))) for rows in task_rows]
-    if obstacles:
-        reasons = "; ".join(f"method {name!r} does not apply: {reason}" for name, reason in obstacles.items())
-        applicable = ",".join(name for name in settings.methods if name not in obstacles)
-        raise errors.UserError(reasons + (f"; all others apply: --methods={applicable}" if applicable else ""))
-    return found
+    return [
+        run_lib.Run(
+            cell.declared,
+            cell.options(settings),
+            problems[cell.draw, cell.test_share],
+            model,
+            settings.datastore,
+            name=cell.method,
+            experiment=settings.experiment,
+            cell=dict(cell.axes),
+            note=cells_lib.REUSED if cell.reuses_icl else "",
+            source=source,
+        )
+        for cell in cells
+    ]
 
 
-def _load_nothing(mesh: Mesh) -> NoReturn:
-    raise AssertionError("a method that trains a model loads it itself")
+def _problem(
+    settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows, cell: cells_lib.GridCell
+) -> method.Problem:
+    """Return the train rows and the rows to classify of a cell."""
+    split = cells_lib.split(rows, cell.draw)
+    evaluation = cells_lib.evaluation(rows, cell.test_share, cell.draw.seed)
+    return inputs.make_problem(settings, model, rows.task, split, evaluation)
+
+
+def _check_methods(names: Sequence[str], runs: Sequence[run_lib.Run]) -> None:
+    """Raise UserError if a method does not apply to the problem of one of its runs."""
+    obstacles: dict[str, str] = {}
+    for run in runs:
+        if obstacle := run.method.obstacle(run.problem, run.options):
+            obstacles.setdefault(run.name, obstacle)
+    if not obstacles:
+        return
+    message = "; ".join(f"method {name!r} does not apply: {reason}" for name, reason in obstacles.items())
+    if applicable := [name for name in names if name not in obstacles]:
+        message += f"; all others apply: --methods={','.join(applicable)}"
+    raise errors.UserError(message)
 
 
 def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:
     """Return a contiguous part with about as much work as the others, so that few shards load the same model.
 
-    It depends on the whole plan alone: finished records move no pass to another shard.
+    It depends only on the whole plan: finished records move no pass to another shard.
     """
     if count == 1:
         return list(passes)
     work = np.array([max(1, planned.work) for planned in passes])
     middles = (np.cumsum(work) - work / 2) / work.sum()
     return [planned for planned, middle in zip(passes, middles, strict=True) if int(middle * count) == index]
+
+
+def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
+    """Return the unfinished runs whose outcome a finished run has, or else the first of the runs that are equal to it."""
+    sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
+    copies = []
+    for run in runs:
+        source = sources.setdefault((run.key, run.note), run.file_name)
+        if run.file_name not in finished and run.file_name != source:
+            copies.append(Copy(run, source))
+    return copies
+
+
+def _passes_left(passes: Sequence[run_lib.Pass], excluded: set[str]) -> list[run_lib.Pass]:
+    """Return the passes without the runs of these file names; a pass without any other run is left out."""
+    left = []
+    for planned in passes:
+        runs = tuple(run for run in planned.runs if run.file_name not in excluded)
+        if runs:
+            left.append(dataclasses.replace(planned, runs=runs))
+    return left
+
+
+def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Experiment, planned: Plan) -> None:
+    """Run the passes that are left, write the copies, and print where the records are and what their check says."""
+    output = pathlib.Path(settings.output)
+    folder = output / settings.experiment
+    write_files = functools.partial(experiment.before_writing, folder)
+    made = dict(planned.finished)
+    for record in engine.run(planned.passes, output, settings.cache_gb, write_files):
+        made[record.file_name] = record
+    for copy in planned.copies:
+        source = made[copy.source]
+        copied = dataclasses.replace(records.Record.of(copy.run, source), environment=source.environment)
+        parallel.call_in_main(functools.partial(records.write, folder, copied))
+    _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
+    if experiment.check and parallel.is_main():
+        verdict = experiment.check(experiment.read(folder))
+        if "FAIL" in verdict:
+            raise errors.UserError(verdict)
+        _print(verdict.replace("; ", "\n  "))
 
 
 def _print(text: str) -> None:

@@ -1,27 +1,28 @@
-"""The options of paper and report: those that every grid of runs has, and the values of each of the paper's tables and figures."""
+"""The options of paper and report: those of every grid of runs, and those of single tables and figures.
 
+`configs/` has the values that repeat the paper's runs, in a file per table or figure.
+"""
+
+import pathlib
 import re
-from typing import Any
+import runpy
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.settings import methods, shared
 from knnprompt_jax.settings.stores import DIRECTIONS
 from knnprompt_jax.tasks import catalogue
 
-FULL, FEW_SHOT = REGIMES = ("full", "few-shot")  # |D| = M_T, or one demonstration per class.
-SIX_TASKS = "sst2,subj,mpqa,cr,mr,trec"  # Those with M_T ≥ 8 in 1,024 tokens.
-BINARY_TASKS = "sst2,subj,mpqa,cr,mr"
-SIX_MODELS = "gpt2-large,gpt2-xl,facebook/opt-2.7b,facebook/opt-6.7b,facebook/opt-13b,facebook/opt-30b"
-FEW_SHOTS = (2, 4, 8, 16, 32)
-SHOTS = (32, 64, 128, 256, 512, 1024)
-TEN_SEEDS = tuple(range(1, 11))
+FULL = "full"  # |D| = M_T.
+FEW_SHOT = "few-shot"  # One demonstration per class for methods with anchors, m for all others.
+REGIMES = (FULL, FEW_SHOT)
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
 class GridSettings(shared.SharedSettings):
     """The runs of a table or figure, and how they are made.
 
     Raises:
-      UserError: an unknown task or method, or a shard that does not exist.
+        UserError: an unknown task or method, or a shard that does not exist.
     """
 
     experiment: str = options.option(
@@ -32,7 +33,7 @@ class GridSettings(shared.SharedSettings):
         ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
-    shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
+    shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
     regime: str = options.option(
@@ -51,32 +52,44 @@ class GridSettings(shared.SharedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self, kind(self.experiment)):
-            raise errors.UserError(
-                f"--experiment={self.experiment}: give --config=configs/paper.py:{self.experiment} instead"
-            )
-        for option, get in (("tasks", catalogue.get), ("models", str), ("methods", methods.check)):
-            names = tuple(dict.fromkeys(getattr(self, option)))
-            list(map(get, names))
-            object.__setattr__(self, option, names)
-        tasks = [catalogue.get(task).name for task in self.tasks]
-        if repeated := next((name for name in tasks if tasks.count(name) > 1), ""):
-            raise errors.UserError(f"--tasks: two files have the task name {repeated!r}; give one another `name`")
+        for option in ("tasks", "models", "methods"):
+            object.__setattr__(self, option, tuple(dict.fromkeys(getattr(self, option))))
+        for method in self.methods:
+            methods.check(method)
+        check_task_names(self.tasks)
+        check_shard(self.shard)
         self.check_rows(self.tasks[0])
-        self.shard_numbers  # noqa: B018 (raises)
 
     @property
-    def shard_numbers(self) -> tuple[int, int]:
-        """The index of this shard, from 0, and the number of shards."""
-        numbers = re.fullmatch(r"(\d+)/(\d+)", self.shard)
-        if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
-            raise errors.UserError(f"--shard={self.shard}: write it as i/n with i from 1 to n, as in 3/8")
-        return int(numbers[1]) - 1, int(numbers[2])
+    def shard_index(self) -> int:
+        """The index of this shard, from 0."""
+        return int(self.shard.partition("/")[0]) - 1
+
+    @property
+    def num_shards(self) -> int:
+        return int(self.shard.partition("/")[2])
 
     @property
     def regime_shots(self) -> list[tuple[str, int]]:
         """Each regime with each of its numbers of shots."""
-        return [(self.regime, shots) for shots in self.shots] + [(FEW_SHOT, shots) for shots in self.few_shots]
+        main = [(self.regime, shots) for shots in self.shots]
+        further = [(FEW_SHOT, shots) for shots in self.few_shots]
+        return main + further
+
+
+def check_task_names(tasks: tuple[str, ...]) -> None:
+    """Raise UserError on an unknown task, or on two tasks of the same name."""
+    names = [catalogue.get(task).name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise errors.UserError(f"--tasks: two files have the task name {name!r}; give one another `name`")
+
+
+def check_shard(shard: str) -> None:
+    """Raise UserError unless the text is i/n with i from 1 to n."""
+    numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+        raise errors.UserError(f"--shard={shard}: write it as i/n with i from 1 to n, as in 3/8")
 
 
 class CountSettings(GridSettings):
@@ -89,16 +102,14 @@ class CountSettings(GridSettings):
 class SplitSettings(GridSettings):
     """Options of a grid of split sizes; m is the sum of both sizes."""
 
-    demo_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|D|, demonstrations per class.", least=1)
-    anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|A|, anchors per class.", least=1)
+    demo_shots: tuple[int, ...] = options.option((1,), "|D|, demonstrations per class.", least=1)
+    anchor_shots: tuple[int, ...] = options.option((1,), "|A|, anchors per class.", least=1)
 
 
 class ImbalanceSettings(GridSettings):
     """Options of a grid of skewed draws."""
 
-    shares: tuple[float, ...] = options.option(
-        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625), "Shares of the rare class.", least=0.001, most=0.5
-    )
+    shares: tuple[float, ...] = options.option((0.5,), "Shares of the rare class.", least=0.001, most=0.5)
 
 
 class PriorSettings(GridSettings):
@@ -107,9 +118,14 @@ class PriorSettings(GridSettings):
     prior_settings: tuple[str, ...] = options.option(
         ("A", "B", "C"), "A: rare in train; B: rare in test; C: both.", choices=("A", "B", "C")
     )
-    shares: tuple[float, ...] = options.option(
-        (0.125, 0.25, 0.375, 0.5), "Shares of the positive class.", least=0.001, most=0.5
-    )
+    shares: tuple[float, ...] = options.option((0.5,), "Shares of the positive class.", least=0.001, most=0.5)
+
+
+def shipped(experiment: str) -> GridSettings:
+    """Return the settings of `configs/<experiment>.py`, which repeat the paper's runs."""
+    packaged = _PACKAGE / "configs"  # In a wheel.
+    folder = packaged if packaged.is_dir() else _PACKAGE.parent / "configs"
+    return runpy.run_path(str(folder / f"{experiment}.py"))["get_config"]()
 
 
 class ReportSettings(options.Options):
@@ -128,73 +144,3 @@ class ReportSettings(options.Options):
         "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
         choices=("html", "text", "markdown"),
     )
-
-
-_RETRIEVERS = "prompt_compose_bm25,prompt_compose_sbert,prompt_compose_simcse,prompt_compose_trans_encoder"
-GRIDS: dict[str, dict[str, Any]] = {
-    "sst2": {"tasks": "sst2", "shots": (1024,)},
-    "max_shots": {},
-    "few_shot": {
-        "tasks": SIX_TASKS,
-        "methods": "icl,contextual_calibration,noisy_channel,knn,knn_kl_labels",
-        "shots": FEW_SHOTS,
-        "seeds": TEN_SEEDS,
-        "regime": FEW_SHOT,
-    },
-    "low_resource": {
-        "models": SIX_MODELS,
-        "methods": "icl,icl_ensemble,knn,fine_tuning_bert,fine_tuning_gpt2",
-        "shots": (128,),
-    },
-    "prompt_compose": {"methods": f"icl,{_RETRIEVERS},knn"},
-    "upper_bound": {"tasks": SIX_TASKS, "methods": "icl,demonstration_upper_bound,knn", "shots": (1024,)},
-    "distance": {"methods": "icl,knn_l2,knn", "shots": (32,)},
-    "whole_vs_partial": {"methods": "icl,knn,knn_kl_labels", "shots": (1024,)},
-    "fine_tuning": {"models": "gpt2-large,facebook/opt-30b", "methods": "knn,fine_tuning_bert,fine_tuning_gpt2"},
-    "data_scaling": {"models": SIX_MODELS, "few_shots": (1, *FEW_SHOTS)},
-    "robustness": {"seeds": TEN_SEEDS},
-    "prior_reliance": {
-        "tasks": BINARY_TASKS,
-        "methods": "icl,contextual_calibration,contextual_calibration_trainset,noisy_channel,knn",
-        "shots": (16,),
-        "seeds": TEN_SEEDS,
-        "regime": FEW_SHOT,
-    },
-    "split_strategy": {"tasks": BINARY_TASKS, "methods": "knn", "seeds": TEN_SEEDS, "shots": ()},
-    "choice_of_k": {
-        "tasks": "sst2,subj,mpqa",
-        "methods": "knn",
-        "seeds": TEN_SEEDS,
-        "regime": FEW_SHOT,
-        "shots": (32,),  # The paper does not say m. With |D| = 1, 62 anchors remain.
-    },
-    "imbalance": {
-        "tasks": "mpqa,mr",
-        "methods": "knn,knn_centroid,knn_centroid_geometric",
-        "shots": (1024,),
-        "few_shots": (32,),
-        "seeds": TEN_SEEDS,
-    },
-    "case_study": {"tasks": "dbpedia,sst2,trec,agnews,mr", "shots": (32,), "seeds": (1,)},
-}
-"""The values of the paper's runs, by experiment, that differ from the defaults."""
-KINDS: dict[str, type[GridSettings]] = {
-    "max_shots": CountSettings,
-    "prior_reliance": PriorSettings,
-    "split_strategy": SplitSettings,
-    "imbalance": ImbalanceSettings,
-}
-"""The experiments with options beside those of every grid."""
-
-
-def kind(name: str) -> type[GridSettings]:
-    """Return the class of an experiment's options; raise UserError with the choices if there is no such experiment."""
-    if name not in GRIDS:
-        raise errors.UserError(f"no experiment {name!r}; choose from {', '.join(GRIDS)}")
-    return KINDS.get(name, GridSettings)
-
-
-def config(name: str) -> dict[str, Any]:
-    """Return the values that repeat the paper's runs; raise UserError like `kind`."""
-    kind(name)
-    return {"experiment": name, "restore_dropped": True, **GRIDS[name]}

@@ -14,7 +14,7 @@ from tests.runs.conftest import world  # noqa: F401
 def test_a_killed_grid_leaves_whole_records_and_goes_on(world, tmp_path):  # noqa: F811
     folder = tmp_path / "robustness"
     options = [
-        "--config=configs/paper.py:robustness",
+        "--config=configs/robustness.py",
         *("--tasks=mr", f"--models={world / 'model'}", f"--data_dir={world / 'data'}"),
         *("--methods=knn", "--seeds=1,2,3,4", "--shots=3,5", f"--output={tmp_path}"),
     ]

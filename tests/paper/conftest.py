@@ -14,7 +14,7 @@ from tests.report.conftest import make_record, page_and_sections, page_path, res
 from tests.runs.conftest import own_cache, world  # noqa: F401
 
 
-class Settings(*grids.KINDS.values()):
+class Settings(grids.CountSettings, grids.PriorSettings, grids.SplitSettings, grids.ImbalanceSettings):
     """The options of every table and figure, so that a test may turn a grid of one into a grid of another."""
 
 

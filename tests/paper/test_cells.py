@@ -14,7 +14,7 @@ def grid(experiment="robustness", methods="icl,knn", **axes):
 
 
 def cells_of(given, rows, most=4):
-    return list(dict.fromkeys(experiments.EXPERIMENTS[given.experiment].cells(given, given.methods, rows, most)))
+    return list(dict.fromkeys(experiments.EXPERIMENTS[given.experiment].cells(given, rows, most)))
 
 
 @pytest.mark.parametrize(

@@ -172,18 +172,10 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
     assert not read and not pathlib.Path(grid.output).exists()
 
 
-def test_a_model_that_a_method_trains_has_passes_of_its_own(grid, world, capsys):  # noqa: F811
-    grid = choosing(grid, fine_tuning_gpt2={"model": str(world / "model")})
-    grid_lib.run(dataclasses.replace(grid, methods=("icl", "fine_tuning_gpt2"), seeds=(1,)), dry_run=True)
-    planned = grid_lib.plan(dataclasses.replace(grid, methods=("icl", "fine_tuning_gpt2"), seeds=(1,)))
-    runs = [(run.name, each.model.path) for each in planned.all_passes for run in each.runs]
-    assert runs == [("icl", world / "model")] + 2 * [("fine_tuning_gpt2", world / "model")]
-    assert capsys.readouterr().out.startswith("3 records, of which 0 are finished")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"experiment": "table_7"}, "--experiment=table_7: choose from data_scaling"),
         ({"tasks": ("mr", "poems")}, "unknown task 'poems'; choose from sst2"),
         ({"methods": ("icl", "bert")}, "unknown method 'bert': choose from icl"),
         ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
@@ -198,14 +190,9 @@ def test_a_model_that_a_method_trains_has_passes_of_its_own(grid, world, capsys)
             {"methods": ("icl", "icl_ensemble", "knn"), "shots": (3,), "regime": "full"},
             "method 'icl_ensemble' does not apply: .*; all others apply: --methods=icl,knn$",
         ),
-        (
-            {"methods": ("icl", "fine_tuning_bert")},
-            r"no such folder.*; --fine_tuning_bert.model takes a folder",
-        ),
     ],
 )
 def test_invalid_input_gives_an_error_before_anything_is_written(grid, change, message):
-    grid = choosing(grid, fine_tuning_bert={"model": "./nowhere"})
     with pytest.raises(errors.UserError, match=message):
         grid_lib.run(dataclasses.replace(grid, **change))
     assert not folder(grid).exists()

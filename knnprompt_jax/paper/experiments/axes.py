@@ -1,9 +1,10 @@
 """Grids over an axis of their own: reliance on prior knowledge, splits of the train rows, k, and imbalance."""
 
+import collections
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -17,40 +18,52 @@ from knnprompt_jax.settings import grids
 
 _PRIOR = "prior_reliance"
 _BALANCED = 0.5
-_IN_TRAIN, _IN_TEST = ("A", "C"), ("B", "C")
+_SKEWED_TRAIN = ("A", "C")
+_SKEWED_TEST = ("B", "C")
 _SUMMARIES = ("average", "drop")
 
 
-def _prior_cells(
-    settings: grids.PriorSettings, methods: Sequence[str], rows: inputs.Rows, most: int
-) -> Iterator[cells.GridCell]:
+def _prior_cells(settings: grids.PriorSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
     """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each share λ.
 
-    λ is the positive class's share of all train rows, demonstrations included; test rows of one class are left out until the
-    positive class has this share. In A the test rows, and in B the train rows, have λ = 0.5. The paper does not say m; 16 is ours.
+    λ is the positive class's share of all train rows, demonstrations included. Test rows of one class are left out until
+    the positive class has this share. In A the test rows, and in B the train rows, have λ = 0.5.
     """
-    for setting, share, cell in itertools.product(
-        settings.prior_settings, settings.shares, cells.regimes(settings, methods, rows, most)
-    ):
-        yield dataclasses.replace(
-            cell,
-            draw=dataclasses.replace(cell.draw, share=share if setting in _IN_TRAIN else _BALANCED),
-            axes=(*cell.axes, ("setting", setting), ("ratio", share)),
-            test_share=share if setting in _IN_TEST else _BALANCED,
-        )
+    usual = list(cells.regimes(settings, rows, max_demo_shots))
+    for setting in settings.prior_settings:
+        for share in settings.shares:
+            train_share = share if setting in _SKEWED_TRAIN else _BALANCED
+            test_share = share if setting in _SKEWED_TEST else _BALANCED
+            for cell in usual:
+                yield dataclasses.replace(
+                    cell,
+                    draw=dataclasses.replace(cell.draw, share=train_share),
+                    axes=(*cell.axes, ("setting", setting), ("ratio", share)),
+                    test_share=test_share,
+                )
 
 
 def _paper_priors() -> pd.DataFrame:
     """Return the paper's numbers by setting, method and ratio or summary, all of them averages over tasks."""
-    table, numbers = published.tables()[_PRIOR], []
-    shared = {"model": table["model"], "task": published.AVERAGE, "tasks": _list(map(str.lower, table["tasks"]))}
+    table = published.tables()[_PRIOR]
+    numbers = []
     for row in table["rows"]:
         count, basis = published.seeds(_PRIOR, row["method"])
-        place = {**shared, "setting": row["setting"], "method": published.method_of(row["method"])}
-        place["basis"] = basis
         means: dict[Any, float] = {float(ratio): mean for ratio, mean in row["ratio"].items()}
         means |= {"average": row["avg"], "drop": row["max_drop"]}
-        numbers += [{**place, "ratio": ratio, "score": Score(mean, None, count)} for ratio, mean in means.items()]
+        for ratio, mean in means.items():
+            numbers.append(
+                {
+                    "model": table["model"],
+                    "task": published.AVERAGE,
+                    "tasks": _list(map(str.lower, table["tasks"])),
+                    "setting": row["setting"],
+                    "method": published.method_of(row["method"]),
+                    "basis": basis,
+                    "ratio": ratio,
+                    "score": Score(mean, None, count),
+                }
+            )
     return pd.DataFrame(numbers)
 
 
@@ -69,42 +82,62 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     own_tasks = ["tasks"] if len(ours) and {*ours.tasks} != {*paper.tasks} else []
     axes = accuracies.axes_of((*own_tasks, "setting", "method"), ours, published.of(""))
     paper = paper.reindex(columns=list(dict.fromkeys([*paper, *axes])))
-    ratios = names.ordered("ratio", {*ours.get("ratio", ()), *paper.ratio} - {*_SUMMARIES})
-    runs_of = results.groups(ours, [*axes, "ratio"])
-    scores = {key: results.average(runs) for key, runs in runs_of.items() if {*runs.task} == {*ours.task}}
-    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, [*axes, "ratio"]).items()}
+    columns = [*axes, "ratio"]
+    groups = results.groups(ours, columns)
+    scores = _with_summaries({key: results.average(runs) for key, runs in groups.items() if _has_all_tasks(runs, ours)})
+    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, columns).items()}
+    comparable_ratios = {*paper.ratio} - {*_SUMMARIES}
     for place in results.groups(ours, axes):
-        means = {key[-1]: score.mean for key, score in scores.items() if key[:-1] == place}
-        if means.keys() != {*paper.ratio} - {*_SUMMARIES}:  # The paper's summaries are of other numbers.
-            printed = {key: score for key, score in printed.items() if key[:-1] != place or key[-1] not in _SUMMARIES}
-        if means:
-            scores[*place, "average"] = Score(statistics.fmean(means.values()))
-        if len(means) > 1 and (balanced := means.pop(_BALANCED, None)) is not None:
-            scores[*place, "drop"] = Score(min(means.values()) - balanced)
+        found = {key[-1] for key in scores if key[:-1] == place} - {*_SUMMARIES}
+        if found != comparable_ratios:  # The paper's summaries are of other numbers.
+            for summary in _SUMMARIES:
+                printed.pop((*place, summary), None)
     is_comparable = "model" in axes or {*ours.model} == {published.MODEL}
-    cells_of = {}
-    for key in {**scores, **printed}:
-        digits = 2 if key[-1] in _SUMMARIES else None
-        marks = accuracies.cell_marks(runs_of[key]) if key in runs_of else ()
-        cells_of[key] = tables.Cell(scores.get(key), printed.get(key), is_comparable, marks, paper_digits=digits)
-    columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
+    cells_of = {
+        key: tables.Cell(
+            scores.get(key),
+            printed.get(key),
+            is_comparable,
+            accuracies.cell_marks(groups[key]) if key in groups else (),
+            paper_digits=2 if key[-1] in _SUMMARIES else None,
+        )
+        for key in {**scores, **printed}
+    }
+    ratios = names.ordered("ratio", {*ours.get("ratio", ()), *comparable_ratios})
+    titles: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
     caption = (
         "Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; C: both. "
         "Drop: the lowest skewed accuracy minus the balanced one; the paper's averages and drops are of its unrounded numbers."
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
-    return [tables.build(_PRIOR, caption, axes, columns, cells_of, notes=[note, *accuracies.seed_notes(paper)])], []
+    return [tables.build(_PRIOR, caption, axes, titles, cells_of, notes=[note, *accuracies.seed_notes(paper)])], []
 
 
-def _splits(
-    settings: grids.SplitSettings, methods: Sequence[str], rows: inputs.Rows, most: int
-) -> Iterator[cells.GridCell]:
+def _has_all_tasks(runs: pd.DataFrame, ours: pd.DataFrame) -> bool:
+    return {*runs.task} == {*ours.task}
+
+
+def _with_summaries(scores: Mapping[tuple, Score]) -> dict[tuple, Score]:
+    """Return scores by (*place, ratio) with the average over ratios and the drop at each place."""
+    means: dict[tuple, dict[float, float]] = collections.defaultdict(dict)
+    for (*place, ratio), score in scores.items():
+        means[tuple(place)][ratio] = score.mean
+    found = dict(scores)
+    for place, by_ratio in means.items():
+        found[*place, "average"] = Score(statistics.fmean(by_ratio.values()))
+        skewed = [mean for ratio, mean in by_ratio.items() if ratio != _BALANCED]
+        if skewed and _BALANCED in by_ratio:
+            found[*place, "drop"] = Score(min(skewed) - by_ratio[_BALANCED])
+    return found
+
+
+def _splits(settings: grids.SplitSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
     """Yield every |D| and |A| whose sum the context holds."""
     del rows
     for name, seed, demo_shots, anchor_shots in itertools.product(
-        methods, settings.seeds, settings.demo_shots, settings.anchor_shots
+        settings.methods, settings.seeds, settings.demo_shots, settings.anchor_shots
     ):
-        if demo_shots + anchor_shots <= most:
+        if demo_shots + anchor_shots <= max_demo_shots:
             draw = cells.Draw(seed, demo_shots + anchor_shots, demo_shots)
             yield cells.GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
@@ -118,25 +151,23 @@ def _predict_with_any_k(context: method.Context, settings: Any) -> method.Predic
 _ANY_K = dataclasses.replace(registry.get("knn"), variant=" with any k", run=_predict_with_any_k)
 
 
-def _every_k(
-    settings: grids.GridSettings, methods: Sequence[str], rows: inputs.Rows, most: int
-) -> Iterator[cells.GridCell]:
+def _every_k(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
-    for cell in cells.regimes(settings, methods, rows, most):
-        if cell.method == "knn":
-            for k in range(1, len(cells.split(rows, cell.draw).anchors) + 1):
-                yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
-        else:
+    for cell in cells.regimes(settings, rows, max_demo_shots):
+        if cell.method != "knn":
             yield cell
+            continue
+        num_anchors = len(cells.split(rows, cell.draw).anchors)
+        for k in range(1, num_anchors + 1):
+            yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
 
 
-def _skewed(
-    settings: grids.ImbalanceSettings, methods: Sequence[str], rows: inputs.Rows, most: int
-) -> Iterator[cells.GridCell]:
+def _skewed(settings: grids.ImbalanceSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
     """Yield each cell at each share of the rare class in all train rows, demonstrations included."""
-    for share, cell in itertools.product(settings.shares, cells.regimes(settings, methods, rows, most)):
-        draw = dataclasses.replace(cell.draw, share=share)
-        yield dataclasses.replace(cell, draw=draw, axes=(*cell.axes, ("ratio", share)))
+    for share in settings.shares:
+        for cell in cells.regimes(settings, rows, max_demo_shots):
+            draw = dataclasses.replace(cell.draw, share=share)
+            yield dataclasses.replace(cell, draw=draw, axes=(*cell.axes, ("ratio", share)))
 
 
 EXPERIMENTS = (
@@ -145,7 +176,8 @@ EXPERIMENTS = (
         "Reliance on prior knowledge",
         "Classes out of balance in the train rows, the test rows or both.",
         _draw_priors,
-        cells=_prior_cells,
+        grids.PriorSettings,
+        _prior_cells,
     ),
     experiment.Experiment(
         "split_strategy",
@@ -156,7 +188,8 @@ EXPERIMENTS = (
             figures.heatmaps,
             "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
         ),
-        cells=_splits,
+        grids.SplitSettings,
+        _splits,
     ),
     experiment.Experiment(
         "choice_of_k",
@@ -181,6 +214,7 @@ EXPERIMENTS = (
             f"{experiment.SPREAD} λ: one class's share of the train rows.",
             plot=figures.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
         ),
-        cells=_skewed,
+        grids.ImbalanceSettings,
+        _skewed,
     ),
 )

@@ -8,6 +8,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from sklearn import decomposition
 
@@ -25,7 +26,9 @@ _CASES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class _Experiment(experiment.Experiment):
+class _CaseStudy(experiment.Experiment):
+    """An experiment whose section shows maps."""
+
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
         """Write the map of a record of kNN Prompting with anchors."""
         if record.method == "knn" and record.demo_shots < record.shots:
@@ -33,9 +36,11 @@ class _Experiment(experiment.Experiment):
 
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
         """Return the map of the first seed that has one, for each model and task; raise UserError if a file is not a map."""
-        by_place, drawn = results.groups(results.frame(records), ["model", "task"]), []
-        for place in names.ordered_keys(("model", "task"), by_place):
-            paths = [path_of(folder, record) for record in by_place[place].sort_values("seed").record]
+        axes = ("model", "task")
+        groups = results.groups(results.frame(records), axes)
+        drawn = []
+        for place in names.ordered_keys(axes, groups):
+            paths = [path_of(folder, record) for record in groups[place].sort_values("seed").record]
             drawn += [read(path) for path in paths if path.is_file()][:1]
         return dataclasses.replace(super().section(records, folder), maps=tuple(drawn))
 
@@ -61,48 +66,75 @@ def read(path: pathlib.Path) -> maps.Map:
 
 
 def _make(record: Record, context: method.Context) -> maps.Map:
-    """Return the map of a record's anchors, then its test rows.
-
-    The places are the t-SNE of the square roots of the next-token distributions, whose Euclidean distance is the Hellinger
-    distance, in their first principal components.
-    """
-    task, rows = context.problem.task, [*context.problem.split.anchors, *context.problem.evaluation]
-    anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    both, count = lm.concatenate([anchors, queries]), len(anchors)
-    options = classifiers.KNNOptions(**record.settings["options"])
-    nearest = knn.neighbours(context, options, min(NEIGHBOURS, count))
+    """Return the map of a record's anchors, then its test rows."""
+    task = context.problem.task
+    anchors = context.states[method.anchors]
+    queries = context.states[method.queries]
+    both = lm.concatenate([anchors, queries])
+    num_anchors = len(anchors)
     words = np.array(task.label_words)
+    rows = [*context.problem.split.anchors, *context.problem.evaluation]
     labels_N = words[[task.class_index(row.label) for row in rows]]
     knn_Q = words[[task.class_index(label) for label in record.predicted]]
     icl_N = words[context.label_probabilities(both).argmax(-1)]
-    near = [
-        tuple(zip(indices, distances, strict=True))
-        for indices, distances in zip(nearest.indices_Qk.tolist(), nearest.distances_Qk.tolist(), strict=True)
+    icl_right_N = icl_N == labels_N
+    knn_right_Q = knn_Q == labels_N[num_anchors:]
+    options = classifiers.KNNOptions(**record.settings["options"])
+    neighbours = knn.neighbours(context, options, min(NEIGHBOURS, num_anchors))
+    points = [
+        maps.Point(task.retrieval_text(row), label, other=other)
+        for row, label, other in zip(rows, labels_N.tolist(), icl_N.tolist(), strict=True)
     ]
-    columns = [task.retrieval_text(row) for row in rows], labels_N.tolist(), [""] * count + knn_Q.tolist()
-    points = tuple(map(maps.Point, *columns, icl_N.tolist(), [()] * count + near))
-    roots_NV = np.exp(np.asarray(representations.log_probabilities(context.head, both), np.float64) / 2)
-    components = decomposition.PCA(min(_COMPONENTS, *roots_NV.shape), svd_solver="full")
-    right_Q, icl_right_N = knn_Q == labels_N[count:], icl_N == labels_N
-    shares = [f"{100 * part.mean():.1f} %" for part in (right_Q, icl_right_N[count:], icl_right_N[:count])]
-    # Test rows that kNN Prompting predicts correctly and in-context learning does not, drawn at random.
-    cases = np.random.default_rng(0).permutation(np.flatnonzero(right_Q & ~icl_right_N[count:]))[:_CASES]
-    title = names.task(record.task)
+    for query, prediction in enumerate(knn_Q.tolist()):
+        indices = neighbours.indices_Qk[query].tolist()
+        distances = neighbours.distances_Qk[query].tolist()
+        points[num_anchors + query] = dataclasses.replace(
+            points[num_anchors + query], prediction=prediction, neighbours=tuple(zip(indices, distances, strict=True))
+        )
     return maps.Map(
-        title=title,
-        caption=f"{title}, m = {record.shots}, seed {record.seed}: t-SNE of {count} anchors and {len(knn_Q)} test rows by the Hellinger "
-        "distance of their distributions; shapes and colours are true labels. kNN Prompting is right in "
-        f"{shares[0]} and in-context learning in {shares[1]} of the test rows; of the anchors, ICL is right in {shares[2]}.",
+        title=names.task(record.task),
+        caption=_caption(record, knn_right_Q, icl_right_N),
         labels=tuple(words.tolist()),
-        points=points,
-        positions_N2=maps.layout(components.fit_transform(roots_NV)),
+        points=tuple(points),
+        positions_N2=_positions(representations.log_probabilities(context.head, both)),
         other="In-context learning",
-        cases=tuple(sorted((cases + count).tolist())),
+        cases=_draw_cases(knn_right_Q & ~icl_right_N[num_anchors:], num_anchors),
     )
 
 
+def _caption(record: Record, knn_right_Q: np.ndarray, icl_right_N: np.ndarray) -> str:
+    num_queries = len(knn_right_Q)
+    num_anchors = len(icl_right_N) - num_queries
+    knn = f"{100 * knn_right_Q.mean():.1f} %"
+    icl = f"{100 * icl_right_N[num_anchors:].mean():.1f} %"
+    icl_anchors = f"{100 * icl_right_N[:num_anchors].mean():.1f} %"
+    return (
+        f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} anchors and "
+        f"{num_queries} test rows by the Hellinger distance of their distributions; shapes and colours are true labels. "
+        f"kNN Prompting is right in {knn} and in-context learning in {icl} of the test rows; of the anchors, ICL is right "
+        f"in {icl_anchors}."
+    )
+
+
+def _positions(log_p_NV: jax.Array) -> np.ndarray:
+    """Return the positions [N, 2] of next-token distributions on the map.
+
+    They are the t-SNE of the square roots of the distributions, in their first principal components. The Euclidean
+    distance of square roots is the Hellinger distance.
+    """
+    roots_NV = np.exp(np.asarray(log_p_NV, np.float64) / 2)
+    components = decomposition.PCA(min(_COMPONENTS, *roots_NV.shape), svd_solver="full")
+    return maps.layout(components.fit_transform(roots_NV))
+
+
+def _draw_cases(is_case_Q: np.ndarray, num_anchors: int) -> tuple[int, ...]:
+    """Draw some of the marked test rows at random; return their indices among the points, in order."""
+    cases = np.random.default_rng(0).permutation(np.flatnonzero(is_case_Q))[:_CASES]
+    return tuple(sorted((cases + num_anchors).tolist()))
+
+
 EXPERIMENTS = (
-    _Experiment(
+    _CaseStudy(
         "case_study",
         "Case study",
         "Anchors and test rows at the places that the model's states give them, and test rows that kNN Prompting predicts correctly "

@@ -1,6 +1,6 @@
 """Tables of methods side by side: each is a declaration only."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.runs import inputs
@@ -9,11 +9,9 @@ from knnprompt_jax.settings import grids
 _BOUND = "demonstration_upper_bound"
 
 
-def _searched_once(
-    settings: grids.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
-) -> Iterator[cells.GridCell]:
+def _search_once(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
     """Yield the cells of all regimes; the upper bound is searched for with the first seed only, as published."""
-    for cell in cells.regimes(settings, names, rows, most):
+    for cell in cells.regimes(settings, rows, max_demo_shots):
         if cell.method != _BOUND or cell.draw.seed == settings.seeds[0]:
             yield cell
 
@@ -49,7 +47,7 @@ EXPERIMENTS = (
             caption=f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of "
             "prompts per 1,000 that are as good.",
         ),
-        cells=_searched_once,
+        cells=_search_once,
     ),
     experiment.Experiment(
         "distance",

@@ -26,20 +26,21 @@ _FEW_SHOT = f"{experiment.SPREAD} Few-shot scenario: |D| = 1, or m for in-contex
 
 
 def _draw(data: experiment.Data) -> experiment.Drawn:
-    full_runs, few_runs = (data.ours[data.ours.regime == regime] for regime in grids.REGIMES)
-    full = dataclasses.replace(data, ours=full_runs)
+    full = dataclasses.replace(data, ours=data.ours[data.ours.regime == grids.FULL])
+    few_runs = data.ours[data.ours.regime == grids.FEW_SHOT]
     few_paper = published.of("few_shot")
     few = experiment.Data("data_scaling_few", few_runs, few_paper[few_paper.method.isin([*few_runs.method])])
-    built = list(experiment.tabulated(*_AXES, caption=f"{experiment.SPREAD} |D| = M_T.")(full)[0])
-    built += experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few)[0]
-    knn, printed = (frame[frame.method == "knn"] for frame in (full.ours, full.paper))
-    built.append(power_law_table(knn, printed))
-    drawings = [_first(full, few)] if data.ours.method.isin(["icl", "knn"]).any() else []
-    pilot, printed_pilot = (frame[frame.method == "icl"] for frame in (few.ours, few.paper))
+    full_tables, _ = experiment.tabulated(*_AXES, caption=f"{experiment.SPREAD} |D| = M_T.")(full)
+    few_tables, _ = experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few)
+    knn = full.ours[full.ours.method == "knn"]
+    printed = full.paper[full.paper.method == "knn"]
+    built = [*full_tables, *few_tables, power_law_table(knn, printed)]
+    drawings = []
+    if data.ours.method.isin(["icl", "knn"]).any():
+        drawings.append(_first(full, few))
+    pilot = few.ours[few.ours.method == "icl"]
     if len(pilot):
-        caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
-        plot = figures.Plot("m", "shots in the prompt, per class")
-        drawings.append(figures.curves("pilot", caption, pilot, printed_pilot, plot))
+        drawings.append(_pilot(pilot, few.paper[few.paper.method == "icl"]))
     if len(knn):
         plot = figures.Plot("m", figures.SHOTS, line="model")
         drawings.append(figures.curves("data_scaling", "kNN Prompting against m; |D| = M_T.", knn, printed, plot))
@@ -49,32 +50,37 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     return built, drawings
 
 
+def _pilot(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
+    """Draw the paper's pilot figure."""
+    caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
+    return figures.curves("pilot", caption, ours, paper, figures.Plot("m", "shots in the prompt, per class"))
+
+
 def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
     """Draw the paper's first figure for one model: in-context learning ends with the context, kNN Prompting continues."""
-    ours, paper = (
-        joined(*frames).assign(regime=results.FULL) for frames in ((few.ours, full.ours), (few.paper, full.paper))
-    )
-    models = results.by_model(ours)
+    models = results.by_model(joined(few.ours, full.ours).assign(regime=results.FULL))
     model = published.MODEL if published.MODEL in models else next(iter(models))
+    paper = joined(few.paper, full.paper).assign(regime=results.FULL)
     paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
     caption = f"In-context learning and kNN Prompting with {names.model(model)}. "
-    caption += (
-        "The curve of in-context learning ends where the context is full; kNN Prompting has |D| = 1 while m is small, then M_T."
-        if len(few.ours)
-        else "|D| = M_T."
-    )
-    plot = figures.Plot("m", figures.SHOTS)
-    return figures.curves("first", caption, models[model], paper, plot)
+    if len(few.ours):
+        caption += (
+            "The curve of in-context learning ends where the context is full; "
+            "kNN Prompting has |D| = 1 while m is small, then M_T."
+        )
+    else:
+        caption += "|D| = M_T."
+    return figures.curves("first", caption, models[model], paper, figures.Plot("m", figures.SHOTS))
 
 
 def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
-    """Return both methods' few-shot runs, then kNN Prompting's full runs at the places that lack one.
+    """Return the few-shot runs of both methods, then the full runs of kNN Prompting with other numbers of shots.
 
-    Without few-shot runs, return both methods' full runs.
+    Without few-shot runs, return the full runs of both methods.
     """
-    place = ["model", "task", "method", "m"]
-    known = set(few[place].itertuples(index=False, name=None))
-    is_new = [cell not in known for cell in full[place].itertuples(index=False, name=None)]
+    axes = ["model", "task", "method", "m"]
+    known = set(few[axes].itertuples(index=False, name=None))
+    is_new = [values not in known for values in full[axes].itertuples(index=False, name=None)]
     rest = full.loc[is_new]
     rest = rest[rest.method.isin(["knn"] if len(few) else ["icl", "knn"])]
     return pd.concat([few[few.method.isin(["icl", "knn"])], rest])
@@ -91,23 +97,39 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
     paper = published.of("data_scaling")
     paper = paper[paper.model.isin({_SMALLEST, published.MODEL, *ours.model}) & (paper.task != published.AVERAGE)]
     axes = accuracies.axes_of(_AXES, ours, paper)
-    runs_of, numbers_of = results.groups(ours, axes), results.groups(paper, axes)
-    cells, num_tasks = {}, ours.task.nunique()
-    for place in runs_of | numbers_of:
-        runs, numbers = runs_of.get(place, ours[:0]), numbers_of.get(place, paper[:0])
-        if len(runs):
-            numbers = numbers[numbers.task.isin(runs.task)]
-        stds, printed = runs.groupby("task").accuracy.std(), [score.std for score in numbers.score]
-        spread = Score(float(stds.mean())) if len(stds) and stds.notna().all() else None
-        fewer = (f"over {len(stds)} of {num_tasks} tasks",) if spread and len(stds) < num_tasks else ()
-        same_tasks = len(printed) == len(stds)
-        mean = Score(statistics.fmean(printed)) if printed and (same_tasks or runs.empty) else None
-        cells[*place, "spread"] = tables.Cell(spread, mean, same_tasks, fewer, digits=2)
+    groups = results.groups(ours, axes)
+    paper_groups = results.groups(paper, axes)
+    num_tasks = ours.task.nunique()
+    cells = {
+        (*place, "spread"): _spread(groups.get(place, ours[:0]), paper_groups.get(place, paper[:0]), num_tasks)
+        for place in groups | paper_groups
+    }
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
         "data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
     )
     return tables.build("robustness_spread", caption, axes, {"spread": "spread"}, cells)
+
+
+def _spread(runs: pd.DataFrame, numbers: pd.DataFrame, num_tasks: int) -> tables.Cell:
+    """Return the mean over tasks of the standard deviation over seeds.
+
+    The paper's is shown only if it is of the tasks of `runs`; a mark tells that `runs` has fewer than `num_tasks` tasks.
+    """
+    if len(runs):
+        numbers = numbers[numbers.task.isin(runs.task)]
+    stds = runs.groupby("task").accuracy.std()
+    printed = [score.std for score in numbers.score]
+    has_same_tasks = len(printed) == len(stds)
+    ours = paper = None
+    marks: tuple[str, ...] = ()
+    if len(stds) and stds.notna().all():
+        ours = Score(float(stds.mean()))
+        if len(stds) < num_tasks:
+            marks = (f"over {len(stds)} of {num_tasks} tasks",)
+    if printed and (has_same_tasks or runs.empty):
+        paper = Score(statistics.fmean(printed))
+    return tables.Cell(ours, paper, has_same_tasks, marks, digits=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +147,10 @@ class PowerLaw:
 
 def fit_power_law(accuracies: Mapping[float, float]) -> PowerLaw | None:
     """Return the law through accuracies in % by m; None if fewer than three points have an error above 0."""
-    points = [(m, 1 - accuracy / 100) for m, accuracy in accuracies.items() if accuracy < 100]
-    if len(points) < 3:
+    errors = {m: 1 - accuracy / 100 for m, accuracy in accuracies.items() if accuracy < 100}
+    if len(errors) < 3:
         return None
-    line = stats.linregress(*np.log(np.array(points)).T)
+    line = stats.linregress(np.log(list(errors)), np.log(list(errors.values())))
     alpha = float(np.exp(line.intercept))
     beta = Score(float(line.slope), float(line.stderr))
     return PowerLaw(Score(alpha, alpha * float(line.intercept_stderr)), beta, Score(float(line.rvalue) ** 2))
@@ -141,26 +163,37 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
     A model that only the paper ran has a row for its average.
     """
     axes = ("model", "task")
-    cells, places = {}, {(model, published.AVERAGE) for model in (*ours.model, *paper.model)}
-    for model, task in places | set(results.groups(ours, axes)):
+    averages = [(model, published.AVERAGE) for model in (*ours.model, *paper.model)]
+    cells = {}
+    for model, task in dict.fromkeys([*averages, *results.groups(ours, axes)]):
         runs = ours[ours.model == model]
-        num_tasks = runs.groupby("shots").task.transform("nunique")
-        chosen = runs[num_tasks == runs.task.nunique()] if task == published.AVERAGE else runs[runs.task == task]
-        measured = {m: results.average(group).mean for (m,), group in results.groups(chosen, ["shots"]).items()}
-        printed = _printed(paper[paper.model == model], set(chosen.task))
-        laws = fit_power_law(measured), fit_power_law({m: printed[m] for m in measured or printed if m in printed})
-        for name in _TITLES:
-            ours_of, printed_of = (getattr(law, name) if law else None for law in laws)
-            score, digits = ours_of or printed_of, 2 if name == "r_squared" else 3
-            if score and score.std:  # Show two digits of the standard error.
-                digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
-            cells[model, task, name] = tables.Cell(ours_of, printed_of, name != "r_squared", digits=digits)
-    cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
+        if task == published.AVERAGE:
+            num_tasks = runs.groupby("shots").task.transform("nunique")
+            runs = runs[num_tasks == runs.task.nunique()]
+        else:
+            runs = runs[runs.task == task]
+        measured = {m: results.average(group).mean for (m,), group in results.groups(runs, ["shots"]).items()}
+        printed = _printed(paper[paper.model == model], set(runs.task))
+        law = fit_power_law(measured)
+        printed_law = fit_power_law({m: printed[m] for m in measured or printed if m in printed})
+        if law or printed_law:
+            cells |= {(model, task, name): _law_cell(name, law, printed_law) for name in _TITLES}
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. For "
         "the paper's models, we fitted the curve to the accuracies that the paper prints."
     )
     return tables.build("power_law", caption, axes, _TITLES, cells)
+
+
+def _law_cell(name: str, law: PowerLaw | None, printed: PowerLaw | None) -> tables.Cell:
+    """Return the cell of a parameter of two laws, with two digits of its standard error."""
+    ours = getattr(law, name) if law else None
+    paper = getattr(printed, name) if printed else None
+    score = ours or paper
+    digits = 2 if name == "r_squared" else 3
+    if score.std:
+        digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
+    return tables.Cell(ours, paper, name != "r_squared", digits=digits)
 
 
 def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:

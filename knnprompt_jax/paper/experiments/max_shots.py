@@ -22,8 +22,8 @@ from knnprompt_jax.settings import grids
 
 _NAME = "max_shots"
 _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots", "truncated", "m_t"}
-_OF_TASK = {"num_classes": "classes", "average_template_tokens": "tokens of a template, mean"}
-_OF_CONTEXT = {
+_TASK_ROWS = {"num_classes": "classes", "average_template_tokens": "tokens of a template, mean"}
+_CONTEXT_ROWS = {
     "max_shots": "shots that {:,} tokens hold",
     "truncation_percent": "TP for {:,} tokens: truncated prompts, %",
     "M_T": "M_T for {:,} tokens",
@@ -32,6 +32,8 @@ _OF_CONTEXT = {
 
 @dataclasses.dataclass(frozen=True)
 class _MaxShots(experiment.Experiment):
+    """An experiment that counts tokens and runs no model."""
+
     def read(self, folder: pathlib.Path) -> Sequence[Mapping[str, Any]]:
         """Return the rows that `count` wrote; raise UserError if they are incomplete."""
         path = folder / f"{_NAME}.json"
@@ -60,40 +62,68 @@ def _count(settings: grids.CountSettings) -> str:
     if not (settings.tokenizer or settings.models):
         raise errors.UserError("--tokenizer, --models: name a tokenizer's folder or a model")
     folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.models[0])[1]
-    tokenize, rows = layout.tokenize_with(tokenizers.load(folder)), []
+    tokenize = layout.tokenize_with(tokenizers.load(folder))
+    rows = []
     for name in settings.tasks:
         task_rows = inputs.load_rows(settings, name)
-        parts = task_rows.task, task_rows.train, task_rows.evaluation
-        rows += [{**row, "task": name} for row in statistics.describe(*parts, tokenize, settings.contexts)]
+        described = statistics.describe(
+            task_rows.task, task_rows.train, task_rows.evaluation, tokenize, settings.contexts
+        )
+        rows += [{**row, "task": name} for row in described]
     path = pathlib.Path(settings.output) / _NAME / f"{_NAME}.json"
     files.write(path, json.dumps({"rows": rows}, indent=1))
     return tables.to_text(_table(rows))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Quantity:
+    """A row of the table.
+
+    Attributes:
+        name: the key of its numbers in the paper's table.
+        title: the header of the row.
+        context: the context length that it belongs to; None if it depends on the task only.
+    """
+
+    name: str
+    title: str
+    context: int | None = None
+
+    def ours(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Score]:
+        """Return our number of each task; of several rows of a task, the first counts."""
+        scores: dict[str, Score] = {}
+        for row in rows:
+            if self.context in (None, row["context"]):
+                values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
+                scores.setdefault(row["task"], Score(float(values[self.name])))
+        return scores
+
+    def paper(self) -> dict[str, Score]:
+        """Return the paper's number of each task; none for a context that it does not have."""
+        table = published.tables()[_NAME]
+        values = table if self.context is None else table["context"].get(str(self.context), {})
+        numbers = zip(table["tasks"], values.get(self.name, ()), strict=False)
+        return {task.lower(): Score(float(number)) for task, number in numbers}
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a row per quantity and a column per task."""
     paper = published.tables()[_NAME]
-    order = [name.lower() for name in paper["tasks"]]
-    columns = {task: names.task(task) for task in names.ordered("task", [*(row["task"] for row in rows), *order])}
+    tasks = [*(row["task"] for row in rows), *map(str.lower, paper["tasks"])]
     contexts = sorted({*(row["context"] for row in rows), *map(int, paper["context"])})
-    quantities: list[tuple[str, str, int | None]] = [(name, title, None) for name, title in _OF_TASK.items()]
-    quantities += [(name, title, context) for context in contexts for name, title in _OF_CONTEXT.items()]
-    counted = [{**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]} for row in reversed(rows)]
+    quantities = [_Quantity(name, title) for name, title in _TASK_ROWS.items()]
+    for context in contexts:
+        quantities += [_Quantity(name, title.format(context), context) for name, title in _CONTEXT_ROWS.items()]
     cells = {}
-    for name, title, context in quantities:
-        numbers = paper[name] if context is None else paper["context"].get(str(context), {}).get(name, [])
-        theirs = dict(zip(order, numbers, strict=False))
-        ours = {row["task"]: row[name] for row in counted if context in (None, row["context"])}
-        for task in columns:
-            first, second = (
-                None if value is None else Score(float(value)) for value in (ours.get(task), theirs.get(task))
-            )
-            digits = int(name == "average_template_tokens")
-            cells[title.format(context), task] = Cell(first, second, True, digits=digits)
+    for quantity in quantities:
+        ours = quantity.ours(rows)
+        theirs = quantity.paper()
+        digits = int(quantity.name == "average_template_tokens")
+        for task in {**ours, **theirs}:
+            cells[quantity.title, task] = Cell(ours.get(task), theirs.get(task), True, digits=digits)
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
-    return tables.build(
-        _NAME, caption, ("",), columns, cells, [(title.format(context),) for _, title, context in quantities]
-    )
+    columns = {task: names.task(task) for task in names.ordered("task", tasks)}
+    return tables.build(_NAME, caption, ("",), columns, cells, [(quantity.title,) for quantity in quantities])
 
 
 EXPERIMENTS = (
@@ -102,6 +132,7 @@ EXPERIMENTS = (
         "Task statistics: how many shots a context holds",
         "Counted with the model's tokenizer; no model runs.",
         lambda data: ([], []),
+        grids.CountSettings,
         count=_count,
     ),
 )

@@ -21,11 +21,10 @@ _TOLERANCE = 2  # Rows that a seed may differ in.
 
 
 def _draw(data: experiment.Data) -> experiment.Drawn:
-    return [
-        dataclasses.replace(
-            _table(data.ours[data.ours.task == _TASK]), notes=(check(list(data.ours.record)),) if len(data.ours) else ()
-        )
-    ], []
+    table = _table(data.ours[data.ours.task == _TASK])
+    if len(data.ours):
+        table = dataclasses.replace(table, notes=(check(list(data.ours.record)),))
+    return [table], []
 
 
 def _table(ours: pd.DataFrame) -> tables.Table:
@@ -34,8 +33,8 @@ def _table(ours: pd.DataFrame) -> tables.Table:
     columns = {seed: f"seed {seed}" for seed in names.ordered("seed", [*released["seeds"], *ours.seed])}
     scores = {(run.model, run.method, run.m, run.seed): Score(run.accuracy / 100) for run in ours.itertuples()}
     printed = {
-        (released["model"], *place, seed): Score(accuracy)
-        for place, key in _PRINTED.items()
+        (released["model"], method, m, seed): Score(accuracy)
+        for (method, m), key in _PRINTED.items()
         for seed, accuracy in zip(released["seeds"], released[key], strict=True)
     }
     cells = {key: tables.Cell(scores.get(key), printed.get(key), True, digits=4) for key in {**scores, **printed}}
@@ -47,25 +46,43 @@ def check(records: Sequence[Record]) -> str:
     """Return whether the records reproduce the released accuracies, and how many rows each seed differs in."""
     model = published.tables()["released_code_sst2"]["model"]
     ours = results.frame([dataclasses.replace(record, model=published.canonical(record.model)) for record in records])
-    if (ours := ours[(ours.model == model) & (ours.task == _TASK)]).empty:
+    ours = ours[(ours.model == model) & (ours.task == _TASK)]
+    if ours.empty:
         return f"gate: no verdict: the expected accuracies are {model}'s on all {_ROWS} rows of SST2"
     results.check(ours, _AXES)
-    lines, differences, missing = [], [], 0
-    for row in (table := _table(ours[ours.true.map(len) == _ROWS])).rows:
+    table = _table(ours[ours.true.map(len) == _ROWS])
+    lines = []
+    differences = []
+    missing = 0
+    for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             missing += bool(cell.paper and not cell.ours)
             if cell.difference is not None:
-                differences.append(difference := round(_ROWS * cell.difference))
-                rows = f" ({difference:+d} row{'s' if abs(difference) > 1 else ''})" if difference else ""
-                rows = rows.replace("-", "−")
-                lines.append(f"{row.headers[1]} {column}: {cell.text}, expected {cell.paper_text}{rows}")
+                difference = round(_ROWS * cell.difference)
+                differences.append(difference)
+                line = f"{row.headers[1]} {column}: {cell.text}, expected {cell.paper_text}"
+                lines.append(line + _in_rows(difference))
+    return "; ".join([f"gate: {_verdict(differences, missing)}", *lines])
+
+
+def _verdict(differences: Sequence[int], missing: int) -> str:
+    """Return the verdict on the differences in rows of some runs when others are missing."""
     worst = max(map(abs, differences), default=0)
-    verdict = f"pass: at most {worst} of {_ROWS} rows differ" if worst else "pass: every accuracy is the released one"
     if worst > _TOLERANCE:
-        verdict = f"FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
-    elif missing:
-        verdict = f"incomplete: {missing} of {missing + len(differences)} runs are missing"
-    return "; ".join([f"gate: {verdict}", *lines])
+        return f"FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
+    if missing:
+        return f"incomplete: {missing} of {missing + len(differences)} runs are missing"
+    if worst:
+        return f"pass: at most {worst} of {_ROWS} rows differ"
+    return "pass: every accuracy is the released one"
+
+
+def _in_rows(difference: int) -> str:
+    """Return a signed number of rows in brackets; nothing for 0."""
+    if not difference:
+        return ""
+    unit = "row" if abs(difference) == 1 else "rows"
+    return f" ({difference:+d} {unit})".replace("-", "−")
 
 
 EXPERIMENTS = (

@@ -1,7 +1,6 @@
 """The declarations of the paper's tables and figures, and the tables that an experiment builds itself."""
 
 import dataclasses
-import pathlib
 
 import pytest
 
@@ -10,33 +9,37 @@ from knnprompt_jax.paper import experiment, experiments
 from knnprompt_jax.report import drawing, published, results
 from knnprompt_jax.settings import grids
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 SST2 = experiments.EXPERIMENTS["sst2"]
 
 
-def test_an_unknown_name_is_an_error_with_the_choices(tmp_path):
-    with pytest.raises(errors.UserError, match="no experiment 'table_7'; choose from sst2, max_shots"):
-        grids.kind("table_7")
-    with pytest.raises(errors.UserError, match="two files have the task name 'x'"):
-        for folder in "ab":
-            (tmp_path / folder).mkdir()
-            (tmp_path / folder / "x.yaml").write_text("{fields: [a], template: '{a}', labels: [b], label_words: [c]}")
-        grids.GridSettings(experiment="robustness", tasks=[str(path) for path in tmp_path.glob("*/x.yaml")])
-    with pytest.raises(errors.UserError, match="--experiment=split_strategy: give --config=configs/paper.py:split_str"):
-        grids.GridSettings(experiment="split_strategy")
+def test_settings_of_no_experiment_are_refused_with_the_choices():
+    with pytest.raises(errors.UserError, match="--experiment=table_7: choose from data_scaling, robustness, few_shot"):
+        experiments.of(grids.GridSettings(experiment="table_7"))
+
+
+def test_settings_without_the_options_of_an_experiment_are_refused():
+    with pytest.raises(errors.UserError, match="--experiment=split_strategy: give --config=configs/split_strategy.py"):
+        experiments.of(grids.GridSettings(experiment="split_strategy"))
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_an_experiment_declares_a_grid_and_is_documented(name, rows):
+def test_a_config_belongs_to_its_experiment(name):
+    """A config with the name of another experiment would write its records into the other's folder."""
+    settings = grids.shipped(name)
+    assert settings.experiment == name
+    assert experiments.of(settings).name == name
+    assert settings.restore_dropped, "the paper drew from the published train file"
+
+
+@pytest.mark.parametrize("name", [name for name, each in experiments.EXPERIMENTS.items() if not each.count])
+def test_every_cell_of_a_config_finds_its_options(name, rows):
     declared = experiments.EXPERIMENTS[name]
-    settings = declared.shipped
-    assert (settings.experiment, settings.direction, settings.restore_dropped) == (name, "reverse_kl", True)
+    settings = grids.shipped(name)
     few_rows = dataclasses.replace(settings, shots=tuple(min(9, m) for m in settings.shots))
-    cells = list(declared.cells(few_rows, few_rows.methods, rows, 8))
-    assert cells or declared.count
+    cells = list(declared.cells(few_rows, rows, 8))
+    assert {cell.method for cell in cells} == set(settings.methods)
     for cell in cells:
         cell.options(settings)
-    assert f"| `{name}` |" in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["prior_reliance", "robustness", "data_scaling"])

@@ -1,0 +1,23 @@
+"""Split strategy (figures): at most M_T train rows per class, split into demonstrations and anchors.
+
+    python experiments/paper.py --config=configs/split_strategy.py --data_dir=data
+
+COST-split_strategy
+
+The paper prints no numbers for these figures.
+"""
+
+from knnprompt_jax.settings import grids
+
+
+def get_config() -> grids.SplitSettings:
+    return grids.SplitSettings(
+        experiment="split_strategy",
+        tasks=("sst2", "subj", "mpqa", "cr", "mr"),
+        models=("gpt2-xl",),
+        methods=("knn",),
+        demo_shots=(1, 2, 4, 8, 16),
+        anchor_shots=(1, 2, 4, 8, 16),
+        seeds=tuple(range(1, 11)),
+        restore_dropped=True,
+    )
