@@ -2,7 +2,7 @@
 
     python experiments/paper.py --config=configs/split_strategy.py --data_dir=data
 
-COST-split_strategy
+Cost with gpt2-xl: 180 passes, 49,779 prompts, 1.3 million tokens.
 
 The paper prints no numbers for these figures.
 """
