@@ -5,36 +5,37 @@ python examples/reproduce_a_table.py --data_dir=data --tasks=sst2,trec    # the 
 """
 
 import argparse
+import dataclasses
 import pathlib
 
 from matplotlib import pyplot as plt
 
-from knnprompt_jax import options
 from knnprompt_jax.paper import experiments, grid
 from knnprompt_jax.report import results, tables
 from knnprompt_jax.settings import grids
 
-TABLE = "distance"  # One of the names in docs/paper.md.
+TABLE = "distance"  # The name of a file in configs/.
 
 
 def main(**values: object) -> pathlib.Path:
     """Run the missing runs of the table, print the table, and return the path of the chart."""
     # 1. Start from the paper's settings and replace the given values.
-    settings = options.from_config(grids.kind(TABLE), {**grids.config(TABLE), **values})
+    settings = dataclasses.replace(grids.shipped(TABLE), **values)
 
     # 2. Run: all methods share one pass over the prompts, and finished runs are not repeated.
     grid.run(settings)
 
     # 3. Print our numbers beside the paper's, where it has the same task and model.
     folder = pathlib.Path(settings.output) / TABLE
-    experiment = experiments.EXPERIMENTS[TABLE]
+    experiment = experiments.of(settings)
     records = experiment.read(folder)
     for table in experiment.section(records, folder).tables:
         print(tables.to_text(table))
 
     # 4. Draw a bar per task and method, with the standard deviation over seeds.
     frame = results.frame(records)
-    means, spreads = (frame.pivot_table("accuracy", "task", "method", kind) for kind in ("mean", "std"))
+    means = frame.pivot_table("accuracy", "task", "method", "mean")
+    spreads = frame.pivot_table("accuracy", "task", "method", "std")
     axes = means.plot.bar(yerr=spreads, rot=0, figsize=(2 + 1.5 * len(means), 3.5), capsize=3)
     axes.set(ylabel="accuracy, %", ylim=(0, 100), title=f"{frame.model.iloc[0]}, m = {frame.m.max()}")
     axes.figure.savefig(folder / "chart.png", dpi=110, bbox_inches="tight")

@@ -22,15 +22,6 @@ def test_settings_without_the_options_of_an_experiment_are_refused():
         experiments.of(grids.GridSettings(experiment="split_strategy"))
 
 
-@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_a_config_belongs_to_its_experiment(name):
-    """A config with the name of another experiment would write its records into the other's folder."""
-    settings = grids.shipped(name)
-    assert settings.experiment == name
-    assert experiments.of(settings).name == name
-    assert settings.restore_dropped, "the paper drew from the published train file"
-
-
 @pytest.mark.parametrize("name", [name for name, each in experiments.EXPERIMENTS.items() if not each.count])
 def test_every_cell_of_a_config_finds_its_options(name, rows):
     declared = experiments.EXPERIMENTS[name]
