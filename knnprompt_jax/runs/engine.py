@@ -47,10 +47,7 @@ def run(
     for _, members in itertools.groupby(passes, lambda planned: (planned.model, planned.packing_key)):
         for planned, prompts, reading in _read(list(members), progress, cache):
             with parallel.enter_in_main(_lock_records(folder, planned)):
-                for one_run in planned.runs:
-                    record, context = _run(planned, one_run, prompts, reading, cache)
-                    _write(folder, record, context, before_writing)
-                    yield record
+                yield from _run_all(planned, prompts, reading, cache, folder, before_writing)
             progress.finish(planned)
             if progress.is_last(planned):
                 planned.model.free()
@@ -76,6 +73,23 @@ def _read(
         titles = [progress.title(planned) for planned in passes]
         readings = states.read_sets(passes[0].model, all_prompts, cache, titles)
     yield from zip(passes, all_prompts, readings)  # noqa: B905 (`readings` may be endless)
+
+
+def _run_all(
+    planned: run_lib.Pass,
+    prompts: layout.Prompts,
+    reading: states.Reading | None,
+    cache: states.AnyCache | None,
+    folder: pathlib.Path,
+    before_writing: BeforeWriting | None,
+) -> Iterator[records.Record]:
+    """Run the methods of a pass, and yield each record after it is written."""
+    for run in planned.runs:
+        record, context = _run(planned, run, prompts, reading, cache)
+        if before_writing:
+            parallel.call_in_main(functools.partial(before_writing, record, context))
+        parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
+        yield record
 
 
 def _run(
@@ -109,14 +123,6 @@ def _run(
         candidates=prediction.candidates,
     )
     return records.Record.of(run, outcome), context
-
-
-def _write(
-    folder: pathlib.Path, record: records.Record, context: method.Context, before_writing: BeforeWriting | None
-) -> None:
-    if before_writing:
-        parallel.call_in_main(functools.partial(before_writing, record, context))
-    parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
 
 
 @contextlib.contextmanager
