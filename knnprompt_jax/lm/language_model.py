@@ -244,16 +244,16 @@ class LanguageModel:
         """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
 
         Args:
-          shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
-          layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-          order: the prompts whose rows are returned; by default each prompt once, in the order of the prompts.
+            shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
+            layers: the blocks whose outputs are returned, from 1 to the number of blocks.
+            order: the prompts whose rows are returned; by default each prompt once, in the order of the prompts.
 
         Returns:
-          States with one row per prompt, split over every device where their number divides.
+            States with one row per prompt, split over every device where their number divides.
 
         Raises:
-          UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because weights are
-            damaged or overflow.
+            UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because
+                weights are damaged or overflow.
         """
         function = programs.reader(self.deterministic, layers)
         if self.deterministic:
@@ -282,12 +282,12 @@ class LanguageModel:
     ) -> continuations_lib.Scores:
         """Return the log-probability of every target token given all tokens before it.
 
-        Texts with a shared prefix have one packed shape, and texts without a prefix another. Each shape compiles two programs:
-        one reads the prefix, the other scores the texts. A shape in which a call overflows compiles the scoring program
-        again, with the stable softmax. Later calls with the same shapes compile nothing.
+        Texts with a shared prefix have one packed shape, and texts without a prefix another. Each shape compiles two
+        programs: one reads the prefix, the other scores the texts. A shape in which a call overflows compiles the
+        scoring program again, with the stable softmax. Later calls with the same shapes compile nothing.
 
         Raises:
-          UserError: a log-probability is not finite, because weights are damaged or overflow.
+            UserError: a log-probability is not finite, because weights are damaged or overflow.
         """
         shape_of = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
         count = continuations.num_texts
@@ -341,10 +341,11 @@ def _fingerprint(path: pathlib.Path, needs_weights: bool) -> str:
 def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
 
-    This is a function, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming it.
+    This is a function, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming
+    it.
 
     Raises:
-      UserError: it cannot be loaded, or its files have changed.
+        UserError: it cannot be loaded, or its files have changed.
     """
     for model in list(_LIVE):
         if model.mesh.size == 1 and (model.identity, model.step_tokens) == (identity, step_tokens):

@@ -1,4 +1,4 @@
-"""Compare methods on the same splits: one language-model pass per seed, one record per seed and method, and one table of all."""
+"""Compare methods on the same splits: one pass per seed, one record per seed and method, one table."""
 
 import collections
 import pathlib

@@ -57,7 +57,7 @@ def run(
 def _read(
     passes: Sequence[run_lib.Pass], progress: "_Progress", cache: states.AnyCache | None
 ) -> Iterator[tuple[run_lib.Pass, layout.Prompts, states.Reading | None]]:
-    """Yield each pass with its prompts and their states; all passes share one packing, and so their compiled programs."""
+    """Yield each pass with its prompts and their states; all passes share one packing and its compiled programs."""
     all_prompts = [planned.build_prompts() for planned in passes]
     warnings = (text for run in passes[0].runs for text in run.problem.split.warnings)
     inputs.log_warnings(dict.fromkeys(warnings))  # Once, although runs share splits.

@@ -98,15 +98,16 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
     The task "own" is inferred from the file's columns.
 
     Raises:
-      UserError: the task or its rows cannot be read (`sources.load_rows`).
+        UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
     if name == shared.OWN and not path:
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
     if name == shared.OWN:
         empty = settings.empty or ALLOW
         return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
-    arguments, task = _row_arguments(settings, name, path), catalogue.get(name)
+    task = catalogue.get(name)
     task = dataclasses.replace(task, empty=settings.empty or task.empty)
+    arguments = _row_arguments(settings, name, path)
     return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **arguments)
 
 
@@ -118,13 +119,14 @@ def load_rows(
     Defects of the rows are logged; `drop_duplicates` removes them.
 
     Raises:
-      UserError: the task or its rows cannot be read (`sources.load_rows`).
+        UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
     task, train = load_train(settings, name, train_file)
     evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
     if found := defects.describe(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
-    train = defects.drop(train, evaluation) if settings.drop_duplicates else train
+    if settings.drop_duplicates:
+        train = defects.drop(train, evaluation)
     return Rows(task, train, evaluation[: count or None])
 
 
@@ -132,7 +134,7 @@ def load_appended_rows(settings: commands.FitSettings, saved: saving.Saved) -> l
     """Load the rows to append to a saved classifier.
 
     Raises:
-      UserError: an invalid row, or a label equal to another label's word.
+        UserError: an invalid row, or a label equal to another label's word.
     """
     task, source = saved.content.task, settings.source(saved.content.source)
     rows = sources.load_rows(task, "train", path=settings.append, new_labels=True, on_bad=settings.on_bad, **source)
@@ -184,10 +186,10 @@ def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
 
 
 def demo_shots(requested: int, shots: int | None, rows: Rows, model: lm.LanguageModel) -> int:
-    """Return the number of demonstrations per class; -1 asks for M_T, reduced until at least one anchor per class remains.
+    """Return the number of demonstrations per class; -1 asks for M_T, reduced until one anchor per class remains.
 
     Raises:
-      UserError: fewer than 2 shots leave no room for both a demonstration and an anchor.
+        UserError: fewer than 2 shots leave no room for both a demonstration and an anchor.
     """
     if requested >= 0:
         return requested

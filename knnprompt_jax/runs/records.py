@@ -28,12 +28,12 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-      predicted: the predicted label of each evaluation row, in the order of the split.
-      prompts, truncated_prompts, lm_tokens: what the run would read if it ran alone.
-      seconds: wall time of the shared pass ("language_model") and of the method itself ("method").
-      prompts_per_second: the rate of the shared pass.
-      note: a remark shown with the result.
-      candidates: accuracies of the prompts or templates of which the best on these rows was kept.
+        predicted: the predicted label of each evaluation row, in the order of the split.
+        prompts, truncated_prompts, lm_tokens: what the run would read if it ran alone.
+        seconds: wall time of the shared pass ("language_model") and of the method itself ("method").
+        prompts_per_second: the rate of the shared pass.
+        note: a remark shown with the result.
+        candidates: accuracies of the prompts or templates of which the best on these rows was kept.
     """
 
     accuracy: float
@@ -52,11 +52,11 @@ class Record(Outcome):
     """An outcome with the run that it came from.
 
     Attributes:
-      key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` lists by content.
-      source: the options that the rows came from.
-      true: the label of each evaluation row.
-      class_counts: for each label its word and the numbers of train rows, demonstrations and anchors.
-      experiment, cell: the grid that the run belongs to, and its place on axes that are not fields of their own.
+        key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` lists by content.
+        source: the options that the rows came from.
+        true: the label of each evaluation row.
+        class_counts: for each label its word and the numbers of train rows, demonstrations and anchors.
+        experiment, cell: the grid that the run belongs to, and its position on axes that are not fields of their own.
     """
 
     key: str
@@ -113,7 +113,7 @@ class Record(Outcome):
 
     @property
     def is_uneven(self) -> bool:
-        """Whether the most common class has at least `_UNEVEN` times its even share, so that macro F1 is worth showing."""
+        """Whether the most common class has at least `_UNEVEN` times its even share; macro F1 is then shown."""
         return self.most_common * (len(self.class_counts) or len(set(self.true))) >= _UNEVEN
 
 
@@ -181,7 +181,7 @@ def read_all(folder: pathlib.Path) -> list[Record]:
     """Read the records of a folder, by name, without its subfolders; or those of a packed file.
 
     Raises:
-      UserError: there is no folder, no record in it, or a JSON file that is not a record.
+        UserError: there is no folder, no record in it, or a JSON file that is not a record.
     """
     if folder.name.endswith(PACKED):
         return _unpack(folder)
