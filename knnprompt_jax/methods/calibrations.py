@@ -1,12 +1,13 @@
 """Calibrations: methods that correct the bias of the label words' probabilities.
 
-Each reads log p of the label words [N, C] after the split's demonstrations. Contextual, domain-context and Batch Calibration
-shift them by an estimated bias. Prototypical Calibration clusters them. LinC and vector scaling learn a map from the labelled
-anchors.
+Each uses log p of the label words [N, C] after the split's demonstrations. Contextual, domain-context and Batch
+Calibration shift them by an estimated bias. Prototypical Calibration clusters them. LinC and vector scaling learn a map from
+the labelled anchors.
 """
 
 import random
 import warnings
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,8 @@ import numpy as np
 import optax
 from scipy import optimize, special
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
@@ -37,16 +39,20 @@ def domain_queries(problem: method.Problem) -> list[Example]:
     replacement, field by field, and a text ends in " .". A field that is empty in all train rows stays empty.
     """
     generator = random.Random(problem.split.seed)
-    texts = {}
-    for field in problem.task.fields:
-        words = [word for row in problem.train_rows for word in row.fields[field].lower().split()]
-        length = len(words) // len(problem.train_rows) + 1
-        drawn = [generator.choices(words, k=length) if words else [] for _ in range(DOMAIN_TEXTS)]
-        texts[field] = [" ".join([*text, "."]) if text else "" for text in drawn]
+    texts = {field: _domain_texts(problem.train_rows, field, generator) for field in problem.task.fields}
     return [
         Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
         for number in range(DOMAIN_TEXTS)
     ]
+
+
+def _domain_texts(rows: Sequence[Example], field: str, generator: random.Random) -> list[str]:
+    """Return texts of random words of a field of the rows; "" if the field has no words."""
+    words = [word for row in rows for word in row.fields[field].lower().split()]
+    if not words:
+        return [""] * DOMAIN_TEXTS
+    length = len(words) // len(rows) + 1
+    return [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
 
 
 def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
@@ -54,39 +60,42 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
     return special.log_softmax(special.logsumexp(log_p_NC, axis=0))
 
 
-def contextual(context: method.Context, settings: methods.ContextualOptions) -> method.Prediction:
+def contextual(context: method.Context, options: methods.ContextualOptions) -> method.Prediction:
     """Divide the probabilities by those after content-free inputs.
 
     Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML 2021,
     Section 5: W = diag(p_cf)⁻¹, b = 0. The prior "trainset" multiplies by the classes' frequencies in the split.
     """
-    shift_C = -log_bias(context.label_log_p(content_free_queries))
-    if settings.prior == "trainset":
+    shift_C = -log_bias(context.label_log_p(context.states[content_free_queries]))
+    if options.prior == "trainset":
         y = context.classes(context.problem.train_rows)
         with np.errstate(divide="ignore"):  # −∞, hence never predicted, for a class without train rows.
             shift_C += np.log(np.bincount(y, minlength=context.num_classes) / len(y))
-    return _softmax(context.label_log_p(method.queries) + shift_C)
+    return _softmax(context.label_log_p(context.states[method.queries]) + shift_C)
 
 
-def domain_context(context: method.Context, _: options.Options) -> method.Prediction:
+def domain_context(context: method.Context, _: options_lib.Options) -> method.Prediction:
     """Divide the probabilities by those after random in-domain texts.
 
     Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
     """
-    return _softmax(context.label_log_p(method.queries) - log_bias(context.label_log_p(domain_queries)))
+    return _softmax(
+        context.label_log_p(context.states[method.queries])
+        - log_bias(context.label_log_p(context.states[domain_queries]))
+    )
 
 
-def batch(context: method.Context, _: options.Options) -> method.Prediction:
+def batch(context: method.Context, _: options_lib.Options) -> method.Prediction:
     """Subtract the mean log-probability over the queries.
 
     Zhou, Wan, Proleev, Mincu, Chen, Heller, Roy: "Batch Calibration: Rethinking Calibration for In-Context Learning and
     Prompt Engineering", 2023 (ICLR 2024), Section 3.
     """
-    log_p_QC = context.label_log_p(method.queries)
+    log_p_QC = context.label_log_p(context.states[method.queries])
     return _softmax(log_p_QC - log_p_QC.mean(0))
 
 
-def prototypical(context: method.Context, settings: methods.PrototypicalOptions) -> method.Prediction:
+def prototypical(context: method.Context, options: methods.PrototypicalOptions) -> method.Prediction:
     """Predict the label of the likeliest cluster of a Gaussian mixture over label words' log-probabilities.
 
     Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3: one
@@ -96,8 +105,8 @@ def prototypical(context: method.Context, settings: methods.PrototypicalOptions)
     """
     from sklearn import exceptions, mixture
 
-    log_p_NC = context.label_log_p(method.anchors)
-    seeds = np.random.default_rng(context.seed).integers(2**31, size=settings.restarts)
+    log_p_NC = context.label_log_p(context.states[method.anchors])
+    seeds = np.random.default_rng(context.seed).integers(2**31, size=options.restarts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", exceptions.ConvergenceWarning)  # Few or equal rows; the matching decides.
         mixtures = [
@@ -105,8 +114,9 @@ def prototypical(context: method.Context, settings: methods.PrototypicalOptions)
         ]
     best = max(mixtures, key=lambda fitted: match(fitted.means_)[1])
     best.weights_ = np.full_like(best.weights_, 1 / context.num_classes)
-    posterior_QC = best.predict_proba(context.label_log_p(method.queries))
-    return method.Prediction.most_probable(posterior_QC[:, match(best.means_)[0]])
+    posterior_QC = best.predict_proba(context.label_log_p(context.states[method.queries]))
+    cluster_of_label_C, _ = match(best.means_)
+    return method.Prediction.most_probable(posterior_QC[:, cluster_of_label_C])
 
 
 def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
@@ -118,28 +128,35 @@ def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
 def check_prototypical(problem: method.Problem, _: methods.PrototypicalOptions) -> None:
     """Raise UserError if label words are not tokens, or if there are fewer anchors than clusters."""
     method.check_label_words_are_tokens(problem)
-    rows, required = len(problem.split.anchors), max(2, problem.task.num_classes)
-    if rows < required:
-        raise errors.UserError(f"Prototypical Calibration has {rows} anchors and needs {required}: choose more shots")
+    num_anchors = len(problem.split.anchors)
+    required = max(2, problem.task.num_classes)
+    if num_anchors < required:
+        raise errors.UserError(
+            f"Prototypical Calibration has {num_anchors} anchors and needs {required}: choose more shots"
+        )
 
 
-def linc(context: method.Context, settings: methods.LincOptions) -> method.Prediction:
+def linc(context: method.Context, options: methods.LincOptions) -> method.Prediction:
     """Learn softmax(A p + b) on at most 100 labelled anchors, with p normalised over the label words.
 
     Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe Calibration",
     AISTATS 2024: stochastic gradient descent on the cross-entropy, one row at a time. As in the released code, A starts as
     contextual calibration's diag(p_cf)⁻¹ and b as 0.
     """
-    log_p_NC, log_p_QC = context.label_log_p(method.anchors)[: settings.rows], context.label_log_p(method.queries)
-    p_NC, p_QC = (special.softmax(log_p, axis=-1).astype(np.float32) for log_p in (log_p_NC, log_p_QC))
-    bias_C = log_bias(context.label_log_p(content_free_queries))
+    p_NC = _label_probabilities(context, method.anchors)[: options.rows]
+    p_QC = _label_probabilities(context, method.queries)
+    bias_C = log_bias(context.label_log_p(context.states[content_free_queries]))
     start = (jnp.diag(jnp.asarray(np.exp(-bias_C), jnp.float32)), jnp.zeros(context.num_classes))
     generator = np.random.default_rng(context.seed)
-    order = np.concatenate([generator.permutation(len(p_NC)) for _ in range(settings.epochs)])
-    slope_CC, shift_C = map(
-        np.asarray, _descend(start, p_NC[order], context.y.astype(np.int32)[order], settings.learning_rate)
-    )
-    return _softmax(p_QC @ slope_CC.T + shift_C)
+    order_T = np.concatenate([generator.permutation(len(p_NC)) for _ in range(options.epochs)])
+    y_T = context.y.astype(np.int32)[order_T]
+    slope_CC, shift_C = _descend(start, p_NC[order_T], y_T, options.learning_rate)
+    return _softmax(p_QC @ np.asarray(slope_CC).T + np.asarray(shift_C))
+
+
+def _label_probabilities(context: method.Context, prompts: method.PromptSet) -> np.ndarray:
+    """Return the probabilities of the label words [N, C], float32, normalised over them."""
+    return special.softmax(context.label_log_p(context.states[prompts]), axis=-1).astype(np.float32)
 
 
 @jax.jit
@@ -158,7 +175,7 @@ def _descend(start: tuple[Array, Array], p_TC: Array, y_T: Array, learning_rate:
         return jax.lax.scan(step, start, (p_TC, y_T))[0]
 
 
-def supervised(context: method.Context, settings: methods.SupervisedOptions) -> method.Prediction:
+def supervised(context: method.Context, options: methods.SupervisedOptions) -> method.Prediction:
     """Learn a slope and a shift per class of the label words' log-probabilities on the anchors.
 
     Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised Learning",
@@ -167,15 +184,17 @@ def supervised(context: method.Context, settings: methods.SupervisedOptions) -> 
     No code is public; this follows the paper's abstract. The pseudo-queries are the split's anchors. The trust region is a
     penalty on the distance to the identity map. The context-invariance term is left out: all anchors share one context.
     """
-    log_p_NC, log_p_QC = (
-        special.log_softmax(context.label_log_p(rows), axis=-1) for rows in (method.anchors, method.queries)
-    )
-    slope_C, shift_C = fit_supervised(log_p_NC, context.y, settings.penalty)
+    log_p_NC = special.log_softmax(context.label_log_p(context.states[method.anchors]), axis=-1)
+    log_p_QC = special.log_softmax(context.label_log_p(context.states[method.queries]), axis=-1)
+    slope_C, shift_C = fit_supervised(log_p_NC, context.y, options.penalty)
     return _softmax(log_p_QC * slope_C + shift_C)
 
 
 def fit_supervised(log_p_NC: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the w and b [C] that minimise Σ −log softmax(w log p + b)_y + penalty / 2 · (Σ (w − 1)² + Σ b²), a convex loss."""
+    """Return the slopes w and shifts b [C] that minimise a convex loss.
+
+    The loss is Σ −log softmax(w log p + b)_y + penalty / 2 · (Σ (w − 1)² + Σ b²).
+    """
     num_classes = log_p_NC.shape[1]
     is_label_NC = np.eye(num_classes)[y]
     identity_2C = np.stack([np.ones(num_classes), np.zeros(num_classes)])
@@ -183,9 +202,11 @@ def fit_supervised(log_p_NC: np.ndarray, y: np.ndarray, penalty: float) -> tuple
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         map_2C = flat.reshape(2, -1)
         scores_NC = special.log_softmax(map_2C[0] * log_p_NC + map_2C[1], axis=-1)
-        error_NC, away_2C = np.exp(scores_NC) - is_label_NC, map_2C - identity_2C
-        gradient_2C = np.stack([(error_NC * log_p_NC).sum(0), error_NC.sum(0)]) + penalty * away_2C
-        return -(scores_NC * is_label_NC).sum() + penalty / 2 * (away_2C**2).sum(), gradient_2C.ravel()
+        error_NC = np.exp(scores_NC) - is_label_NC
+        change_2C = map_2C - identity_2C
+        value = -(scores_NC * is_label_NC).sum() + penalty / 2 * (change_2C**2).sum()
+        gradient_2C = np.stack([(error_NC * log_p_NC).sum(0), error_NC.sum(0)]) + penalty * change_2C
+        return value, gradient_2C.ravel()
 
     best = optimize.minimize(loss, identity_2C.ravel(), jac=True, method="L-BFGS-B", options={"gtol": 1e-8})
     slope_C, shift_C = best.x.reshape(2, -1)
@@ -196,20 +217,38 @@ def _softmax(scores_QC: np.ndarray) -> method.Prediction:
     return method.Prediction.most_probable(special.softmax(scores_QC, axis=-1))
 
 
-_ON_LABEL_WORDS = {"check": method.check_label_words_are_tokens}
 METHODS = (
     *method.declare(
         "contextual_calibration",
         contextual,
         needs=(method.queries, content_free_queries),
+        check=method.check_label_words_are_tokens,
         rows_used="demonstrations",
-        **_ON_LABEL_WORDS,
     ),
     *method.declare(
-        "domain_context_calibration", domain_context, needs=(method.queries, domain_queries), **_ON_LABEL_WORDS
+        "domain_context_calibration",
+        domain_context,
+        needs=(method.queries, domain_queries),
+        check=method.check_label_words_are_tokens,
     ),
-    *method.declare("batch_calibration", batch, needs=(method.queries,), rows_used="demonstrations", **_ON_LABEL_WORDS),
+    *method.declare(
+        "batch_calibration",
+        batch,
+        needs=(method.queries,),
+        check=method.check_label_words_are_tokens,
+        rows_used="demonstrations",
+    ),
     *method.declare("proca", prototypical, needs=(method.queries, method.anchors), check=check_prototypical),
-    *method.declare("linc", linc, needs=(method.queries, method.anchors, content_free_queries), **_ON_LABEL_WORDS),
-    *method.declare("supervised_calibration", supervised, needs=(method.queries, method.anchors), **_ON_LABEL_WORDS),
+    *method.declare(
+        "linc",
+        linc,
+        needs=(method.queries, method.anchors, content_free_queries),
+        check=method.check_label_words_are_tokens,
+    ),
+    *method.declare(
+        "supervised_calibration",
+        supervised,
+        needs=(method.queries, method.anchors),
+        check=method.check_label_words_are_tokens,
+    ),
 )

@@ -9,7 +9,7 @@ On hidden states it is that of PALP (Cho, Kim, Kim, Park, Lee, Lee: "Prompt-Augm
 next-token distribution it is that of FADS-ICL (Li et al., ACL 2024). Both read a prompt with its demonstrations.
 
 The V log-probabilities are an affine function of E + 1 numbers, log p(v) = a_v · φ with a_v = (w_v, −1), φ = (h, log Z).
-Ridge-penalised regression depends on its inputs through their inner products alone. Those of standardised log-probabilities,
+Ridge-penalised regression depends only on the inner products of its inputs. Those of standardised log-probabilities,
 Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E + 1 inputs per row give
 exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square root of their number, E or V.
 Their mean square norm is then 1, and a penalty means the same for both.
@@ -23,7 +23,8 @@ import numpy as np
 from scipy import special
 from scipy.spatial import distance
 
-from knnprompt_jax import lm, options
+from knnprompt_jax import lm
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import methods
@@ -37,9 +38,12 @@ def logistic_regression(
     A class without rows has probability 0.
 
     Args:
-      x_NF: features of the train rows, possibly sparse; y: their class indices.
-      x_QF: features of the queries.
-      further: further arguments of `LogisticRegression`.
+        x_NF: features of the train rows, possibly sparse.
+        y: class indices of the train rows.
+        x_QF: features of the queries, possibly sparse.
+        num_classes: the number of classes C.
+        inverse_penalty: scikit-learn's C.
+        further: further arguments of `LogisticRegression`.
     """
     from sklearn import linear_model
 
@@ -53,16 +57,22 @@ def logistic_regression(
     return p_QC
 
 
-def predict_proba(
-    context: method.Context, settings: methods.ProbeOptions, anchors: lm.States, queries: lm.States
-) -> np.ndarray:
-    """Return class probabilities [Q, C] of queries by a probe of the problem's anchors."""
-    anchors_NE, queries_QE = (_inputs(context.head, states, settings.representation) for states in (anchors, queries))
+def run_probe(context: method.Context, options: methods.ProbeOptions) -> method.Prediction:
+    """Fit the probe on the anchors and predict the queries."""
+    anchors_NE = _inputs(context.head, context.states[method.anchors], options.representation)
+    queries_QE = _inputs(context.head, context.states[method.queries], options.representation)
     mean_E = anchors_NE.mean(0)
-    scale_EE = _scale(context.head, anchors_NE - mean_E, settings.representation)
-    x_NE, x_QE = ((inputs - mean_E) @ scale_EE.T for inputs in (anchors_NE, queries_QE))
-    # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
-    return logistic_regression(x_NE, context.y, x_QE, context.num_classes, settings.inverse_penalty, solver="newton-cg")
+    scale_EE = _scale(context.head, anchors_NE - mean_E, options.representation)
+    p_QC = logistic_regression(
+        (anchors_NE - mean_E) @ scale_EE.T,
+        context.y,
+        (queries_QE - mean_E) @ scale_EE.T,
+        context.num_classes,
+        options.inverse_penalty,
+        # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
+        solver="newton-cg",
+    )
+    return method.Prediction.most_probable(p_QC)
 
 
 def _inputs(head: head_lib.Head, states: lm.States, representation: str) -> np.ndarray:
@@ -98,27 +108,22 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
         return a_VE.T @ a_VE
 
 
-def run_probe(context: method.Context, settings: methods.ProbeOptions) -> method.Prediction:
-    """Fit the probe on the anchors and predict the queries."""
-    anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    return method.Prediction.most_probable(predict_proba(context, settings, anchors, queries))
-
-
 def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray, num_classes: int) -> np.ndarray:
     """Return the softmax of the negative Euclidean distances to the class means [Q, C], as released.
 
     A class without anchors has probability 0.
     """
-    anchors_NE, queries_QE = (hidden.astype(np.float64) for hidden in (anchors_NE, queries_QE))
+    anchors_NE = anchors_NE.astype(np.float64)
     centroids_CE = np.full((num_classes, anchors_NE.shape[1]), np.inf)
     for label in np.unique(y):
         centroids_CE[label] = anchors_NE[y == label].mean(0)
-    return special.softmax(-distance.cdist(queries_QE, centroids_CE), axis=-1)
+    return special.softmax(-distance.cdist(queries_QE.astype(np.float64), centroids_CE), axis=-1)
 
 
-def run_centroids(context: method.Context, _: options.Options) -> method.Prediction:
+def run_centroids(context: method.Context, _: options_lib.Options) -> method.Prediction:
     """Predict the class with the nearest mean hidden state."""
-    anchors_NE, queries_QE = (np.asarray(context.states[rows].hidden_NE) for rows in (method.anchors, method.queries))
+    anchors_NE = np.asarray(context.states[method.anchors].hidden_NE)
+    queries_QE = np.asarray(context.states[method.queries].hidden_NE)
     return method.Prediction.most_probable(centroid_proba(anchors_NE, context.y, queries_QE, context.num_classes))
 
 

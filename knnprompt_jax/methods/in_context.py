@@ -1,24 +1,27 @@
 """In-context learning: the most probable label word after the demonstrations (Brown et al., 2020).
 
-"icl" compares one token per label word. "icl_multi_token" compares whole label words: log p(label) is the sum over its tokens, each
-after the tokens before it (Brown et al., "Language Models are Few-Shot Learners", NeurIPS 2020, Section 2.4).
+"icl" compares one token per label word. "icl_multi_token" compares whole label words: log p(label) is the sum over its
+tokens, each after the tokens before it (Brown et al., "Language Models are Few-Shot Learners", NeurIPS 2020, Section 2.4).
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
-def run(context: method.Context, _: options.Options) -> method.Prediction:
+def run(context: method.Context, _: options_lib.Options) -> method.Prediction:
     """Predict the most probable label word."""
     return method.Prediction.most_probable(context.label_probabilities(context.states[method.queries]))
 
 
-def check_whole_labels(problem: method.Problem, _: options.Options) -> None:
+def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
     """Raise UserError if two label words have the same tokens."""
     first: dict[tuple[int, ...], str] = {}
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
@@ -29,33 +32,21 @@ def check_whole_labels(problem: method.Problem, _: options.Options) -> None:
             )
 
 
-def run_whole_labels(context: method.Context, _: options.Options) -> method.Prediction:
+def run_whole_labels(context: method.Context, _: options_lib.Options) -> method.Prediction:
     """Predict the most probable label; probabilities are normalised over the labels.
 
-    The shared pass gives the probabilities of first tokens, so only labels of several tokens need a pass. In that pass, a prompt that
-    fills the context loses tokens on the left to make room for its label.
+    The shared pass gives the probabilities of first tokens. Only labels of several tokens need a pass of their own.
     """
-    problem, states = context.problem, context.states[method.queries]
-    labels = [np.array(tokens, np.int32) for tokens in problem.word_tokens]
-    first_ids = [int(tokens[0]) for tokens in labels]
-    log_p_QC = np.asarray(representations.label_log_probabilities(context.head, states, first_ids), np.float64)
-    longer = [label for label, tokens in enumerate(labels) if len(tokens) > 1]
+    problem = context.problem
+    first_ids = [tokens[0] for tokens in problem.word_tokens]
+    states = context.states[method.queries]
+    log_p_QC = np.array(representations.label_log_probabilities(context.head, states, first_ids), np.float64)
+    longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
         return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
-    prompts = problem.build_prompts(problem.split.demonstrations, context.model.context)
-    families = [
-        continuations.Family(
-            group.prefix_P,
-            [np.append(suffix, labels[label][:1]) for suffix in group.suffixes for label in longer],
-            [labels[label][1:] for _ in group.suffixes for label in longer],
-        )
-        for group in prompts.groups
-    ]
-    # The last token of a label is scored but not read.
-    texts = continuations.build(families, context.model.context + 1)
-    rest = [log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")]
-    rows_Q = np.argsort(np.concatenate([group.index for group in prompts.groups]))
-    log_p_QC[:, longer] += np.array(rest).reshape(-1, len(longer))[rows_Q]
+    texts, index_N = _further_tokens(problem, longer, context.model.context)
+    log_p_N = np.array([log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")])
+    log_p_QC[index_N[:, None], longer] += log_p_N.reshape(-1, len(longer))
     return method.Prediction(
         log_p_QC.argmax(-1),
         special.softmax(log_p_QC, axis=-1),
@@ -65,8 +56,31 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
     )
 
 
-def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: options.Options) -> method.Cost:
-    """Estimate the cost of reading all queries once more with each label of several tokens."""
+def _further_tokens(
+    problem: method.Problem, classes: Sequence[int], context: int
+) -> tuple[continuations.Continuations, np.ndarray]:
+    """Return the texts that score all but the first token of each label, and the index of each prompt [Q].
+
+    The texts of a prompt have the labels of `classes` in this order. A prompt that fills the context loses tokens on the
+    left to make room for a label.
+    """
+    labels = [np.array(problem.word_tokens[label], np.int32) for label in classes]
+    prompts = problem.build_prompts(problem.split.demonstrations, context)
+    families = [
+        continuations.Family(
+            group.prefix_P,
+            [np.append(suffix, label[:1]) for suffix in group.suffixes for label in labels],
+            [label[1:] for _ in group.suffixes for label in labels],
+        )
+        for group in prompts.groups
+    ]
+    # The last token of a label is scored but not read.
+    texts = continuations.build(families, context + 1)
+    return texts, np.concatenate([group.index for group in prompts.groups])
+
+
+def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: options_lib.Options) -> method.Cost:
+    """Estimate the cost of reading all queries again with each label of several tokens."""
     longer = sum(len(tokens) > 1 for tokens in problem.word_tokens)
     prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
     suffixes = counter.query_tokens(problem.task, problem.evaluation)

@@ -26,8 +26,12 @@ class Problem:
     """One split of one task and the rows to classify; everything that is known before any weights are loaded.
 
     Attributes:
-      label_token: the token that represents a label word, as in `layout.label_ids`.
-      truncation: the treatment of prompts that are too long, as in `layout.build_prompts`.
+        task: the task.
+        split: the demonstrations and anchors.
+        evaluation: the rows to classify.
+        tokenize: the model's tokenizer.
+        label_token: the token that represents a label word, as in `layout.label_ids`.
+        truncation: the treatment of prompts that are too long, as in `layout.build_prompts`.
     """
 
     task: Task
@@ -40,8 +44,12 @@ class Problem:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the task and its rows: demonstrations, anchors and the rows to classify."""
-        rows = (self.split.demonstrations, self.split.anchors, self.evaluation)
-        parts = [self.task.digest, *map(splits.rows_digest, rows)]
+        parts = [
+            self.task.digest,
+            splits.rows_digest(self.split.demonstrations),
+            splits.rows_digest(self.split.anchors),
+            splits.rows_digest(self.evaluation),
+        ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     @property
@@ -58,10 +66,6 @@ class Problem:
         """The token that represents each class; raises UserError if two classes share a token."""
         return layout.label_ids(self.task, self.tokenize, self.label_token)
 
-    def check_label_words(self) -> None:
-        """Raise UserError if two classes share the token that represents them."""
-        layout.label_ids(self.task, self.tokenize, self.label_token)
-
     @functools.cached_property
     def word_tokens(self) -> list[list[int]]:
         """The tokens of each label word after a space, without special tokens."""
@@ -74,14 +78,16 @@ class Problem:
 
 
 PromptSet = Callable[[Problem], Sequence[Example]]
-"""A function that returns some of a problem's examples as queries of the shared pass. A method lists those that it needs."""
+"""A function that returns examples to read in the shared pass, each as a query after the split's demonstrations."""
 
 
 def anchors(problem: Problem) -> Sequence[Example]:
+    """Return the split's anchors."""
     return problem.split.anchors
 
 
 def queries(problem: Problem) -> Sequence[Example]:
+    """Return the rows to classify."""
     return problem.evaluation
 
 
@@ -90,11 +96,12 @@ class Context:
     """The inputs of a method.
 
     Attributes:
-      problem: the split and the rows to classify.
-      model: the language model.
-      states: the states of each needed set of prompts, in the order of its examples.
-      store_options: how a method that searches anchors stores them.
-      cache: the run's cache of states, for passes of the method's own.
+        problem: the split and the rows to classify.
+        model: the language model.
+        states: the states of each prompt set that the method needs, in the order of its examples and replicated over the
+            devices.
+        store_options: how a method that searches anchors stores them.
+        cache: the run's cache of states, for the method's own passes.
     """
 
     problem: Problem
@@ -128,9 +135,9 @@ class Context:
         """Return the class indices [N] of labelled examples."""
         return np.array([self.problem.task.class_index(example.label) for example in examples], int)
 
-    def label_log_p(self, prompts: PromptSet) -> np.ndarray:
+    def label_log_p(self, states: lm.States) -> np.ndarray:
         """Return log p of the label words [N, C] in nats, float64, not normalised over the label words."""
-        log_p_NC = representations.label_log_probabilities(self.head, self.states[prompts], self.label_ids)
+        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_ids)
         return np.asarray(log_p_NC, np.float64)
 
     def label_probabilities(self, states: lm.States) -> np.ndarray:
@@ -138,17 +145,18 @@ class Context:
         log_p_NC = representations.label_log_probabilities(self.head, states, self.label_ids)
         return np.asarray(jax.nn.softmax(log_p_NC))
 
-    def read(self, prompts: layout.Prompts, title: str, layers: tuple[int, ...] = ()) -> lm.States:
-        """Return the states and layers of the prompts, in order and replicated over the devices."""
-        return states_lib.read(self.model, prompts, self.cache, title=self._title(title), layers=layers)[:]
+    def read(self, prompts: layout.Prompts, title: str) -> lm.States:
+        """Return the states of the prompts, in order and replicated over the devices."""
+        return states_lib.read(self.model, prompts, self.cache, title=self._title(title))[:]
 
     def read_sets(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
-        """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
-        for reading in states_lib.read_sets(self.model, sets, self.cache, [self._title(title)] * len(sets)):
+        """Yield the states of each set of prompts, as `read` does; all sets share their compiled programs."""
+        titles = [self._title(title)] * len(sets)
+        for reading in states_lib.read_sets(self.model, sets, self.cache, titles):
             yield reading.states[:]
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
-        """Return log p of every target token, one array per text."""
+        """Return log p (nats) of every target token, one array per text."""
         with progress.bar(texts.num_texts, self._title(title)) as report:
             return self.model.score(texts, report).log_p
 
@@ -161,13 +169,13 @@ class Prediction:
     """A method's predictions for the rows to classify.
 
     Attributes:
-      classes_Q: class indices [Q].
-      probabilities_QC: class probabilities [Q, C], where the method has them.
-      note: a remark that is printed with the result.
-      candidates: accuracy of each candidate, if the method kept the one that is best on the evaluation rows.
-      prompts: number of prompts or texts read outside the shared pass.
-      truncated: number of these that were truncated.
-      tokens: number of tokens read outside the shared pass, approximate for other models; a training step counts three times.
+        classes_Q: class indices [Q].
+        probabilities_QC: class probabilities [Q, C], where the method has them.
+        note: a remark that is printed with the result.
+        candidates: the accuracy of each candidate, if the method kept the one that is best on the evaluation rows.
+        prompts: the number of prompts or texts in the method's own passes.
+        truncated: the number of these that were truncated.
+        tokens: the number of tokens in the method's own passes.
     """
 
     classes_Q: np.ndarray
@@ -180,22 +188,34 @@ class Prediction:
 
     @classmethod
     def most_probable(
-        cls, probabilities_QC: np.ndarray, note: str = "", sets: Sequence[layout.Prompts] = (), **fields: Any
+        cls,
+        probabilities_QC: np.ndarray,
+        *,
+        note: str = "",
+        candidates: tuple[float, ...] = (),
+        sets: Sequence[layout.Prompts] = (),
     ) -> "Prediction":
         """Predict the most probable class; ties go to the lowest class index.
 
         Args:
-          sets: the prompts read outside the shared pass, which set `prompts`, `truncated` and `tokens`.
+            probabilities_QC: class probabilities [Q, C].
+            note: as the attribute.
+            candidates: as the attribute.
+            sets: the prompts of the method's own passes.
         """
-        if sets:
-            fields["prompts"] = sum(prompts.num_prompts for prompts in sets)
-            fields["truncated"] = sum(prompts.num_truncated for prompts in sets)
-            fields["tokens"] = sum(prompts.num_tokens for prompts in sets)
-        return cls(probabilities_QC.argmax(-1), probabilities_QC, note, **fields)
+        return cls(
+            classes_Q=probabilities_QC.argmax(-1),
+            probabilities_QC=probabilities_QC,
+            note=note,
+            candidates=candidates,
+            prompts=sum(prompts.num_prompts for prompts in sets),
+            truncated=sum(prompts.num_truncated for prompts in sets),
+            tokens=sum(prompts.num_tokens for prompts in sets),
+        )
 
 
 class Cost(NamedTuple):
-    """A number of prompts that a model reads, and approximately their tokens."""
+    """The number of prompts that a model reads, and the approximate number of their tokens."""
 
     prompts: int
     tokens: int
@@ -203,11 +223,11 @@ class Cost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TokenCounter:
-    """Counts tokens for a model whose weights are not loaded.
+    """A counter of tokens for a model whose weights are not loaded.
 
     Attributes:
-      lengths: maps N texts to their numbers of tokens [N], without special tokens.
-      context: the number of tokens that the model can read.
+        lengths: maps N texts to their numbers of tokens [N], without special tokens.
+        context: the number of tokens that the model can read.
     """
 
     lengths: Callable[[Sequence[str]], np.ndarray]
@@ -222,7 +242,7 @@ class TokenCounter:
         return int(self.lengths([task.render(row) for row in rows]).sum())
 
     def cost(self, problem: Problem, num_sets: int) -> Cost:
-        """Estimate the cost of reading all queries after `num_sets` demonstration sets of the split's length."""
+        """Estimate the cost of reading all queries after each of `num_sets` sets as long as the split's demonstrations."""
         prefix = self.demonstration_tokens(problem.task, problem.split.demonstrations)
         suffixes = self.query_tokens(problem.task, problem.evaluation)
         return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))
@@ -232,18 +252,17 @@ def check_nothing(problem: Problem, options: Any) -> None:
     """Accept every problem and all options."""
 
 
-def check_label_words_differ(problem: Problem, options: Any = None) -> None:
+def check_label_words_differ(problem: Problem, _: Any = None) -> None:
     """Raise UserError if two classes share the token that represents them."""
-    del options
-    problem.check_label_words()
+    layout.label_ids(problem.task, problem.tokenize, problem.label_token)
 
 
-def check_label_words_are_tokens(problem: Problem, options: Any = None) -> None:
+def check_label_words_are_tokens(problem: Problem, _: Any = None) -> None:
     """Raise UserError if two classes share a token, or if the last of several tokens would represent a label word.
 
     The probability of a first token bounds that of the label word. The probability of a last token does not.
     """
-    check_label_words_differ(problem, options)
+    check_label_words_differ(problem)
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if problem.label_token == "last" and len(tokens) > 1:
             raise errors.UserError(
@@ -252,34 +271,44 @@ def check_label_words_are_tokens(problem: Problem, options: Any = None) -> None:
             )
 
 
+def cost_nothing(problem: Problem, counter: TokenCounter, options: Any) -> Cost:
+    """Return no cost, for a method without passes of its own."""
+    return Cost(prompts=0, tokens=0)
+
+
+def name_no_model(options: Any) -> str:
+    """Return "", for a method whose options name no model."""
+    return ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Method:
     """A method of the catalogue with its code.
 
     Attributes:
         entry: its name, titles and preset options (`settings.methods`).
-        run: predicts the problem's evaluation rows from a Context and the options.
-        needs: the sets of prompts whose states it reads.
-        check: raises UserError if the method does not apply to a problem with the given options; called before weights
-            are loaded.
+        run: predicts the rows to classify from a context and the options.
+        needs: the prompt sets whose states it uses.
+        check: raises UserError if the method does not apply to a problem with the given options. It is called before
+            weights are loaded.
         cost: estimates the cost of its own passes before weights are loaded.
-        rows_used: which of a split's train rows it uses. "demonstrations": only these; "draws": other random
+        rows_used: the train rows of a split that it uses. "demonstrations": only these; "draws": other random
             demonstrations, as many as the split's; "shots": demonstrations and anchors; "texts": the texts of both, so
             that it needs no anchors; "train": it trains on all rows.
-        model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a
-            run.
-        neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves
-            them out.
-        variant: a name for other code under the same entry, which enters the key of a run.
+        model_name: returns the name of a further model that its options name, or "". The files of that model enter the
+            key of a run.
+        neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run excludes
+            them.
+        variant: a suffix for other code under the same entry, which enters the key of a run.
     """
 
     entry: methods.Entry
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
     check: Callable[[Problem, Any], None] = check_nothing
-    cost: Callable[[Problem, TokenCounter, Any], Cost] = lambda problem, counter, options: Cost(0, 0)
+    cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
     rows_used: str = "shots"
-    model_name: Callable[[Any], str] = lambda options: ""
+    model_name: Callable[[Any], str] = name_no_model
     neutral_options: tuple[str, ...] = ()
     variant: str = ""
 
@@ -297,7 +326,7 @@ class Method:
         return "model" in self.entry.preset
 
     def options(self, settings: Any) -> Any:
-        """Return its options: those of its base method in `settings` (`MethodOptions`) with the values of its preset."""
+        """Return the options of its base method in `settings`, a `MethodOptions`, with the values of its preset."""
         return dataclasses.replace(getattr(settings, self.entry.base), **self.entry.preset)
 
     def obstacle(self, problem: Problem, options: options_lib.Options) -> str:
@@ -312,5 +341,5 @@ class Method:
 
 
 def declare(base: str, run: Callable[[Context, Any], Prediction], **fields: Any) -> list[Method]:
-    """Return a base method and its presets; `fields` are those of `Method`."""
+    """Return a base method of the catalogue and its presets; `fields` are further fields of `Method`."""
     return [Method(entry, run, **fields) for entry in methods.CATALOGUE.values() if entry.base == base]

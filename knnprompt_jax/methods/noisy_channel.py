@@ -3,9 +3,9 @@
 Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification", ACL 2022,
 https://github.com/shmsw25/Channel-LM-Prompting.
 
-Templates, words and token limits are facts of its release. Tasks that it lacks (MPQA, CB, RTE, users' tasks) have templates of ours,
-made from theirs; MPQA's are those of reviews. The layout is that of the released code, to the token, with one exception: a space
-stands before the query's label after a single demonstration as well.
+Templates, words and token limits are facts of its release. Tasks that it lacks (MPQA, CB, RTE, users' tasks) have
+templates of ours, made from theirs; MPQA's are those of reviews. The tokens of a text are those of the released code, with
+one exception: a space precedes the query's label after a single demonstration as well.
 """
 
 import dataclasses
@@ -20,9 +20,10 @@ from knnprompt_jax.prompts import continuations, layout
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
-SHORT, LONG = 112, 240  # Tokens of a text to classify.
+SHORT = 112  # Maximum tokens of a text to classify.
+LONG = 240  # The same, for tasks of long texts.
 MARGIN = 16  # Additional tokens of a demonstration.
-CONTEXT = 1024  # Tokens of concatenated demonstrations and text.
+CONTEXT = 1024  # Maximum tokens of concatenated demonstrations and text.
 
 Demonstration = tuple[str, int]
 """The text of a demonstration and its class index."""
@@ -30,7 +31,14 @@ Demonstration = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Verbalization:
-    """Four `templates` with "{}" for a label's word, and the `words` in class order; `is_published` if both are Min et al.'s."""
+    """The templates and words of a task's labels.
+
+    Attributes:
+        templates: four templates with "{}" for a label's word.
+        words: one word per class.
+        text_tokens: the maximum tokens of a text to classify.
+        is_published: whether templates and words are Min et al.'s.
+    """
 
     templates: tuple[str, str, str, str]
     words: tuple[str, ...]
@@ -78,22 +86,25 @@ def verbalization_of(task: Task) -> Verbalization:
 
 
 class Writer:
-    """Converts rows and labels to tokens. A family contains, for each query, the texts of all classes."""
+    """A writer of texts as tokens."""
 
     def __init__(self, tokenize: layout.Tokenize, start: int, end: int, text_tokens: int):
         """Start texts with the token `start`, end them with `end`, and keep the first `text_tokens` tokens of a query."""
-        self._tokenize, self._text_tokens = tokenize, text_tokens
-        self._start, self._end = np.array([start], np.int32), np.array([end], np.int32)
-        self._special = len(tokenize([""])[0])
-        self._known: dict[str, np.ndarray] = {}
+        self._tokenize = tokenize
+        self._start = np.array([start], np.int32)
+        self._end = np.array([end], np.int32)
+        self._text_tokens = text_tokens
+        self._num_special = len(tokenize([""])[0])
+        self._tokens_of: dict[str, np.ndarray] = {}
 
     def channel(
         self, labels: Sequence[str], demonstrations: Sequence[Demonstration], queries: Sequence[str]
     ) -> continuations.Family:
-        """Write "label text label text … label" before "text end", which is scored."""
-        prefix, longest = [self._start], self._text_tokens + MARGIN
-        for place, (text, label) in enumerate(demonstrations):
-            prefix += [*self._pieces([_after(place, labels[label])]), *self._pieces([f" {text}"], longest)]
+        """Write "label text label text … label" before "text end", which is scored: each query after each label."""
+        prefix = [self._start]
+        for index, (text, label) in enumerate(demonstrations):
+            prefix += self._pieces([_after(index, labels[label])])
+            prefix += self._pieces([f" {text}"], self._text_tokens + MARGIN)
         contexts = self._pieces([_after(len(demonstrations), label) for label in labels])
         texts = self._pieces([f" {query}" for query in queries], self._text_tokens)
         targets = [np.append(text, self._end) for text in texts for _ in labels]
@@ -102,24 +113,25 @@ class Writer:
     def _pieces(self, texts: Sequence[str], limit: int | None = None) -> list[np.ndarray]:
         """Return the first `limit` tokens of each text, tokenized separately and without special tokens.
 
-        Texts that begin with a blank follow another text.
+        A text that begins with a space follows another text.
         """
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        new = [text for text in dict.fromkeys(texts) if text not in self._tokens_of]
         first = [text for text in new if not text.startswith(" ")]
         later = [text for text in new if text.startswith(" ")]
-        pieces = [tokens[self._special :] for tokens in self._tokenize(first)]
-        pieces += layout.continued(self._tokenize, later)
-        self._known |= {text: np.array(tokens, np.int32) for text, tokens in zip([*first, *later], pieces, strict=True)}
-        return [self._known[text][:limit] for text in texts]
+        for text, tokens in zip(first, self._tokenize(first), strict=True):
+            self._tokens_of[text] = np.array(tokens[self._num_special :], np.int32)
+        for text, tokens in zip(later, layout.continued(self._tokenize, later), strict=True):
+            self._tokens_of[text] = np.array(tokens, np.int32)
+        return [self._tokens_of[text][:limit] for text in texts]
 
 
-def _after(number: int, text: str) -> str:
-    """Return the text with a space before it if it follows `number` > 0 demonstrations."""
-    return f" {text}" if number else text
+def _after(num_demonstrations: int, text: str) -> str:
+    """Return the text, with a space before it if it follows demonstrations."""
+    return f" {text}" if num_demonstrations else text
 
 
 def scores(
-    context: method.Context, settings: methods.NoisyChannelOptions
+    context: method.Context, options: methods.NoisyChannelOptions
 ) -> tuple[np.ndarray, continuations.Continuations]:
     """Return scores [U, Q, C] by U templates, and the texts that were read.
 
@@ -127,24 +139,26 @@ def scores(
     """
     problem = context.problem
     verbalization = verbalization_of(problem.task)
-    text_tokens, limit = limits(settings, verbalization, context.model.context)
-    writer = Writer(problem.tokenize, *boundary_tokens(context.model), text_tokens)
+    text_tokens, context_tokens = limits(options, verbalization, context.model.context)
+    start, end = boundary_tokens(context.model)
+    writer = Writer(problem.tokenize, start, end, text_tokens)
     demonstrations = [
-        (problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in _shown(settings, problem)
+        (problem.task.retrieval_text(row), problem.task.class_index(row.label))
+        for row in _demonstrations(options, problem)
     ]
     queries = [problem.task.retrieval_text(row) for row in problem.evaluation]
-    texts = continuations.build(
-        (writer.channel(verbalization.labels(template), demonstrations, queries) for template in _templates(settings)),
-        limit,
-    )
+    templates = _templates(options)
+    families = [writer.channel(verbalization.labels(template), demonstrations, queries) for template in templates]
+    texts = continuations.build(families, context_tokens)
     log_p = context.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
-    return means.reshape(len(_templates(settings)), len(queries), context.num_classes), texts
+    return means.reshape(len(templates), len(queries), context.num_classes), texts
 
 
 def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     """Return the tokens that begin and end a text; a tokenizer that has only one of them uses it for both."""
-    start, end = model.tokenizer.bos_token_id, model.tokenizer.eos_token_id
+    start = model.tokenizer.bos_token_id
+    end = model.tokenizer.eos_token_id
     if start is None and end is None:
         raise errors.UserError(
             f"{model.name}: the tokenizer has no token that begins or ends a text; the noisy channel needs one"
@@ -152,9 +166,9 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def run(context: method.Context, settings: methods.NoisyChannelOptions) -> method.Prediction:
+def run(context: method.Context, options: methods.NoisyChannelOptions) -> method.Prediction:
     """Predict with one template, or with the best of four; probabilities are the softmax of its scores."""
-    scores_UQC, texts = scores(context, settings)
+    scores_UQC, texts = scores(context, options)
     accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
     best_QC = scores_UQC[accuracy_U.argmax()]
     notes = []
@@ -183,27 +197,29 @@ def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
     return int(np.mean(accuracy_SU, axis=0).argmax())
 
 
-def cost(problem: method.Problem, counter: method.TokenCounter, settings: methods.NoisyChannelOptions) -> method.Cost:
+def cost(problem: method.Problem, counter: method.TokenCounter, options: methods.NoisyChannelOptions) -> method.Cost:
     """Estimate the cost of each query with each label by each template."""
-    times = len(_templates(settings)) * problem.task.num_classes
-    prefix = min(counter.context, counter.demonstration_tokens(problem.task, _shown(settings, problem)))
+    times = len(_templates(options)) * problem.task.num_classes
+    demonstrations = counter.demonstration_tokens(problem.task, _demonstrations(options, problem))
+    prefix = min(counter.context, demonstrations)
     suffixes = counter.query_tokens(problem.task, problem.evaluation)
     return method.Cost(times * len(problem.evaluation), times * (prefix + suffixes))
 
 
-def _templates(settings: methods.NoisyChannelOptions) -> list[int]:
-    return [settings.template - 1] if settings.template else [0, 1, 2, 3]
+def _templates(options: methods.NoisyChannelOptions) -> list[int]:
+    """Return the indices of the templates to score."""
+    return [options.template - 1] if options.template else [0, 1, 2, 3]
 
 
-def limits(settings: methods.NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
-    """Return the maximum tokens of a query and of a whole context, for a model that reads `context` tokens."""
-    text = settings.text_tokens or verbalization.text_tokens
-    return text, min(context, settings.context_tokens or CONTEXT)
+def limits(options: methods.NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
+    """Return the maximum tokens of a query and of a whole text, for a model that reads `context` tokens."""
+    text_tokens = options.text_tokens or verbalization.text_tokens
+    return text_tokens, min(context, options.context_tokens or CONTEXT)
 
 
-def _shown(settings: methods.NoisyChannelOptions, problem: method.Problem) -> Sequence[Example]:
-    """Return the rows that stand before each query."""
-    return problem.train_rows if settings.shown == "all" else problem.split.demonstrations
+def _demonstrations(options: methods.NoisyChannelOptions, problem: method.Problem) -> Sequence[Example]:
+    """Return the rows that precede each query."""
+    return problem.train_rows if options.shown == "all" else problem.split.demonstrations
 
 
 METHODS = method.declare("noisy_channel", run, cost=cost, rows_used="demonstrations")

@@ -80,7 +80,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
     icl_right_N = icl_N == labels_N
     knn_right_Q = knn_Q == labels_N[num_anchors:]
     options = classifiers.KNNOptions(**record.settings["options"])
-    neighbours = knn.neighbours(context, options, min(NEIGHBOURS, num_anchors))
+    neighbours = knn.find_neighbours(context, options, min(NEIGHBOURS, num_anchors))
     points = [
         maps.Point(task.retrieval_text(row), label, other=other)
         for row, label, other in zip(rows, labels_N.tolist(), icl_N.tolist(), strict=True)
