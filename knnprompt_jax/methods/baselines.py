@@ -1,10 +1,10 @@
-"""Baselines without a language model, on bare texts of demonstrations and anchors: TF-IDF features, or sentence embeddings.
+"""Baselines without a language model: TF-IDF features, or sentence embeddings, of demonstrations and anchors.
 
-Bare texts have no template; several fields are joined by spaces.
+Texts are bare: without template, their fields joined by spaces.
 
-Terms of TF-IDF are scikit-learn's: lower-cased words of two or more letters or digits, and runs of neighbouring words. A
-term that occurs n times in a text has the weight (1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows, N_term of
-which contain it. A text's weights are scaled to norm 1. Terms that no train row contains are ignored.
+Terms of TF-IDF are scikit-learn's: lower-cased words of two or more letters or digits, and runs of neighbouring words.
+A term that occurs n times in a text has the weight (1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows,
+N_term of which contain it. A text's weights are scaled to norm 1. Terms that no train row contains are ignored.
 
 Embeddings are scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentence-BERT", EMNLP 2019, and Wang et al.:
 "MiniLM", NeurIPS 2020.

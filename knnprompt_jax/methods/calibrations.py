@@ -1,8 +1,8 @@
 """Calibrations: methods that correct the bias of the label words' probabilities.
 
 Each uses log p of the label words [N, C] after the split's demonstrations. Contextual, domain-context and Batch
-Calibration shift them by an estimated bias. Prototypical Calibration clusters them. LinC and vector scaling learn a map from
-the labelled anchors.
+Calibration shift them by an estimated bias. Prototypical Calibration clusters them. LinC and vector scaling learn a map
+from the labelled anchors.
 """
 
 import random
@@ -35,8 +35,8 @@ def content_free_queries(problem: method.Problem) -> list[Example]:
 def domain_queries(problem: method.Problem) -> list[Example]:
     """Return queries of random in-domain words, drawn with the split's seed.
 
-    Each text has as many words as the train rows' mean text. As in the released code, words are lower-cased and drawn with
-    replacement, field by field, and a text ends in " .". A field that is empty in all train rows stays empty.
+    Each text has as many words as the train rows' mean text. As in the released code, words are lower-cased and drawn
+    with replacement, field by field, and a text ends in " .". A field that is empty in all train rows stays empty.
     """
     generator = random.Random(problem.split.seed)
     texts = {field: _domain_texts(problem.train_rows, field, generator) for field in problem.task.fields}
@@ -63,8 +63,8 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
 def contextual(context: method.Context, options: methods.ContextualOptions) -> method.Prediction:
     """Divide the probabilities by those after content-free inputs.
 
-    Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML 2021,
-    Section 5: W = diag(p_cf)⁻¹, b = 0. The prior "trainset" multiplies by the classes' frequencies in the split.
+    Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML
+    2021, Section 5: W = diag(p_cf)⁻¹, b = 0. The prior "trainset" multiplies by the classes' frequencies in the split.
     """
     shift_C = -log_bias(context.label_log_p(context.states[content_free_queries]))
     if options.prior == "trainset":
@@ -98,10 +98,10 @@ def batch(context: method.Context, _: options_lib.Options) -> method.Prediction:
 def prototypical(context: method.Context, options: methods.PrototypicalOptions) -> method.Prediction:
     """Predict the label of the likeliest cluster of a Gaussian mixture over label words' log-probabilities.
 
-    Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3: one
-    cluster per class, estimated by EM on the anchors without their labels. A maximum-weight bipartite matching assigns clusters
-    to labels, with the cluster means as weights. The heaviest matching of many restarts is kept. As in the released code, there
-    are 100 restarts, and all clusters have the same weight when a query is assigned.
+    Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3:
+    one cluster per class, estimated by EM on the anchors without their labels. A maximum-weight bipartite matching
+    assigns clusters to labels, with the cluster means as weights. The heaviest matching of many restarts is kept. As in
+    the released code, there are 100 restarts, and all clusters have the same weight when a query is assigned.
     """
     from sklearn import exceptions, mixture
 
@@ -139,9 +139,9 @@ def check_prototypical(problem: method.Problem, _: methods.PrototypicalOptions) 
 def linc(context: method.Context, options: methods.LincOptions) -> method.Prediction:
     """Learn softmax(A p + b) on at most 100 labelled anchors, with p normalised over the label words.
 
-    Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe Calibration",
-    AISTATS 2024: stochastic gradient descent on the cross-entropy, one row at a time. As in the released code, A starts as
-    contextual calibration's diag(p_cf)⁻¹ and b as 0.
+    Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe
+    Calibration", AISTATS 2024: stochastic gradient descent on the cross-entropy, one row at a time. As in the released
+    code, A starts as contextual calibration's diag(p_cf)⁻¹ and b as 0.
     """
     p_NC = _label_probabilities(context, method.anchors)[: options.rows]
     p_QC = _label_probabilities(context, method.queries)
@@ -178,11 +178,13 @@ def _descend(start: tuple[Array, Array], p_TC: Array, y_T: Array, learning_rate:
 def supervised(context: method.Context, options: methods.SupervisedOptions) -> method.Prediction:
     """Learn a slope and a shift per class of the label words' log-probabilities on the anchors.
 
-    Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised Learning",
-    2025 (arXiv 2505.23783). A slope can turn the boundary between two classes, or reverse it, where other calibrations shift it.
+    Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised
+    Learning", 2025 (arXiv 2505.23783). A slope can turn the boundary between two classes, or reverse it, where other
+    calibrations shift it.
 
-    No code is public; this follows the paper's abstract. The pseudo-queries are the split's anchors. The trust region is a
-    penalty on the distance to the identity map. The context-invariance term is left out: all anchors share one context.
+    No code is public; this follows the paper's abstract. The pseudo-queries are the split's anchors. The trust region
+    is a penalty on the distance to the identity map. The context-invariance term is left out: all anchors share one
+    context.
     """
     log_p_NC = special.log_softmax(context.label_log_p(context.states[method.anchors]), axis=-1)
     log_p_QC = special.log_softmax(context.label_log_p(context.states[method.queries]), axis=-1)

@@ -1,4 +1,4 @@
-"""In-context learning after other demonstrations than the split's: selected for each query, or other sets for all queries.
+"""In-context learning after other demonstrations than the split's: one selection per query, or other sets for all.
 
 "prompt_compose_…" selects the train rows most similar to the query. Liu, Shen, Zhang, Dolan, Carin, Chen: "What Makes
 Good In-Context Examples for GPT-3?", DeeLIO 2022; PromptCompose in the paper. The pool is the whole train sample of the
@@ -113,8 +113,8 @@ def cost_selection(problem: method.Problem, counter: method.TokenCounter, _: met
 def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
     """Return the split's demonstrations, then the further sets that its anchors fill, with as many rows per class.
 
-    A set takes the next rows of each class, in the order of the anchors. Rows that do not fill a set are dropped. A class
-    without further rows is missing from later sets.
+    A set takes the next rows of each class, in the order of the anchors. Rows that do not fill a set are dropped. A
+    class without further rows is missing from later sets.
     """
     later: list[list[Example]] = [[] for _ in range(split.shots // split.demo_shots - 1)]
     num_seen: collections.Counter[str] = collections.Counter()
@@ -129,8 +129,8 @@ def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
 def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     """Return class probabilities [Q, C] from the normalised log-probabilities of U predictions.
 
-    "probability" is the mean of probabilities, "log_probability" the normalised mean of logarithms, "vote" the shares of
-    the most probable classes.
+    "probability" is the mean of probabilities, "log_probability" the normalised mean of logarithms, "vote" the shares
+    of the most probable classes.
     """
     if combination == "probability":
         return np.exp(special.logsumexp(log_p_UQC, axis=0) - np.log(len(log_p_UQC)))

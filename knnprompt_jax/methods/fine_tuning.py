@@ -255,7 +255,8 @@ def run(context: method.Context, settings: methods.FineTuningOptions) -> method.
     note = f"{config.steps} steps of {config.batch} rows" + (f", last loss {losses[-1]:.3f}" if losses else "")
     trained = 3 * config.steps * config.batch * train_rows.lengths_N.mean()
     tokens = int(queries.lengths_N.sum() + trained)
-    return method.Prediction.most_probable(tuner.predict_proba(queries), note, prompts=len(queries), tokens=tokens)
+    p_QC = tuner.predict_proba(queries)
+    return method.Prediction(p_QC.argmax(-1), p_QC, note, prompts=len(queries), tokens=tokens)
 
 
 def cost(problem: method.Problem, counter: method.TokenCounter, settings: methods.FineTuningOptions) -> method.Cost:

@@ -5,14 +5,14 @@ Learning", 2024 (NAACL 2025), Section 3: centroids of the last token's last hidd
 
 Linear probe: logistic regression on standardised hidden states or log-probabilities of the anchors.
 
-On hidden states it is that of PALP (Cho, Kim, Kim, Park, Lee, Lee: "Prompt-Augmented Linear Probing", AAAI 2023). On the
-next-token distribution it is that of FADS-ICL (Li et al., ACL 2024). Both read a prompt with its demonstrations.
+On hidden states it is that of PALP (Cho, Kim, Kim, Park, Lee, Lee: "Prompt-Augmented Linear Probing", AAAI 2023). On
+the next-token distribution it is that of FADS-ICL (Li et al., ACL 2024). Both read a prompt with its demonstrations.
 
-The V log-probabilities are an affine function of E + 1 numbers, log p(v) = a_v · φ with a_v = (w_v, −1), φ = (h, log Z).
-Ridge-penalised regression depends only on the inner products of its inputs. Those of standardised log-probabilities,
-Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E + 1 inputs per row give
-exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square root of their number, E or V.
-Their mean square norm is then 1, and a penalty means the same for both.
+The V log-probabilities are an affine function of E + 1 numbers, log p(v) = a_v · φ with a_v = (w_v, −1), φ = (h, log
+Z). Ridge-penalised regression depends only on the inner products of its inputs. Those of standardised
+log-probabilities, Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E
++ 1 inputs per row give exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square
+root of their number, E or V. Their mean square norm is then 1, and a penalty means the same for both.
 """
 
 from typing import Any

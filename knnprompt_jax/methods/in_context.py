@@ -1,7 +1,8 @@
 """In-context learning: the most probable label word after the demonstrations (Brown et al., 2020).
 
 "icl" compares one token per label word. "icl_multi_token" compares whole label words: log p(label) is the sum over its
-tokens, each after the tokens before it (Brown et al., "Language Models are Few-Shot Learners", NeurIPS 2020, Section 2.4).
+tokens, each after the tokens before it (Brown et al., "Language Models are Few-Shot Learners", NeurIPS 2020, Section
+2.4).
 """
 
 from collections.abc import Sequence
@@ -61,8 +62,8 @@ def _further_tokens(
 ) -> tuple[continuations.Continuations, np.ndarray]:
     """Return the texts that score all but the first token of each label, and the index of each prompt [Q].
 
-    The texts of a prompt have the labels of `classes` in this order. A prompt that fills the context loses tokens on the
-    left to make room for a label.
+    The texts of a prompt have the labels of `classes` in this order. A prompt that fills the context loses tokens on
+    the left to make room for a label.
     """
     labels = [np.array(problem.word_tokens[label], np.int32) for label in classes]
     prompts = problem.build_prompts(problem.split.demonstrations, context)

@@ -1,4 +1,4 @@
-"""kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and its appendices), and the rule that its anchors choose."""
+"""kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and appendices), and a rule chosen on the anchors."""
 
 from collections.abc import Sequence
 
@@ -58,7 +58,7 @@ def run_chosen_rule(context: method.Context, options: classifiers.RuleOptions) -
 
 
 def _choose_rule(context: method.Context, options: classifiers.RuleOptions) -> rules.Choice:
-    """Choose a rule on a sample of the anchors; without label tokens, no distance between label words is a candidate."""
+    """Choose a rule on a sample of the anchors."""
     split = context.problem.split
     indices_n = np.array(rules.sample(split.anchors, split.seed), int)
     ids_N = np.array([example.row for example in split.anchors])
@@ -67,7 +67,7 @@ def _choose_rule(context: method.Context, options: classifiers.RuleOptions) -> r
     try:
         label_ids = context.label_ids
     except errors.UserError:
-        label_ids = []  # Classes share a token.
+        label_ids = []  # Classes share a token: distances between label words are no candidates.
     grid = rules.Grid.of(classifiers.AutoOptions(**options.to_dict()))
     return rules.choose([sample], context.head, label_ids, grid, options.metric)
 

@@ -96,12 +96,9 @@ class Context:
     """The inputs of a method.
 
     Attributes:
-        problem: the split and the rows to classify.
-        model: the language model.
-        states: the states of each prompt set that the method needs, in the order of its examples and replicated over the
-            devices.
-        store_options: how a method that searches anchors stores them.
-        cache: the run's cache of states, for the method's own passes.
+        problem: the split and the rows to classify. model: the language model. states: the states of each prompt set
+        that the method needs, in the order of its examples and replicated over the devices. store_options: how a method
+        that searches anchors stores them. cache: the run's cache of states, for the method's own passes.
     """
 
     problem: Problem
@@ -242,7 +239,7 @@ class TokenCounter:
         return int(self.lengths([task.render(row) for row in rows]).sum())
 
     def cost(self, problem: Problem, num_sets: int) -> Cost:
-        """Estimate the cost of reading all queries after each of `num_sets` sets as long as the split's demonstrations."""
+        """Estimate the cost of reading all queries after `num_sets` sets as long as the split's demonstrations."""
         prefix = self.demonstration_tokens(problem.task, problem.split.demonstrations)
         suffixes = self.query_tokens(problem.task, problem.evaluation)
         return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))

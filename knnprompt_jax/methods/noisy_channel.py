@@ -1,11 +1,11 @@
 """Noisy channel: the class whose label explains the text best.
 
-Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification", ACL 2022,
-https://github.com/shmsw25/Channel-LM-Prompting.
+Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification", ACL
+2022, https://github.com/shmsw25/Channel-LM-Prompting.
 
 Templates, words and token limits are facts of its release. Tasks that it lacks (MPQA, CB, RTE, users' tasks) have
-templates of ours, made from theirs; MPQA's are those of reviews. The tokens of a text are those of the released code, with
-one exception: a space precedes the query's label after a single demonstration as well.
+templates of ours, made from theirs; MPQA's are those of reviews. The tokens of a text are those of the released code,
+with one exception: a space precedes the query's label after a single demonstration as well.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ class Writer:
     """A writer of texts as tokens."""
 
     def __init__(self, tokenize: layout.Tokenize, start: int, end: int, text_tokens: int):
-        """Start texts with the token `start`, end them with `end`, and keep the first `text_tokens` tokens of a query."""
+        """Start texts with the token `start`, end them with `end`, and keep `text_tokens` tokens of a query."""
         self._tokenize = tokenize
         self._start = np.array([start], np.int32)
         self._end = np.array([end], np.int32)

@@ -1,4 +1,4 @@
-"""The registry of methods: each entry of the catalogue (`settings.methods`) with its code from the files of this folder."""
+"""The registry of methods: each entry of the catalogue (`settings.methods`) with its code from this folder."""
 
 from collections.abc import Sequence
 

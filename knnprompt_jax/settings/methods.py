@@ -97,7 +97,10 @@ class SupervisedOptions(options.Options):
 
 
 class ProbeOptions(options.Options):
-    """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
+    """Options of the probe.
+
+    Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states.
+    """
 
     representation: str = options.option("hidden", "Inputs of the regression.", choices=("hidden", "log_probabilities"))
     inverse_penalty: float = options.option(
@@ -159,12 +162,10 @@ class Entry:
     """A method of the catalogue.
 
     Attributes:
-        name: the name on the command line.
-        title: the name in tables.
-        base: the method whose code and options it uses; it is a preset of that method unless the names are equal.
-        preset: the values of options that the name sets.
-        printed_as: the names in the paper's tables.
-        excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
+        name: the name on the command line. title: the name in tables. base: the method whose code and options it uses;
+        it is a preset of that method unless the names are equal. preset: the values of options that the name sets.
+        printed_as: the names in the paper's tables. excluded_because: why "all" excludes the method, so that it runs
+        only if it is named; empty if "all" includes it.
     """
 
     name: str

@@ -2,19 +2,23 @@
 
 import collections
 import dataclasses
-import re
 
 import numpy as np
 import pytest
+from scipy import special
 
-from knnprompt_jax.methods import knn, registry
-from knnprompt_jax.paper.experiments import axes
-from knnprompt_jax.settings import methods
+from knnprompt_jax.methods import knn
 from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
-from knnprompt_jax.store import distances
+from tests.methods.synthetic import NUM_QUERIES, run
 from tests.store import worlds
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
+METHODS = {
+    "knn": "kl",
+    "knn_reverse_kl": "reverse_kl",
+    "knn_kl_labels": "kl_labels",
+    "knn_l2": "l2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,77 +26,84 @@ def context(synthetic):
     return synthetic.context()
 
 
-def by_definition(synthetic, name):
-    """[Q, N]: divergences of distributions, or Euclidean lengths between hidden states."""
-    h_QE, h_NE = (np.asarray(each.hidden_NE, np.float64) for each in (synthetic.queries, synthetic.anchors))
-    log_p = [synthetic.log_p(each) for each in (synthetic.queries, synthetic.anchors)]
-    return worlds.distances(name, h_QE, h_NE, *log_p, synthetic.label_ids)
+def distances(synthetic, name):
+    """Return the divergences of distributions, or Euclidean distances of hidden states, [Q, N]."""
+    h_QE = np.asarray(synthetic.queries.hidden_NE, np.float64)
+    h_NE = np.asarray(synthetic.anchors.hidden_NE, np.float64)
+    log_p_QV = synthetic.log_p(synthetic.queries)
+    log_p_NV = synthetic.log_p(synthetic.anchors)
+    return worlds.distances(name, h_QE, h_NE, log_p_QV, log_p_NV, synthetic.label_ids)
 
 
-def vote_by_definition(labels, tie_break):
-    """The class of one query from its neighbours' classes, nearest first."""
+def winner(labels, tie_break):
+    """Return the class that the neighbours' classes, nearest first, elect."""
     counts = collections.Counter(labels)
     best = [label for label in labels if counts[label] == max(counts.values())]
     return best[0] if tie_break == "nearest" else min(best)
 
 
-@pytest.mark.parametrize(("k", "tie_break"), [*zip((8, 3), TIE_BREAKS, strict=True)])
-@pytest.mark.parametrize("name", distances.DISTANCES)
-def test_predictions_are_those_of_the_definition(synthetic, context, name, k, tie_break):
-    prediction = knn.run(context, KNNOptions(k=k, distance=name, tie_break=tie_break))
-    distances_QN = by_definition(synthetic, name)
+def check_votes(synthetic, prediction, name, k, tie_break):
+    """Check the predictions of the queries whose neighbours float32 can rank."""
+    distances_QN = distances(synthetic, name)
     margin = MARGIN * min(1.0, np.median(np.abs(distances_QN)))
     certain_Q = np.diff(np.sort(distances_QN)[:, : k + 1]).min(-1) > margin
     assert certain_Q.mean() > 0.4, "too few queries are certain for this to test anything"
     labels_Qk = synthetic.y[distances_QN.argsort(-1)[:, :k]].tolist()
-    want_Q = np.array([vote_by_definition(labels, tie_break) for labels in labels_Qk])
+    want_Q = np.array([winner(labels, tie_break) for labels in labels_Qk])
+    assert len(set(want_Q)) > 2
     np.testing.assert_array_equal(prediction.classes_Q[certain_Q], want_Q[certain_Q])
     shares_QC = np.array([[labels.count(label) / k for label in range(5)] for labels in labels_Qk])
     np.testing.assert_allclose(prediction.probabilities_QC[certain_Q], shares_QC[certain_Q], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("k", "tie_break"), [*zip((8, 3), TIE_BREAKS, strict=True)])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_k_nearest_anchors_vote(synthetic, context, name, k, tie_break):
+    prediction = run(name, context, k=k, tie_break=tie_break)
+    check_votes(synthetic, prediction, METHODS[name], k, tie_break)
+
+
+@pytest.mark.parametrize("kind", ["arithmetic", "geometric"])
+def test_centroid_methods_predict_the_nearest_mean(synthetic, context, kind):
+    log_p_QV = synthetic.log_p(synthetic.queries)
+    log_p_NV = synthetic.log_p(synthetic.anchors)
+    means = []
+    for label in range(5):
+        members_nV = log_p_NV[synthetic.y == label]
+        if kind == "arithmetic":
+            means.append(np.log(np.exp(members_nV).mean(0)))
+        else:
+            means.append(special.log_softmax(members_nV.mean(0)))
+    want_Q = worlds.divergences("kl", log_p_QV, np.array(means)).argmin(-1)
+    name = {"arithmetic": "knn_centroid", "geometric": "knn_centroid_geometric"}[kind]
+    prediction = run(name, context)
+    np.testing.assert_array_equal(prediction.classes_Q, want_Q)
+    np.testing.assert_array_equal(prediction.probabilities_QC, np.eye(5)[want_Q])
     assert len(set(want_Q)) > 2
-
-
-VARIANTS = {
-    "knn": {},
-    "knn_reverse_kl": {"distance": "reverse_kl"},
-    "knn_kl_labels": {"distance": "kl_labels"},
-    "knn_l2": {"distance": "l2"},
-    "knn_centroid": {"centroid": "arithmetic"},
-    "knn_centroid_geometric": {"centroid": "geometric"},
-}
-
-
-@pytest.mark.parametrize(("name", "options"), VARIANTS.items())
-def test_variants_are_options_of_one_classifier(context, name, options):
-    declared = registry.get(name)
-    ours = declared.run(context, declared.options(methods.MethodOptions()))
-    expected = knn.run(context, KNNOptions(**options))
-    np.testing.assert_array_equal(ours.probabilities_QC, expected.probabilities_QC)
 
 
 @pytest.mark.parametrize(
     ("k", "shots", "demo_shots", "used"), [(3, 5, 4, 1), (3, 5, 3, 2), (3, 100, 2, 3), (7, 9, 4, 5), (500, 500, 0, 103)]
 )
-def test_the_published_k(context, k, shots, demo_shots, used):
+def test_the_published_k_is_at_most_the_anchors_per_class(context, k, shots, demo_shots, used):
     split = dataclasses.replace(context.problem.split, shots=shots, demo_shots=demo_shots)
     assert knn.published_k(k, dataclasses.replace(context.problem, split=split)) == used
 
 
-@pytest.mark.parametrize("options", [{"tie_break": "nearest"}, {"weights": "distance"}])
-def test_any_k_is_the_method_without_the_published_limit(context, options):
-    options = KNNOptions(k=8, **options)
-    ours, expected = axes._ANY_K.run(context, options), knn.run(context, options)
-    np.testing.assert_allclose(ours.probabilities_QC, expected.probabilities_QC, rtol=1e-6)
-    np.testing.assert_array_equal(ours.classes_Q, expected.classes_Q)
+def test_only_run_limits_k(synthetic, context):
+    """The grid over k votes with any k; the method uses at most 3 neighbours if there are 3 anchors per class."""
+    split = dataclasses.replace(context.problem.split, shots=3)
+    context = dataclasses.replace(context, problem=dataclasses.replace(context.problem, split=split))
+    options = KNNOptions(k=8)
+    check_votes(synthetic, knn.run(context, options), "kl", 3, "lowest")
+    check_votes(synthetic, knn.vote(context, options, options.k), "kl", 8, "lowest")
 
 
-@pytest.mark.parametrize("name", ["chosen", "knn_chosen"])
-def test_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name):
+@pytest.mark.parametrize(("name", "note"), [("chosen", "rule="), ("knn_chosen", "rule=votes")])
+def test_the_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name, note):
     """The labels are not in sorted order, so that columns may not be confused."""
-    context, declared = synthetic.context(labels="42310"), registry.get(name)
-    prediction = declared.run(context, declared.options(methods.MethodOptions()))
-    assert np.mean(prediction.classes_Q == np.arange(13) % 5) > 0.9
+    prediction = run(name, synthetic.context(labels="42310"))
+    assert np.mean(prediction.classes_Q == np.arange(NUM_QUERIES) % 5) > 0.9
     np.testing.assert_array_equal(prediction.probabilities_QC.argmax(-1), prediction.classes_Q)
-    assert re.match(r"chosen from \d+ candidates: rule=", prediction.note) and (
-        name == "chosen" or "rule=votes" in prediction.note
-    )
+    assert prediction.note.startswith("chosen from ")
+    assert f" candidates: {note}" in prediction.note

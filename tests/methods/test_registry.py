@@ -1,4 +1,4 @@
-"""Methods by name: what is refused, in one line with the choices, and what "all" leaves out."""
+"""Methods by name: those that are refused, in one line with the choices, and those that "all" excludes."""
 
 import dataclasses
 import importlib.util
@@ -9,97 +9,164 @@ import pytest
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import calibrations, method, registry
-from knnprompt_jax.settings import methods
-from tests.methods.conftest import tokenize_words
+from knnprompt_jax.settings import classifiers, methods
+from tests.methods import whole_texts
+from tests.methods.synthetic import tokenize_words
 
-CALIBRATIONS = {one.name for one in calibrations.METHODS}
-READ_WORDS = CALIBRATIONS | {"icl", "knn_kl_labels", "icl_ensemble", "prompt_compose_bm25"}
-BY_NAME = {name for name, one in registry.METHODS.items() if one.entry.excluded_because}
+CALIBRATIONS = {declared.name for declared in calibrations.METHODS}
+COMPARE_LABEL_WORDS = CALIBRATIONS | {"icl", "knn_kl_labels", "icl_ensemble", "prompt_compose_bm25"}
+BY_NAME = {name for name, declared in registry.METHODS.items() if declared.entry.excluded_because}
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 
 
 def with_tokens(problem, a, b, c, **changes):
-    """The problem with these tokens for its label words, "a", "b" and "c" after a blank."""
+    """Return the problem with these tokens for its label words, "a", "b" and "c" after a space."""
     words = {" a": a, " b": b, " c": c}
     return dataclasses.replace(problem, tokenize=tokenize_words(words), **changes)
 
 
-def select(names, problem, **options):
-    """Select methods with the default options, apart from these groups."""
-    return registry.select(names, problem, methods.MethodOptions(**options))
+def select(names, problem, **changes):
+    """Select methods with default options, except for these groups."""
+    return registry.select(names, problem, methods.MethodOptions(**changes))
 
 
-def test_every_method_applies_where_label_words_are_tokens(problem):
-    chosen, left_out = select(["all"], with_tokens(problem, [1], [2], [3]))
-    assert [one.name for one in chosen] == [name for name in registry.METHODS if name not in BY_NAME]
-    assert set(left_out) == BY_NAME and all("name the method" in reason for reason in left_out.values())
-    chosen, _ = select(["knn", "icl", "knn"], problem)
-    assert [one.name for one in chosen] == ["knn", "icl"], "in the order given, each once"
+def names_of(selected):
+    return [declared.name for declared in selected]
+
+
+def test_all_are_the_methods_that_need_not_be_named(problem):
+    selected, reasons = select(["all"], with_tokens(problem, [1], [2], [3]))
+    assert names_of(selected) == [name for name in registry.METHODS if name not in BY_NAME]
+    assert set(reasons) == BY_NAME
+    assert all("name the method" in reason for reason in reasons.values())
+
+
+def test_names_keep_their_order_without_duplicates(problem):
+    selected, reasons = select(["knn", "icl", "knn"], problem)
+    assert names_of(selected) == ["knn", "icl"]
+    assert reasons == {}
 
 
 @pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"], []])
-def test_unknown_method(problem, names):
+def test_unknown_methods_are_refused_with_the_choices(problem, names):
     with pytest.raises(errors.UserError, match="method.*choose from icl, .*encoder_knn"):
         select(names, problem)
 
 
-def test_label_words_of_several_tokens(problem):
+def test_calibrations_refuse_label_words_of_several_tokens(problem):
     several = with_tokens(problem, [4, 1], [2], [3])
     with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens") as error:
         select(["icl", "linc"], several)
     message = str(error.value)
-    assert "--label_token=first" in message and message.endswith("encoder_probe, encoder_knn")
+    assert "--label_token=first" in message
     assert "methods that do: icl, icl_multi_token, knn" in message and "proca" not in message
-    _, left_out = select(["all"], several)
-    assert set(left_out) == CALIBRATIONS | BY_NAME
+    _, reasons = select(["all"], several)
+    assert set(reasons) == CALIBRATIONS | BY_NAME
     first = dataclasses.replace(several, label_token="first")
-    assert select(["linc"], first)[0][0].name == "linc" and first.label_ids == [4, 2, 3]
+    assert names_of(select(["linc"], first)[0]) == ["linc"]
+    assert first.label_ids == [4, 2, 3]
 
 
 @pytest.mark.parametrize("label_token", ["last", "first"])
-def test_label_words_that_share_a_token(problem, label_token):
-    """The token by which classes are read tells them apart, where label words are read; the other may be shared."""
+def test_label_words_that_share_the_token_that_is_read_are_refused(problem, label_token):
+    """The other token may be shared."""
     order = 1 if label_token == "last" else -1
-    select(["icl"], with_tokens(problem, *([5, token][::order] for token in (1, 2, 3)), label_token=label_token))
-    shared = with_tokens(problem, *([token, 5][::order] for token in (1, 2, 3)), label_token=label_token)
+    different = [[5, token][::order] for token in (1, 2, 3)]
+    select(["icl"], with_tokens(problem, *different, label_token=label_token))
+    shared = with_tokens(problem, *(tokens[::-1] for tokens in different), label_token=label_token)
     with pytest.raises(errors.UserError, match="'icl' does not apply: .*'a' and 'b' .* the same token"):
         select(["icl"], shared)
-    chosen, left_out = select(["all"], shared)
-    assert set(left_out) == READ_WORDS | BY_NAME and {"knn", "knn_l2", "hidden_centroids"} < {
-        one.name for one in chosen
-    }
+    selected, reasons = select(["all"], shared)
+    assert set(reasons) == COMPARE_LABEL_WORDS | BY_NAME
+    assert {"knn", "knn_l2", "hidden_centroids"} < set(names_of(selected))
 
 
-def test_no_anchors(problem):
+def test_whole_labels_must_differ_in_some_token(problem):
+    """Labels that end alike are different; in-context learning refuses them because it reads only the last token."""
+
+    def with_words(*words):
+        return dataclasses.replace(problem, task=dataclasses.replace(problem.task, label_words=words))
+
+    select(["icl_multi_token"], with_words("ax", "bx", "cx"))
+    folded = dataclasses.replace(
+        with_words("Yes", "no", "yes"),
+        tokenize=lambda texts: [[ord(letter) for letter in text.lower()] for text in texts],
+    )
+    with pytest.raises(errors.UserError, match="does not apply: .* 'Yes' and 'yes' have the same tokens"):
+        select(["icl_multi_token"], folded)
+
+
+def test_methods_that_use_anchors_are_refused_without_anchors(problem):
     empty = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
     for name in ("knn", "linear_probe"):
         with pytest.raises(errors.UserError, match=f"'{name}' does not apply: there are no anchors"):
             select([name], empty)
-    chosen, _ = select(["all"], empty)
-    assert {"icl", "prompt_compose_bm25"} <= {one.name for one in chosen}
-    assert not any(method.anchors in one.needs for one in chosen)
+    selected, _ = select(["all"], empty)
+    assert {"icl", "prompt_compose_bm25"} <= set(names_of(selected))
+    assert not any(method.anchors in declared.needs for declared in selected)
+
+
+@pytest.mark.parametrize(
+    ("name", "shots", "message"),
+    [
+        ("icl_ensemble", (2, 1), "shots=3: two sets of demo_shots=2 need 4 shots or more, or demo_shots of 1 or fewer"),
+        ("icl_ensemble", (0, 3), "demo_shots=0: an ensemble needs sets"),
+        ("prompt_compose_bm25", (0, 3), "demo_shots=0 leaves no demonstrations to select"),
+        ("demonstration_upper_bound", (0, 3), "demo_shots=0 leaves no demonstrations to select"),
+        ("proca", (0, 0), "there are no anchors: choose more shots"),
+    ],
+)
+def test_too_few_shots_are_refused(name, shots, message):
+    with pytest.raises(errors.UserError, match=f"'{name}' does not apply: {message}"):
+        select([name], whole_texts.trec(*shots))
+
+
+@pytest.mark.parametrize(("rows", "labels", "required"), [(4, "01234", 5), (1, "0", 2)])
+def test_prototypical_calibration_needs_an_anchor_per_cluster(synthetic, rows, labels, required):
+    problem = synthetic.context([0] * rows, labels).problem
+    with pytest.raises(errors.UserError, match=f"Calibration has {rows} anchors and needs {required}"):
+        select(["proca"], problem)
+
+
+def test_texts_without_words_are_refused(problem):
+    rows = [dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors]
+    split = dataclasses.replace(problem.split, demonstrations=(), anchors=tuple(rows[:1]))
+    with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
+        select(["tfidf"], dataclasses.replace(problem, split=split))
+
+
+def test_options_that_the_given_rule_does_not_use_are_refused(problem):
+    chosen = classifiers.RuleOptions(rule="probe", k=3)
+    with pytest.raises(errors.UserError, match="'chosen' does not apply: k=3: rule='probe' does not use it"):
+        select(["chosen"], problem, chosen=chosen)
 
 
 @pytest.mark.parametrize("name", ["encoder_probe", "encoder_knn"])
 def test_a_missing_encoder_is_refused_before_weights_load(problem, name):
-    options = {name: methods.OPTIONS[name](encoder="./no")}
+    changes = {name: methods.OPTIONS[name](encoder="./no")}
     with pytest.raises(errors.UserError, match=f"'{name}' does not apply: no such folder: ./no"):
-        select([name], problem, **options)
+        select([name], problem, **changes)
+
+
+def test_a_missing_library_is_refused_before_the_model_reads(problem, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(errors.UserError, match="'prompt_compose_bm25' does not apply: it needs rank_bm25: pip install"):
+        select(["prompt_compose_bm25"], problem)
+    assert "rank_bm25" in select(["all"], problem)[1]["prompt_compose_bm25"]
 
 
 def test_every_method_and_option_is_documented():
-    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    """Tables of methods have five columns, and those of options four."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
     described = {cells[0].strip("`"): cells[1:] for cells in rows if len(cells) == 5}
     assert {name: cells[0] for name, cells in described.items()} == {
         name: declared.title for name, declared in registry.METHODS.items()
     }
     assert {name for name, cells in described.items() if cells[1].startswith("**by name**")} == BY_NAME
-    documented = {name for cells in rows if len(cells) == 4 for name in re.findall(r"`(\w+)`", cells[0])}
-    assert documented == {name.split(".")[1] for name, _, _ in options.declarations(methods.MethodOptions)}
-
-
-def test_a_missing_library_excludes_a_method_before_the_model_reads(problem, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(errors.UserError, match="'prompt_compose_bm25' does not apply: it needs rank_bm25: pip install"):
-        select(["prompt_compose_bm25"], problem)
-    assert "rank_bm25" in select(["all"], problem)[1]["prompt_compose_bm25"]
+    documented = set()
+    for cells in rows:
+        if len(cells) == 4:
+            (base,) = re.findall(r"`(\w+)`", cells[1])
+            documented |= {f"{base}.{option}" for option in re.findall(r"`(\w+)`", cells[0])}
+    assert documented == {name for name, _, _ in options.declarations(methods.MethodOptions)}

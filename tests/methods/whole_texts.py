@@ -1,4 +1,4 @@
-"""A small random GPT-2 with the shipped tokenizer, whole texts read by it one at a time, and rows to ask it about."""
+"""A small random GPT-2 with the shipped tokenizer, its plain computations on whole texts, and rows to classify."""
 
 import functools
 from collections.abc import Sequence
@@ -49,13 +49,12 @@ def tokens(text: str) -> list[int]:
 
 @functools.cache
 def _reader() -> tuple:
-    own = model()
-    weights = own.execution.decoder
-    return jax.jit(weights), np.asarray(weights.head.rows_VE, np.float64)
+    decoder = model().execution.decoder
+    return jax.jit(decoder), np.asarray(decoder.head.rows_VE, np.float64)
 
 
 def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:
-    """log p of each token of `after`, given `before` and those before it: one plain causal pass, softmax in NumPy."""
+    """Return log p of each token of `after`, from one plain causal pass over the whole text and a softmax in NumPy."""
     read, head_VE = _reader()
     whole = [*before, *after]
     hidden_TE = read(jnp.asarray([whole + [0] * (CONTEXT + 1 - len(whole))])[:, :CONTEXT])[0]
@@ -63,15 +62,17 @@ def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:
     return special.log_softmax(logits_TV, axis=-1)[np.arange(len(after)), list(after)]
 
 
-def icl(problem: method.Problem, shown: Sequence[Example], query: Example) -> np.ndarray:
-    """Label probabilities [C] after one whole prompt, which keeps its last tokens."""
-    text = "".join(problem.task.render(row, row.label) + "\n" for row in shown) + problem.task.render(query)
-    before = tokens(text)[-CONTEXT:]
+def icl(problem: method.Problem, demonstrations: Sequence[Example], query: Example) -> np.ndarray:
+    """Return label probabilities [C] after one whole prompt, which keeps its last tokens."""
+    head = "".join(problem.task.render(row, row.label) + "\n" for row in demonstrations)
+    before = tokens(head + problem.task.render(query))[-CONTEXT:]
     return special.softmax([log_p(before, [label])[0] for label in problem.label_ids])
 
 
-def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example]) -> method.Problem:
-    """A split of rows made up for the task: every class has as many, in turn."""
+def make_problem(
+    task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example], truncation: str = "left"
+) -> method.Problem:
+    """Return a split of rows made up for the task, with its labels in turn."""
     shots = demo_shots + anchor_shots
 
     def rows(count: int, first: int) -> tuple[Example, ...]:
@@ -80,21 +81,19 @@ def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Seq
             for row, label in enumerate(task.labels * count, first)
         )
 
-    demonstrations, anchors = rows(demo_shots, 0), rows(anchor_shots, 101)
     counts = dict.fromkeys(task.labels, ClassCounts(shots, demo_shots, anchor_shots))
-    split = FewShotSplit(demonstrations, anchors, 1, shots, demo_shots, counts, ())
-    return method.Problem(task, split, list(evaluation), model().tokenize)
+    split = FewShotSplit(rows(demo_shots, 0), rows(anchor_shots, 101), 1, shots, demo_shots, counts, ())
+    return method.Problem(task, split, list(evaluation), model().tokenize, truncation=truncation)
 
 
 def queries(task: Task, count: int) -> list[Example]:
-    """Rows to classify: a short one, an empty one, long ones, labelled in turn."""
-    texts = SENTENCES[5 : 5 + count]
+    """Return rows to classify, labelled in turn: a short one, an empty one, and long ones."""
     return [
         Example(dict.fromkeys(task.fields, text), task.labels[row % task.num_classes], row)
-        for row, text in enumerate(texts)
+        for row, text in enumerate(SENTENCES[5 : 5 + count])
     ]
 
 
-def trec(demo_shots: int, anchor_shots: int) -> method.Problem:
-    """A split of TREC and three rows to classify."""
-    return make_problem(TREC, demo_shots, anchor_shots, queries(TREC, 3))
+def trec(demo_shots: int, anchor_shots: int, truncation: str = "left") -> method.Problem:
+    """Return a split of TREC and three rows to classify."""
+    return make_problem(TREC, demo_shots, anchor_shots, queries(TREC, 3), truncation)
