@@ -88,6 +88,11 @@ class Options:
                 raise errors.UserError(f"--{name}: has no effect {why}; leave it out")
 
     @classmethod
+    def groups(cls) -> dict[str, type["Options"]]:
+        """Return the class of the options in each group."""
+        return {field.name: field.metadata["group"] for field in dataclasses.fields(cls) if "group" in field.metadata}
+
+    @classmethod
     def hidden_groups(cls, values: Mapping[str, Any]) -> set[str]:
         """Return the groups that `--help` leaves out for these values of options; `--helpfull` shows them."""
         del values

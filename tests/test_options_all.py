@@ -92,14 +92,19 @@ def test_values_from_the_command_line(data):
         ([], {"knn"}),
         (["--methods=icl"], set()),
         (["--methods=knn_l2, tfidf"], {"knn", "tfidf"}),
-        (["--methods=all"], {name for name, kind in methods.OPTIONS.items() if dataclasses.fields(kind)}),
+        (
+            ["--methods=all"],
+            {name for name, kind in methods.MethodOptions.groups().items() if dataclasses.fields(kind)},
+        ),
     ],
 )
 def test_help_shows_the_options_of_the_methods_that_run(arguments, shown):
     _, printed, kind = begin("compare", "--help", *arguments)
     names = set(re.findall(r"--([\w.]+)=", printed))
-    assert {name.partition(".")[0] for name in names if "." in name} & set(methods.OPTIONS) == shown
+    assert {name.partition(".")[0] for name in names if "." in name} & set(methods.MethodOptions.groups()) == shown
     if arguments == []:
         assert len(names) <= 60
     everything = {name for name, _, _ in options.declarations(kind)}
-    assert everything - names == {name for name in everything if name.partition(".")[0] in set(methods.OPTIONS) - shown}
+    assert everything - names == {
+        name for name in everything if name.partition(".")[0] in set(methods.MethodOptions.groups()) - shown
+    }

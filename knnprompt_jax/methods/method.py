@@ -96,9 +96,12 @@ class Context:
     """The inputs of a method.
 
     Attributes:
-        problem: the split and the rows to classify. model: the language model. states: the states of each prompt set
-        that the method needs, in the order of its examples and replicated over the devices. store_options: how a method
-        that searches anchors stores them. cache: the run's cache of states, for the method's own passes.
+        problem: the split and the rows to classify.
+        model: the language model.
+        states: the states of each prompt set that the method needs, in the order of its examples and replicated over
+            the devices.
+        store_options: the options of a store of anchors.
+        cache: the run's cache of states, for the method's own passes.
     """
 
     problem: Problem
@@ -289,9 +292,9 @@ class Method:
         check: raises UserError if the method does not apply to a problem with the given options. It is called before
             weights are loaded.
         cost: estimates the cost of its own passes before weights are loaded.
-        rows_used: the train rows of a split that it uses. "demonstrations": only these; "draws": other random
-            demonstrations, as many as the split's; "shots": demonstrations and anchors; "texts": the texts of both, so
-            that it needs no anchors; "train": it trains on all rows.
+        rows_used: the train rows of a split that it uses. "demonstrations": only these. "draws": other random
+            demonstrations, in the same number. "shots": demonstrations and anchors. "texts": the texts of both, so that
+            it needs no anchors. "train": it trains on all rows.
         model_name: returns the name of a further model that its options name, or "". The files of that model enter the
             key of a run.
         neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run excludes

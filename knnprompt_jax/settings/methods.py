@@ -157,15 +157,44 @@ class FineTuningOptions(options.Options):
         return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
 
 
+class MethodOptions(options.Options):
+    """The options of each base method: `--knn.k=5` sets an option of `knn` and of its presets."""
+
+    icl: options.Options = options.group(options.Options)
+    icl_multi_token: options.Options = options.group(options.Options)
+    knn: KNNOptions = options.group(KNNOptions)
+    chosen: RuleOptions = options.group(RuleOptions)
+    icl_ensemble: EnsembleOptions = options.group(EnsembleOptions)
+    icl_many_shot: ManyShotOptions = options.group(ManyShotOptions)
+    demonstration_upper_bound: UpperBoundOptions = options.group(UpperBoundOptions)
+    noisy_channel: NoisyChannelOptions = options.group(NoisyChannelOptions)
+    prompt_compose: RetrievalOptions = options.group(RetrievalOptions)
+    fine_tuning: FineTuningOptions = options.group(FineTuningOptions)
+    tfidf: TfidfOptions = options.group(TfidfOptions)
+    contextual_calibration: ContextualOptions = options.group(ContextualOptions)
+    domain_context_calibration: options.Options = options.group(options.Options)
+    batch_calibration: options.Options = options.group(options.Options)
+    proca: PrototypicalOptions = options.group(PrototypicalOptions)
+    linc: LincOptions = options.group(LincOptions)
+    supervised_calibration: SupervisedOptions = options.group(SupervisedOptions)
+    hidden_centroids: options.Options = options.group(options.Options)
+    linear_probe: ProbeOptions = options.group(ProbeOptions)
+    encoder_probe: EncoderProbeOptions = options.group(EncoderProbeOptions)
+    encoder_knn: EncoderKNNOptions = options.group(EncoderKNNOptions)
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """A method of the catalogue.
 
     Attributes:
-        name: the name on the command line. title: the name in tables. base: the method whose code and options it uses;
-        it is a preset of that method unless the names are equal. preset: the values of options that the name sets.
-        printed_as: the names in the paper's tables. excluded_because: why "all" excludes the method, so that it runs
-        only if it is named; empty if "all" includes it.
+        name: the name on the command line.
+        title: the name in tables.
+        base: the method whose code and options it uses, a field of `MethodOptions`. The method is a preset of its base
+            unless the names are equal.
+        preset: the values of options that the name sets.
+        printed_as: the names in the paper's tables.
+        excluded_because: why "all" excludes the method; empty if "all" includes it.
     """
 
     name: str
@@ -175,31 +204,6 @@ class Entry:
     printed_as: tuple[str, ...] = ()
     excluded_because: str = ""
 
-
-OPTIONS: dict[str, type[options.Options]] = {
-    "icl": options.Options,
-    "icl_multi_token": options.Options,
-    "knn": KNNOptions,
-    "chosen": RuleOptions,
-    "icl_ensemble": EnsembleOptions,
-    "icl_many_shot": ManyShotOptions,
-    "demonstration_upper_bound": UpperBoundOptions,
-    "noisy_channel": NoisyChannelOptions,
-    "prompt_compose": RetrievalOptions,
-    "fine_tuning": FineTuningOptions,
-    "tfidf": TfidfOptions,
-    "contextual_calibration": ContextualOptions,
-    "domain_context_calibration": options.Options,
-    "batch_calibration": options.Options,
-    "proca": PrototypicalOptions,
-    "linc": LincOptions,
-    "supervised_calibration": SupervisedOptions,
-    "hidden_centroids": options.Options,
-    "linear_probe": ProbeOptions,
-    "encoder_probe": EncoderProbeOptions,
-    "encoder_knn": EncoderKNNOptions,
-}
-"""The options of each base method: `--knn.k=5` sets an option of `knn` and of its presets."""
 
 _KNN = ("kNN Prompting", "LM Distribution + D_KL")
 _CHOOSES = "its settings are chosen for each split: name the method to run it"
@@ -307,13 +311,6 @@ _ENTRIES = (
 CATALOGUE = {entry.name: entry for entry in _ENTRIES}
 """Every method by name, in the order of tables."""
 
-MethodOptions = options.subclass(
-    "MethodOptions",
-    options.Options,
-    {name: (kind, options.group(kind)) for name, kind in OPTIONS.items()},
-    "The options of each base method.",
-)
-
 
 def check(name: str) -> None:
     """Raise UserError with the choices if there is no method of this name."""
@@ -324,5 +321,5 @@ def check(name: str) -> None:
 
 def bases_of(names: Iterable[str]) -> set[str]:
     """Return the base methods of these methods; of every method for "all". Unknown names are ignored."""
-    chosen = set(names)
-    return {entry.base for entry in _ENTRIES if ALL in chosen or entry.name in chosen}
+    selected = set(names)
+    return {entry.base for entry in _ENTRIES if ALL in selected or entry.name in selected}

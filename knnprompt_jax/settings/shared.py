@@ -9,7 +9,7 @@ from typing import Any
 from knnprompt_jax import errors, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.settings.classifiers import PromptOptions
-from knnprompt_jax.settings.methods import OPTIONS, MethodOptions, bases_of
+from knnprompt_jax.settings.methods import MethodOptions, bases_of
 from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions, ModelOptions
 from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks import catalogue, sources
@@ -140,7 +140,7 @@ class RowOptions(LabelledFileOptions):
             self.refuse(("label_column",), "with --hub, whose columns the task names")
 
 
-class SharedSettings(ReadingOptions, RowOptions, MethodOptions):  # type: ignore[misc, valid-type]
+class SharedSettings(ReadingOptions, RowOptions, MethodOptions):
     """The options of every job that runs methods on tasks."""
 
     split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
@@ -162,7 +162,7 @@ class SharedSettings(ReadingOptions, RowOptions, MethodOptions):  # type: ignore
         names = values["methods"]
         if isinstance(names, str):  # A flag as it was typed.
             names = [name.strip() for name in names.split(",")]
-        return set(OPTIONS) - bases_of(names)
+        return set(MethodOptions.groups()) - bases_of(names)
 
 
 class ComparisonSettings(DrawOptions, SharedSettings):

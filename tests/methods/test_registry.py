@@ -143,7 +143,7 @@ def test_options_that_the_given_rule_does_not_use_are_refused(problem):
 
 @pytest.mark.parametrize("name", ["encoder_probe", "encoder_knn"])
 def test_a_missing_encoder_is_refused_before_weights_load(problem, name):
-    changes = {name: methods.OPTIONS[name](encoder="./no")}
+    changes = {name: methods.MethodOptions.groups()[name](encoder="./no")}
     with pytest.raises(errors.UserError, match=f"'{name}' does not apply: no such folder: ./no"):
         select([name], problem, **changes)
 

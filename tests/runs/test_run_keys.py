@@ -58,7 +58,7 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
     job = dataclasses.replace(job, dtype="float32")
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
-        if field.name in NEUTRAL or field.name in methods.OPTIONS:
+        if field.name in NEUTRAL or field.name in methods.MethodOptions.groups():
             continue
         if "group" in field.metadata:
             group = getattr(job, field.name)
@@ -79,7 +79,7 @@ def test_every_option_of_every_method_changes_the_key(job, rows, model, world, m
     monkeypatch.setattr(lm, "find_fingerprint", lambda name, weights: "0" * 64)
     for name, declared in registry.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
-        for option, default, metadata in options_lib.declarations(methods.OPTIONS[declared.entry.base]):
+        for option, default, metadata in options_lib.declarations(methods.MethodOptions.groups()[declared.entry.base]):
             if option in declared.neutral_options or option in declared.entry.preset:
                 continue
             if isinstance(default, str) and not metadata["choices"] or isinstance(default, tuple):
