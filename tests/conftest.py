@@ -102,12 +102,11 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
 
     from knnprompt_jax import lm
     from knnprompt_jax import states as states_lib
-    from knnprompt_jax.prompts import layout
+    from tests import prompt_groups
 
     model, rng = small_decoder("gpt2"), np.random.default_rng(7)
     tokens_NT = rng.integers(0, model.config.vocab_size, (41 + 67, 31)).astype(np.int32)
-    group = layout.PromptGroup(tokens_NT[0, :0], tuple(tokens_NT), np.arange(len(tokens_NT)))
-    states = states_lib.read(lm.LanguageModel.from_decoder(model, range(211)), layout.Prompts((group,), len(tokens_NT)))
+    states = states_lib.read(lm.LanguageModel.from_decoder(model, range(211)), prompt_groups.make(tokens_NT))
     logits_NV = np.asarray(jax.jit(model)(tokens_NT)[:, -1], np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
     logp_NV = special.log_softmax(logits_NV, axis=-1)
     classes = rng.integers(0, 4, len(tokens_NT))

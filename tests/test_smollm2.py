@@ -13,6 +13,7 @@ from knnprompt_jax import states as states_lib  # noqa: E402
 from knnprompt_jax.prompts import layout  # noqa: E402
 from knnprompt_jax.store import representations  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
+from tests import prompt_groups  # noqa: E402
 
 TASK = catalogue.get("demo")
 
@@ -33,8 +34,7 @@ def test_log_probabilities_of_real_prompts(theirs):
     heads = [layout.demonstration_text(TASK, train[:count]) for count in counts]
     prompts = ours.tokenize([head + TASK.render(query) for head, query in zip(heads, queries, strict=True)])
     assert min(map(len, prompts)) < 60 and max(map(len, prompts)) > 800
-    group = layout.PromptGroup(np.zeros(0, np.int32), tuple(map(np.array, prompts)), np.arange(3))
-    states = states_lib.read(ours, layout.Prompts((group,), 3))
+    states = states_lib.read(ours, prompt_groups.make(prompts))
     got_NV = np.asarray(representations.log_probabilities(ours.head, states))
     with torch.inference_mode():
         logits = [theirs(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1].double() for tokens in prompts]

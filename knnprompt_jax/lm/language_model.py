@@ -295,7 +295,7 @@ class LanguageModel:
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shape_of(group))
-            tokens_TJ = continuations_lib.place(targets, packed)
+            tokens_TJ = continuations_lib.target_tokens(targets, packed)
             calls = parallel.replicate(self.execution.run(packed, progress, programs.score_suffixes, tokens_TJ))
             log_p, is_greatest = (
                 np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)

@@ -1,7 +1,8 @@
-"""Demonstrations and queries as tokens: one shared prefix, a short suffix for every query.
+"""Demonstrations and queries as tokens: one shared prefix, and a short suffix for every query.
 
-Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the end of a string differently from one before a
-word. To tokenize the demonstrations only once, the text is cut inside them, but only if a check shows that the tokens stay the same.
+Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the end of a string differently from one
+before a word. To tokenize the demonstrations only once, the text is cut inside them, but only if a check shows that the
+tokens stay the same.
 """
 
 import dataclasses
@@ -16,9 +17,8 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 Tokenize = Callable[[list[str]], list[list[int]]]
-"""Maps texts to token ids, with the special tokens that the model expects (OPT starts with one, GPT-2 does not)."""
+"""A function from texts to token ids, with the special tokens that the model expects (OPT's first token, for example)."""
 
-_SHARE = {"last": "end in", "first": "begin with"}
 _CHECKED_PROMPTS = 8
 
 
@@ -26,8 +26,11 @@ _CHECKED_PROMPTS = 8
 class PromptGroup:
     """Prompts with a common prefix of P tokens; prompt i is `prefix_P` followed by `suffixes[i]`, which is never empty.
 
-    `index` holds each prompt's place among the queries. `num_outputs_N` is the number of last tokens after which the model predicts
-    the next one; by default only the very last.
+    Attributes:
+        prefix_P: the tokens of the prefix.
+        suffixes: the tokens of each suffix.
+        index: the index of each prompt among all prompts of its `Prompts`.
+        num_outputs_N: the number of last tokens of each prompt whose states the pass returns; by default 1.
     """
 
     prefix_P: np.ndarray
@@ -51,9 +54,13 @@ class PromptGroup:
 class Prompts:
     """All prompts of one set of queries: first whole prompts, then truncated prompts, which have an empty prefix.
 
-    `num_oversized` counts the truncated prompts whose query alone exceeds the context.
-    `demonstrations` are the tokens of the demonstrations alone; whole prompts begin with them unless the tokenizer joins them to the
-    following text.
+    Attributes:
+        groups: the prompts, in groups of a common prefix.
+        num_prompts: the number of prompts.
+        num_truncated: the number of prompts that lost their first tokens.
+        num_oversized: the number of truncated prompts whose query exceeds the context even without demonstrations.
+        demonstrations: the tokens of the demonstrations without a query. Whole prompts begin with them unless the
+            tokenizer joins them to the following text.
     """
 
     groups: tuple[PromptGroup, ...]
@@ -74,7 +81,7 @@ class Prompts:
 
 
 def warn_truncated(num_truncated: int, num_prompts: int, context: int) -> None:
-    """Log how many prompts exceed the context, if any does."""
+    """Log the number of prompts that exceed the context, if any does."""
     if num_truncated:
         message = "%d of %d prompts are longer than the context of %d tokens: their beginning is cut off"
         logging.warning(message, num_truncated, num_prompts, context)
@@ -116,25 +123,29 @@ def build_prompts(
     if not queries:
         return Prompts(groups=(), num_prompts=0)
     texts = [task.render(query) for query in queries]
-    head, tails, alone = _tokenize_prompts(demonstration_text(task, demonstrations), texts, tokenize)
+    head, tails, demonstration_tokens = _tokenize_prompts(demonstration_text(task, demonstrations), texts, tokenize)
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
     if truncation == "error" and not fits.all():
         longest = queries[int(np.argmax(lengths))]
         raise errors.UserError(
             f"{longest.source or f'row {longest.row}'}: its prompt has {lengths.max()} tokens, the context {context} "
-            f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, or truncation 'left'"
+            f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, or truncation "
+            "'left'"
         )
-    whole, cut = np.flatnonzero(fits), np.flatnonzero(~fits)
-    groups = [_sharing(head, tails, whole)] if whole.size else []
-    if cut.size:
-        groups.append(_group([], [(head + tails[i])[-context:] for i in cut], cut))
+    whole = np.flatnonzero(fits)
+    truncated = np.flatnonzero(~fits)
+    groups = []
+    if whole.size:
+        groups.append(_group_with_prefix(head, tails, whole))
+    if truncated.size:
+        groups.append(_group([], [(head + tails[i])[-context:] for i in truncated], truncated))
     return Prompts(
         groups=tuple(groups),
         num_prompts=len(queries),
-        num_truncated=cut.size,
-        num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in cut])),
-        demonstrations=tuple(alone),
+        num_truncated=truncated.size,
+        num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in truncated])),
+        demonstrations=tuple(demonstration_tokens),
     )
 
 
@@ -165,21 +176,28 @@ def build_individual_prompts(
 
 
 def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
-    """Return one token per class, in class order: the last sub-token of a blank and the label word, as in the paper's
-    released code, or the first, as in its text.
+    """Return one token per class, in class order.
+
+    Args:
+        task: gives the label words.
+        tokenize: the model's tokenizer.
+        which: "last" is the last sub-token of a blank and the label word, as in the paper's released code; "first" is
+            the first, as in its text.
 
     Raises:
-        UserError: two classes would have the same token.
+        UserError: two classes have the same token.
     """
-    place = -1 if which == "last" else 0
-    ids = [tokens[place] for tokens in continued(tokenize, [f" {word}" for word in task.label_words])]
+    position = -1 if which == "last" else 0
+    ids = [tokens[position] for tokens in continued(tokenize, [f" {word}" for word in task.label_words])]
     words: dict[int, str] = {}
     for word, token in zip(task.label_words, ids, strict=True):
         if token in words:
+            shared = "end in" if which == "last" else "begin with"
+            other = "first" if which == "last" else "last"
             raise errors.UserError(
-                f"task {task.name!r}: the label words {words[token]!r} and {word!r} {_SHARE[which]} the same token ({token}), "
-                f"so their classes cannot be told apart: use label_token={'first' if which == 'last' else 'last'!r}, the method "
-                "icl_multi_token or other words"
+                f"task {task.name!r}: the label words {words[token]!r} and {word!r} {shared} the same token ({token}), "
+                f"so their classes cannot be told apart: use label_token={other!r}, the method icl_multi_token or "
+                "other words"
             )
         words[token] = word
     return ids
@@ -193,12 +211,13 @@ def continued(tokenize: Tokenize, texts: Sequence[str]) -> list[list[int]]:
     Raises:
         UserError: the tokenizer joins the colon to a text.
     """
-    colon, *whole = tokenize([":", *(f":{text}" for text in texts)])
-    if joined := [text for text, tokens in zip(texts, whole, strict=True) if tokens[: len(colon)] != colon]:
-        raise errors.UserError(
-            f"the tokenizer joins a colon to {joined[0]!r}, so that this text has no tokens of its own"
-        )
-    return [tokens[len(colon) :] for tokens in whole]
+    colon, *with_colon = tokenize([":", *(f":{text}" for text in texts)])
+    for text, tokens in zip(texts, with_colon, strict=True):
+        if tokens[: len(colon)] != colon:
+            raise errors.UserError(
+                f"the tokenizer joins a colon to {text!r}, so that this text has no tokens of its own"
+            )
+    return [tokens[len(colon) :] for tokens in with_colon]
 
 
 def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
@@ -207,29 +226,33 @@ def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
 
 
 def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]], list[int]]:
-    """Return the tokens of whole prompts `demos + text` as (head, tails, demos alone); prompt i is head + tails[i].
+    """Return the tokens of whole prompts `demos + text`, where prompt i is head + tails[i].
 
     The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word
-    before it, whatever follows, so both sides have the tokens of the whole. If that fails for a checked prompt, whole prompts
-    are tokenized and the head is empty.
+    before it, so both sides have the tokens of the whole. If that fails for a checked prompt, whole prompts are
+    tokenized and the head is empty.
+
+    Returns:
+        The head, the tails, and the tokens of `demos` without a text.
     """
-    head_text, head = demos.rstrip("\n"), []
-    if head_text:
-        head, special = tokenize([head_text, ""])
-        blank_line = demos[len(head_text) :]
-        tails = [tokens[len(special) :] for tokens in tokenize([blank_line + text for text in texts])]
-        by_length = np.argsort([len(text) for text in texts], kind="stable")
-        checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
-        whole = tokenize([demos + texts[i] for i in checked])
-        if all(head + tails[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
-            return head, tails, head
+    head_text = demos.rstrip("\n")
+    if not head_text:
+        return [], tokenize([demos + text for text in texts]), []
+    head, special = tokenize([head_text, ""])
+    blank_line = demos[len(head_text) :]
+    tails = [tokens[len(special) :] for tokens in tokenize([blank_line + text for text in texts])]
+    by_length = np.argsort([len(text) for text in texts], kind="stable")
+    checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
+    whole = tokenize([demos + texts[i] for i in checked])
+    if all(head + tails[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
+        return head, tails, head
     return [], tokenize([demos + text for text in texts]), head
 
 
-def _sharing(head: list[int], tails: list[list[int]], members: np.ndarray) -> PromptGroup:
+def _group_with_prefix(head: list[int], tails: list[list[int]], members: np.ndarray) -> PromptGroup:
     """Return the group of some prompts with their longest common prefix; every suffix keeps at least one token."""
     kept = [tails[i] for i in members]
-    common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # It accepts any lists.
+    common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # commonprefix accepts any sequences.
     return _group(head + kept[0][:common], [tail[common:] for tail in kept], members)
 
 

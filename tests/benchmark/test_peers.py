@@ -6,9 +6,8 @@ import pytest
 from knnprompt_jax import errors, lm
 from knnprompt_jax.benchmark import construction, peer_process, peers, workload
 from knnprompt_jax.models import registry
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import benchmark as settings
-from tests import random_weights
+from tests import prompt_groups, random_weights
 
 SIZES = {
     "hidden_size": 48,
@@ -25,7 +24,7 @@ SIZES = {
 def make_group(prefix, vocabulary=101):
     rng = np.random.default_rng(1)
     suffixes = tuple(rng.integers(0, vocabulary, length) for length in rng.integers(1, 13, 23))
-    return layout.PromptGroup(rng.integers(0, vocabulary, prefix), suffixes, np.arange(23))
+    return prompt_groups.make_group(suffixes, rng.integers(0, vocabulary, prefix))
 
 
 @pytest.mark.parametrize("prefix", [37, 0])

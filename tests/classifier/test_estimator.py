@@ -7,8 +7,8 @@ from scipy import special
 
 import knnprompt_jax as kp
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.stores import StoreOptions
+from tests import prompt_groups
 from tests.store import worlds
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
@@ -20,10 +20,7 @@ def log_p(classifier, texts):
     task, model = classifier.task, classifier.model
     shown = "".join(task.render(example, example.label) + "\n" for example in classifier.demonstrations_)
     tokens = model.tokenize([shown + task.template.format(sentence=text) for text in texts])
-    whole = layout.PromptGroup(
-        np.zeros(0, np.int32), tuple(np.array(one, np.int32) for one in tokens), np.arange(len(texts))
-    )
-    states = states_lib.read(model, layout.Prompts((whole,), len(texts)))
+    states = states_lib.read(model, prompt_groups.make(tokens))
     logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
     return special.log_softmax(logits_NV, axis=-1)
 

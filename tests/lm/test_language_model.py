@@ -8,12 +8,12 @@ import pytest
 from knnprompt_jax import errors, lm, states
 from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.models import attention
-from knnprompt_jax.prompts import layout, packing
-from tests import random_prompts
+from knnprompt_jax.prompts import packing
+from tests import prompt_groups
 
 TOLERANCE = 1e-4
 VOCABULARY = 211
-MIXED = random_prompts.make(49, prefix_length=61)
+MIXED = prompt_groups.make_random(49, prefix_length=61)
 
 
 def language_model(model, step_tokens=256):
@@ -28,15 +28,15 @@ def states_of(model, prompts, shape=None):
 
 def begin_alike():
     """Return prompts whose suffixes begin alike, one within another and one given twice; their prefix fills its padding."""
-    (group,) = random_prompts.make(6, 0, 64, (19, 5, 1, 3, 3, 7)).groups
+    (group,) = prompt_groups.make_random(6, 0, 64, (19, 5, 1, 3, 3, 7)).groups
     leads, tails = group.suffixes[:2], [np.zeros(0, np.int32), *group.suffixes[2:], group.suffixes[3]]
     suffixes = tuple(np.append(lead, tail) for lead in leads for tail in tails)
-    return layout.Prompts((layout.PromptGroup(group.prefix_P, suffixes, np.arange(12)),), 12)
+    return prompt_groups.make(suffixes, group.prefix_P)
 
 
 def batched(model, prompts):
     """Hidden states of whole prompts, padded on the right to one batch, without a shared prefix."""
-    sequences = random_prompts.tokens_of(prompts)
+    sequences = prompt_groups.tokens_of(prompts)
     width = max(map(len, sequences))
     tokens_BT = np.stack([np.pad(sequence, (0, width - len(sequence))) for sequence in sequences])
     hidden_BTE = _whole(model, tokens_BT)
@@ -50,7 +50,12 @@ def _whole(model, tokens_BT):
 
 @pytest.mark.parametrize(
     ("shape", "prompts"),
-    [("gpt2", MIXED), ("opt-350m", MIXED), ("gpt2", begin_alike()), ("opt-350m", random_prompts.make(1, 0, 1, (5,)))],
+    [
+        ("gpt2", MIXED),
+        ("opt-350m", MIXED),
+        ("gpt2", begin_alike()),
+        ("opt-350m", prompt_groups.make_random(1, 0, 1, (5,))),
+    ],
     ids=["gpt2", "opt", "suffixes that begin alike", "a prefix of one token and one prompt"],
 )
 def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
@@ -64,7 +69,7 @@ def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
 def test_heads_taken_one_at_a_time(small_decoder, monkeypatch):
     """Attention takes as many heads together as its logits may be, which must not show, with a prefix and without."""
     model = small_decoder("gpt2")
-    prompts = random_prompts.make(5, 2, 13, (287, 5, 11))
+    prompts = prompt_groups.make_random(5, 2, 13, (287, 5, 11))
     monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
     assert attention.heads_together(model.config.num_heads, 2, "cpu") == 1 < model.config.num_heads
     packed = states.read(language_model(model), prompts)
@@ -73,8 +78,8 @@ def test_heads_taken_one_at_a_time(small_decoder, monkeypatch):
 
 def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     """Anchors and queries of different number, each taking several calls, share one compiled pass."""
-    sets = [random_prompts.make(67, 0, 61, (23,), seed) for seed in (0, 1)]
-    sets.append(random_prompts.make(22, 0, 53, (3, 19)))
+    sets = [prompt_groups.make_random(67, 0, 61, (23,), seed) for seed in (0, 1)]
+    sets.append(prompt_groups.make_random(22, 0, 53, (3, 19)))
     shape = packing.choose_shape([group for prompts in sets for group in prompts.groups], 128)
     model = language_model(small_decoder("gpt2"), step_tokens=128)
     for prompts in sets:
@@ -122,7 +127,7 @@ def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compi
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])
-    prompts = random_prompts.make(67, 0, 61, (23,))
+    prompts = prompt_groups.make_random(67, 0, 61, (23,))
     for ahead in (0, 1):
         monkeypatch.setitem(execution._CALLS_AHEAD, "cpu", ahead)
         ours = language_model(model, step_tokens=128)
@@ -154,9 +159,8 @@ def test_damaged_weights_are_refused(small_decoder):
 
 def test_tokens_outside_the_vocabulary_are_refused(small_decoder):
     model = lm.LanguageModel.from_decoder(small_decoder("gpt2"), range(VOCABULARY + 1), name="m")
-    group = layout.PromptGroup(np.zeros(0, np.int32), (np.array([3, VOCABULARY]),), np.arange(1))
     with pytest.raises(errors.UserError, match=f"m: a prompt has token id {VOCABULARY}, but the model has "):
-        states.read(model, layout.Prompts((group,), 1))
+        states.read(model, prompt_groups.make([[3, VOCABULARY]]))
 
 
 def test_unknown_dtype_is_refused_before_the_model_is_looked_for():

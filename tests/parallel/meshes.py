@@ -19,7 +19,7 @@ from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, representations, search
 from knnprompt_jax.store import store as store_lib
-from tests import random_prompts
+from tests import prompt_groups
 from tests.parallel import saved_stores, small, training
 
 # Devices over data and over model. Key heads are fewer than the shards in some; others have windows, norms across heads.
@@ -123,7 +123,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
 
 def check_model(name: str) -> None:
     attention.LOGITS_ON_CPU = 1 if name in ONE_HEAD_AT_A_TIME else LOGITS_ON_CPU
-    original, prompts, expected = small.make_decoder(name), random_prompts.make(NUM_PROMPTS), None
+    original, prompts, expected = small.make_decoder(name), prompt_groups.make_random(NUM_PROMPTS), None
     with_stores = name in ("opt", "gpt2")
     for mesh, loaded in small.loaded(name, original, MESHES[name]):
         check_weights(loaded, original, mesh)
@@ -168,7 +168,7 @@ def check_likelihoods() -> None:
 
 def check_deterministic() -> None:
     """Check that states and distances have the same bits on all meshes with the same number of model shards."""
-    original, prompts, seen = small.make_decoder("opt"), random_prompts.make(NUM_PROMPTS), {}
+    original, prompts, seen = small.make_decoder("opt"), prompt_groups.make_random(NUM_PROMPTS), {}
     cache = states_lib.MemoryCache(2**20)
     for data, model_shards in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]:
         mesh = parallel.make_mesh(data, model_shards)

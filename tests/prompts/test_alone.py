@@ -1,11 +1,11 @@
-"""A prompt laid out alone: the place of its tokens depends on no other prompt, and no token is lost."""
+"""A prompt in a row of its own: the position of its tokens depends on no other prompt, and no token is lost."""
 
 import hypothesis
 import numpy as np
 from hypothesis import strategies
 
 from knnprompt_jax.prompts import layout, packing
-from tests import random_prompts
+from tests import prompt_groups
 
 DEMONSTRATIONS = (3, 1, 4, 1, 5)
 TEXTS = strategies.lists(strategies.lists(strategies.integers(1, 5), min_size=1, max_size=40), min_size=1, max_size=20)
@@ -13,9 +13,8 @@ TEXTS = strategies.lists(strategies.lists(strategies.integers(1, 5), min_size=1,
 
 def arranged(texts, shared):
     """Prompts whose groups share as many of the demonstrations' tokens as a batch happened to."""
-    prefix, lead = np.array(DEMONSTRATIONS[:shared], np.int32), DEMONSTRATIONS[shared:]
-    suffixes = tuple(np.array([*lead, *text], np.int32) for text in texts)
-    group = layout.PromptGroup(prefix, suffixes, np.arange(len(texts)))
+    suffixes = [[*DEMONSTRATIONS[shared:], *text] for text in texts]
+    group = prompt_groups.make_group(suffixes, DEMONSTRATIONS[:shared])
     return packing.arrange_alone(layout.Prompts((group,), len(texts), demonstrations=DEMONSTRATIONS))
 
 
@@ -23,7 +22,7 @@ def arranged(texts, shared):
 @hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
 def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
     prompts = arranged(texts, shared)
-    assert random_prompts.tokens_of(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
+    assert prompt_groups.tokens_of(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
     for group in prompts.groups:
         shape = packing.shape_alone(group, step_tokens)
         assert group.prefix_P.tolist() == list(DEMONSTRATIONS)

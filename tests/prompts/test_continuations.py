@@ -125,7 +125,7 @@ def test_impossible_targets_are_refused():
     with pytest.raises(errors.UserError, match="31 tokens to score do not fit in 31 tokens"):
         likelihood.build([make_family(3, [(1, 31)])], 31)
 
-    with pytest.raises(ValueError, match="text 1: nothing comes before"):
+    with pytest.raises(ValueError, match="text 1: no token precedes"):
         likelihood.build([make_family(0, [(1, 2), (0, 2)])], 31)
 
 

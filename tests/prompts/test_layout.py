@@ -12,7 +12,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import tokenizers as model_tokenizers
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
-from tests import random_prompts
+from tests import prompt_groups
 from tests.models import gguf_tokenizers
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
@@ -72,7 +72,7 @@ def assert_longest_prefix(group):
 def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
     demonstrations = DEMONSTRATIONS[:num_demonstrations]
     prompts = layout.build_prompts(TASK, demonstrations, QUERIES, tokenize, context=1000)
-    assert random_prompts.tokens_of(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
+    assert prompt_groups.tokens_of(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
     (group,) = prompts.groups
     assert_longest_prefix(group)
     assert (prompts.num_prompts, prompts.num_truncated) == (3, 0)
@@ -102,7 +102,7 @@ def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrat
     demonstrations = [Example({"sentence": text}, "1") for text in demonstrations]
     queries = [Example({"sentence": text}, "0") for text in queries]
     prompts = layout.build_prompts(TASK, demonstrations, queries, byte_level, context=1000)
-    assert random_prompts.tokens_of(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
+    assert prompt_groups.tokens_of(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
 
 
 @pytest.mark.parametrize("tokenize", [with_start, joining])
@@ -110,7 +110,7 @@ def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokeniz
     whole = whole_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize)
     context = len(whole[0])
     prompts = layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize, context)
-    assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
+    assert prompt_groups.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
     kept, truncated = prompts.groups
     assert kept.index.tolist() == [0, 2] and kept.prefix_P.size
     assert truncated.index.tolist() == [1] and not truncated.prefix_P.size
@@ -136,7 +136,7 @@ def test_each_query_after_its_own_demonstrations():
     shorter = len(whole[1]) - 1
     for context, num_truncated in ((1000, 0), (shorter, 1)):
         prompts = layout.build_individual_prompts(TASK, shown, QUERIES, characters, context)
-        assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
+        assert prompt_groups.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
         (group,) = prompts.groups
         assert not group.prefix_P.size and prompts.num_truncated == num_truncated
     assert layout.build_individual_prompts(TASK, [], [], characters, 73).groups == ()

@@ -5,16 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from knnprompt_jax.prompts import layout, packing
-
-
-def make_group(lengths, prefix_length=0, seed=0, vocabulary=50257):
-    """A group of random suffixes; no token is 0, which is what padding holds."""
-    rng = np.random.default_rng(seed)
-    suffixes = tuple(rng.integers(1, vocabulary, length).astype(np.int32) for length in lengths)
-    return layout.PromptGroup(
-        rng.integers(1, vocabulary, prefix_length).astype(np.int32), suffixes, np.arange(len(lengths))
-    )
+from knnprompt_jax.prompts import packing
+from tests import prompt_groups
 
 
 def unpack(packed, prompt):
@@ -66,7 +58,7 @@ def test_whole_sets_leave_little_unused(name, mean, count):
     """
     rng = np.random.default_rng(len(name))
     lengths = np.clip(np.round(4 + rng.gamma(2.5, (mean - 4) / 2.5, count)), 3, 128).astype(int)
-    group = make_group(lengths)
+    group = prompt_groups.make_random_group(lengths)
     packed = packing.pack(group, packing.choose_shape([group], 1024))
     assert packed.num_tokens / packed.tokens_TBS.size > 0.98
     assert count / packed.output_positions_TJ.size > 0.85
@@ -76,8 +68,7 @@ def test_what_suffixes_begin_with_is_packed_once():
     """Every token of a forest once, however its suffixes are ordered: one that ends within another, and one given twice."""
     suffixes = ([5, 7, 11, 13], [5, 7, 17], [3], [5, 7], [5, 7, 11, 13], [3, 19, 23], [7, 5])
     for shift in range(len(suffixes)):
-        shifted = tuple(np.array(suffix, np.int32) for suffix in suffixes[shift:] + suffixes[:shift])
-        group = layout.PromptGroup(np.array([2, 29], np.int32), shifted, np.arange(len(suffixes)))
+        group = prompt_groups.make_group(suffixes[shift:] + suffixes[:shift], prefix=(2, 29))
         packed = packing.pack(group, packing.choose_shape([group], 1024))
         assert_packs(group, packed)
         assert packed.num_tokens == 5 + 3 + 2 and packed.shape.rows == 1
@@ -85,9 +76,9 @@ def test_what_suffixes_begin_with_is_packed_once():
 
 def test_a_part_that_is_denser_than_its_group_has_room_for_its_reads():
     """The rest of a partly cached set is packed in the set's shape: short suffixes alone fill a step with more ends."""
-    group = make_group([97] * 24 + [3] * 211, prefix_length=5)
+    group = prompt_groups.make_random_group([97] * 24 + [3] * 211, prefix_length=5)
     shape = packing.choose_shape([group], 512)
-    part = layout.PromptGroup(group.prefix_P, group.suffixes[24:], np.arange(211))
+    part = prompt_groups.make_group(group.suffixes[24:], group.prefix_P)
     packed = packing.pack(part, shape)
     assert packed.shape.outputs > shape.outputs and packed.num_steps > 1
     assert_packs(part, packed)
@@ -102,7 +93,10 @@ LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)
 )
 def test_any_lengths(lengths, other_lengths, prefix_length, step_tokens, vocabulary):
     """The fewer tokens there are, the more suffixes begin alike."""
-    groups = [make_group(lengths, prefix_length, 0, vocabulary), make_group(other_lengths, 0, 1, vocabulary)]
+    groups = [
+        prompt_groups.make_random_group(lengths, prefix_length, 0, vocabulary),
+        prompt_groups.make_random_group(other_lengths, 0, 1, vocabulary),
+    ]
     shape = packing.choose_shape(groups, step_tokens)
     assert shape.width == max(128, -(-max(*lengths, *other_lengths) // 64) * 64)
     assert shape.rows == 1 or shape.rows * shape.width <= step_tokens

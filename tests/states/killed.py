@@ -5,9 +5,9 @@ import sys
 
 from knnprompt_jax import lm, states
 from knnprompt_jax.states import reading
-from tests import random_prompts, random_weights
+from tests import prompt_groups, random_weights
 
-PROMPTS = random_prompts.make(101, truncated=14)
+PROMPTS = prompt_groups.make_random(101, truncated=14)
 
 
 def make_model(deterministic: bool = False) -> lm.LanguageModel:

@@ -10,16 +10,10 @@ import pytest
 from knnprompt_jax import lm, states
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.states import reading
-from tests import processes, random_prompts
+from tests import processes, prompt_groups
 from tests.states import killed
 
 TOKENS = [[5, 6, 7], [5, 8], [9] * 40, [5, 6, 1, 2, 3], [4]]
-
-
-def prompts_of(tokens, prefix=()):
-    suffixes = tuple(np.array(each, np.int32) for each in tokens)
-    group = layout.PromptGroup(np.array(prefix, np.int32), suffixes, np.arange(len(tokens)))
-    return layout.Prompts((group,), len(tokens), demonstrations=tuple(prefix))
 
 
 def bits(read):
@@ -51,10 +45,10 @@ def whole(model, tmp_path_factory):
     "make_cache", [lambda folder: states.Cache(folder, 2**20), lambda _: states.MemoryCache(2**20)]
 )
 def test_only_new_prompts_are_read_and_rows_keep_their_order(model, tmp_path, prefix, make_cache):
-    expected, cache = states.read(model, prompts_of(TOKENS, prefix)), make_cache(tmp_path)
+    expected, cache = states.read(model, prompt_groups.make(TOKENS, prefix)), make_cache(tmp_path)
     for tokens, num_new in ((TOKENS[:2], 2), (TOKENS[::-1], 3), (TOKENS, 0), ([*TOKENS[2:], TOKENS[0]], 0)):
         before = model.statistics.prompts
-        got = states.read(model, prompts_of(tokens, prefix), cache)
+        got = states.read(model, prompt_groups.make(tokens, prefix), cache)
         check_close(got, expected[np.array([TOKENS.index(each) for each in tokens])])
         assert model.statistics.prompts - before == num_new
 
@@ -64,10 +58,12 @@ def test_equal_prompts_are_read_once(model, tmp_path, cached):
     places = np.array([3, 0, 3, 3, 1, 0])
     before = model.statistics.prompts
     got = states.read(
-        model, prompts_of([TOKENS[place] for place in places], (7,)), states.Cache(tmp_path, 2**20) if cached else None
+        model,
+        prompt_groups.make([TOKENS[place] for place in places], (7,)),
+        states.Cache(tmp_path, 2**20) if cached else None,
     )
     assert model.statistics.prompts - before == 3
-    check_close(got, states.read(model, prompts_of(TOKENS, (7,)))[places])
+    check_close(got, states.read(model, prompt_groups.make(TOKENS, (7,)))[places])
 
 
 def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
@@ -80,11 +76,11 @@ def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(other, name, value)
         before = other.statistics.prompts
-        states.read(other, prompts_of(TOKENS), cache)
+        states.read(other, prompt_groups.make(TOKENS), cache)
         assert other.statistics.prompts - before == len(TOKENS), (name, value)
-        states.read(other, prompts_of(TOKENS[:1]), cache, layers=(1,))
+        states.read(other, prompt_groups.make(TOKENS[:1]), cache, layers=(1,))
         assert other.statistics.prompts - before == len(TOKENS) + 1, "a layer that was not asked for"
-        states.read(other, prompts_of([[6, 7], [8]], (5,)), cache)
+        states.read(other, prompt_groups.make([[6, 7], [8]], (5,)), cache)
         assert other.statistics.prompts - before == len(TOKENS) + 1, "the cut of the prefix must not matter"
 
 
@@ -99,20 +95,20 @@ def test_only_float32_states_are_those_of_any_platform(model, tmp_path, monkeypa
         monkeypatch.setattr(model, "dtype", dtype)
         monkeypatch.setattr(type(model.execution), "platform", platform)
         before = model.statistics.prompts
-        states.read(model, prompts_of(TOKENS[:3]), cache)
+        states.read(model, prompt_groups.make(TOKENS[:3]), cache)
         assert model.statistics.prompts - before == new, (dtype, platform)
 
 
 def test_a_model_without_files_is_not_cached(model, tmp_path, monkeypatch):
     monkeypatch.setattr(model, "fingerprint", "")
-    states.read(model, prompts_of(TOKENS), states.Cache(tmp_path / "states", 2**20))
+    states.read(model, prompt_groups.make(TOKENS), states.Cache(tmp_path / "states", 2**20))
     assert not (tmp_path / "states").exists()
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_layers_come_with_the_states(model, tmp_path, cached):
     """Later readings find each layer and the states, whatever was asked for with them; no row is kept twice."""
-    cache, prompts = states.Cache(tmp_path, 2**20) if cached else None, random_prompts.make(13, 2)
+    cache, prompts = states.Cache(tmp_path, 2**20) if cached else None, prompt_groups.make_random(13, 2)
     plain = states.read(model, prompts, cache)
     for layers, num_read in (((3,), 13), ((1, 3), 13), ((3, 1), 0), ((), 0)):
         before = model.statistics.prompts
@@ -145,10 +141,10 @@ def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
     long = [rng.integers(0, 200, 90).tolist() for _ in range(8)]
     short = [[200 + number // 8, number % 8] for number in range(64)]
     mixed = [each for number in range(8) for each in (long[number], *short[8 * number : 8 * number + 8])]
-    shape = packing.choose_shape(prompts_of(mixed).groups, 256)
-    assert packing.max_outputs(prompts_of(short).groups[0], shape.width, shape.rows) > shape.outputs
-    states.read(model, prompts_of(long), cache)
-    check_close(states.read(model, prompts_of(mixed), cache), states.read(model, prompts_of(mixed)))
+    shape = packing.choose_shape(prompt_groups.make(mixed).groups, 256)
+    assert packing.max_outputs(prompt_groups.make(short).groups[0], shape.width, shape.rows) > shape.outputs
+    states.read(model, prompt_groups.make(long), cache)
+    check_close(states.read(model, prompt_groups.make(mixed), cache), states.read(model, prompt_groups.make(mixed)))
 
 
 def test_repeated_calls_share_programs_and_the_prefix(whole):

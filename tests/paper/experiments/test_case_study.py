@@ -10,9 +10,9 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.paper.experiments import case_study
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import records
 from knnprompt_jax.store import representations
+from tests import prompt_groups
 
 
 def test_the_file_agrees_with_the_record_and_the_states(grid):
@@ -49,9 +49,7 @@ def _distributions(planned, problem):
     tokens = model.tokenize(
         [demonstrations + task.render(row) for row in [*problem.split.anchors, *problem.evaluation]]
     )
-    suffixes = tuple(np.array(each, np.int32) for each in tokens)
-    group = layout.PromptGroup(np.zeros(0, np.int32), suffixes, np.arange(len(tokens)))
-    states = states_lib.read(model, layout.Prompts((group,), len(tokens)))
+    states = states_lib.read(model, prompt_groups.make(tokens))
     return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
 
 
