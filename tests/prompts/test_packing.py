@@ -40,8 +40,7 @@ def assert_packs(group, packed):
 
 def test_the_example_of_the_docstring():
     """Two suffixes that begin alike share columns; the shared tokens stop where the later suffix ends."""
-    suffixes = (np.array([7, 8, 9]), np.array([7, 8, 4, 6]))
-    group = layout.PromptGroup(np.array([1, 2]), suffixes, np.arange(2))
+    group = prompt_groups.make_group([[7, 8, 9], [7, 8, 4, 6]], prefix=(1, 2))
     packed = packing.pack(group, packing.PackShape(prefix=2, width=8, rows=1, outputs=2))
     np.testing.assert_array_equal(packed.tokens_TBS[0, 0], [7, 8, 4, 6, 9, 0, 0, 0])
     np.testing.assert_array_equal(packed.positions_TBS[0, 0], [2, 3, 4, 5, 4, 0, 0, 0])
