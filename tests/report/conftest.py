@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import xml.etree.ElementTree
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,6 +119,11 @@ def page_and_sections(results: pathlib.Path, tmp_path_factory: pytest.TempPathFa
 def page_path(page_and_sections: tuple[pathlib.Path, list]) -> pathlib.Path:
     """The page of those results."""
     return page_and_sections[0]
+
+
+def svg_texts(svg: str) -> list[str]:
+    """Return all texts of a well-formed SVG."""
+    return [text.strip() for text in xml.etree.ElementTree.fromstring(svg).itertext() if text.strip()]
 
 
 @pytest.fixture

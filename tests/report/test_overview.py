@@ -50,20 +50,6 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     assert rows(many)[icl] == ["50.0"]
 
 
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("facebook/opt-2.7b", "opt-2.7b (2.7B)"),
-        ("a/model", "a/model"),
-        ("b/model", "b/model"),
-        ("my/tiny", "my/tiny"),
-        ("tiny", "the tiny model"),
-    ],
-)
-def test_models_of_different_folders_have_different_titles(name, title):
-    assert names.model(name) == title
-
-
 def test_numbers_of_demonstrations_have_rows_of_their_own(record):
     done = [
         record(method, seed, accuracy, task, shots, demo_shots=demo_shots)

@@ -1,0 +1,32 @@
+"""Maps: positions of texts, and what the page's script shows about them."""
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.report import maps
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 11])
+def test_any_number_of_rows_has_a_map_within_its_frame(count):
+    for features_NE in (np.random.default_rng(0).normal(size=(count, 5)), np.ones((count, 5))):
+        positions_N2 = maps.layout(features_NE)
+        assert positions_N2.shape == (count, 2)
+        assert np.all((positions_N2 > 0) & (positions_N2 < maps.SIZE))
+
+
+def test_similar_rows_lie_together():
+    rng = np.random.default_rng(3)
+    centres = np.array([[0.0] * 7, [40.0] * 7])
+    classes = np.repeat([0, 1], (11, 13))
+    positions_N2 = maps.layout(centres[classes] + rng.normal(size=(24, 7)))
+    distances_NN = np.linalg.norm(positions_N2[:, None] - positions_N2[None], axis=-1)
+    same_NN = classes[:, None] == classes[None]
+    assert distances_NN[same_NN].max() < distances_NN[~same_NN].min()
+
+
+def test_the_data_of_a_point_is_short():
+    points = (maps.Point("x" * 701, "a"), maps.Point("y", "a", "b", neighbours=((0, 0.123456),)))
+    data = maps.Map("", "", ("a", "b"), points, np.zeros((2, 2)), row="test row").data
+    assert [point["text"] for point in data["points"]] == ["x" * 700 + " … (701 characters)", "y"]
+    assert data["points"][1]["neighbours"] == [[0, 0.1235]] and data["row"] == "Test row"
+    assert [point.kind for point in points] == ["anchor", "wrong"]

@@ -1,0 +1,83 @@
+"""Analyses along other axes than m, and the paper's own differences."""
+
+import itertools
+
+import pytest
+
+from knnprompt_jax.report import published
+from tests.tools.small_records import grid, make
+from tools import analyses, scales
+
+
+def test_a_method_is_compared_on_the_seeds_that_it_has():
+    records = [make("knn", task, 8, seed, 5) for task in ("sst2", "mpqa") for seed in (1, 2, 3)]
+    records += [make("ensemble", task, 8, seed, 2 * seed) for task in ("sst2", "mpqa") for seed in (2, 3)]
+    assert [text[:6] for text in analyses.on_tasks(scales.Scale(records), "ensemble", 8)] == ["+0.0 ["] * 2
+
+
+def test_the_effect_of_a_split_is_that_of_its_ends_averaged_over_the_other_axis():
+    right = {(1, 1): 2, (1, 4): 5, (2, 1): 1, (2, 4): 2, (4, 1): 3, (4, 4): 6}
+    records = [
+        make("knn", task, 8, seed, count, demo_shots=demos, cell={"anchor_shots": anchors}, experiment="split_strategy")
+        for ((demos, anchors), count), task, seed in itertools.product(right.items(), ("mr", "cr"), (3, 5))
+    ]
+    assert analyses.split_effect(records, "column").mean == pytest.approx(100 * (3 + 1 + 3) / 3 / 7)
+    assert analyses.split_effect(records, "row").mean == pytest.approx(100 * (1 + 1) / 2 / 7)
+
+
+def test_skewed_train_rows_are_compared_with_balanced_ones():
+    num_right = {("A", 0.125): 2, ("A", 0.5): 5, ("B", 0.125): 0, ("B", 0.5): 0}
+    records = [
+        make(method, "mr", 16, seed, count, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
+        for ((setting, ratio), count), seed, method in itertools.product(num_right.items(), (1, 2), ("knn", "icl"))
+    ]
+    assert analyses.skew_effect(records, "train skewed", "knn").mean == pytest.approx(-300 / 7)
+    assert analyses.skew_effect(records, "train skewed", "knn", "icl") == (0, 0, 0)
+    assert analyses.skew_effect(records, "test skewed", "knn").mean == pytest.approx(-500 / 7)
+    assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0", "–", "–"]
+
+
+def test_the_strongest_skew_is_shown_beside_the_papers():
+    records = [
+        make("knn", "mr", 16, 1, 7, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
+        for setting, ratio in itertools.product("ABC", (0.125, 0.25, 0.5))
+    ]
+    columns = [record.cell["column"] for record in analyses.skewed(records)]
+    assert sorted(columns) == ["balanced", "test skewed", "train and test skewed", "train skewed"]
+    assert analyses.printed_skewed()[2] == [
+        "Paper, 1.5B: kNN Prompting",
+        "80.3",
+        "77.1",
+        "79.8",
+        "79.0",
+        "-2.6",
+        "-1.3",
+    ]
+
+
+def test_the_papers_leads_are_those_of_its_table():
+    scores = {
+        (row["method"], row["m"]): row["scores"]["TREC"]["mean"]
+        for row in published.tables()["data_scaling"]["rows"]
+        if row["model"] == "6B"
+    }
+    lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
+    assert analyses.papers(["trec"], ("knn", 128), ("icl", 0), size="6B") == f"{lead:+.1f}"
+
+
+def test_the_papers_leads_over_a_method_are_those_of_its_table():
+    rows = {(row["method"], row["m"]): row["scores"] for row in published.tables()["few_shot"]["rows"]}
+    leads = [rows["kNN Prompting", 4][task]["mean"] - rows["ICL", 4][task]["mean"] for task in ("TREC", "MR")]
+    assert analyses.papers(["trec", "mr"], ("knn", 4), ("icl", 4), "few_shot") == f"{sum(leads) / 2:+.1f}"
+
+
+def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
+    grown = scales.Scale(grid())
+    records = [
+        make("knn", task, 32, seed, 7 if k == 3 else 0, cell={"k": k, "regime": "few-shot"})
+        for task in ("mr", "cr")
+        for k in (1, 3)
+        for seed in (1, 2, 3)
+    ]
+    assert analyses.one_demonstration(records, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
+    assert analyses.one_demonstration(records, grown, 8, without="cr").mean == pytest.approx(300 / 7)

@@ -1,0 +1,109 @@
+"""Cells that all compared methods have, and the verdicts on differences."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.paper import cells as paper_cells
+from knnprompt_jax.report import intervals
+from tests.tools.small_records import grid, make
+from tools import scale_tables, scales
+
+MODELS = ("smollm2", "gemma-3-270m")
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({8: (0.1, 2), 32: (1, 2)}, "yes"),
+        ({8: (-1, 2), 32: (1, 2)}, "yes (m = 32)"),
+        ({8: (-2, -1), 32: (1, 2)}, "yes (m = 32); no (m = 8)"),
+        ({8: (-2, -1)}, "no"),
+        ({8: (-2, 0), 32: (0, 2)}, "?"),
+        ({}, "–"),
+    ],
+)
+def test_verdicts(ends, expected):
+    assert scales.verdict({m: intervals.Difference(0, *each) for m, each in ends.items()}) == expected
+
+
+def test_cells_are_those_that_every_method_has():
+    scale = scales.Scale([*grid(), make("knn", "sst2", 8, 1, 7)])
+    assert scale.models == ["smollm2"] and scale.shots == [8, 32] and scale.rows["smollm2"][1:] == ["icl", "knn"]
+    assert scale.cells(["smollm2"], 8) == {"cr": [1, 2], "mr": [1, 2, 3]}
+    assert scale.accuracy("smollm2", "icl", 32, "mr", [1, 2, 3]).mean == pytest.approx(100 * 2 / 7)
+    assert scale.accuracy("smollm2", "most_common", 8, "mr", [1, 2]).mean == 100
+    cells = scale.cells(["smollm2"], 8)
+    assert scale.mean("smollm2", "knn", 8, cells) == pytest.approx(100 * (4 + 3.5) / 2 / 7)
+    assert scale.between("smollm2", "knn", "icl", 8).mean == pytest.approx(200 / 7)
+    assert str(scale.growth("smollm2", "knn", 8, 32)) == "+0.00 [0.00, 0.00]"
+    assert scale.growth("smollm2", "knn", 8, 32, "mr", without="mr") is None
+
+
+def test_models_are_compared_on_the_tasks_that_all_have():
+    less = [
+        make(method, "mr", m, seed, 5, model=MODELS[1]) for method, m in (("icl", 2), ("knn", 8)) for seed in (1, 2)
+    ]
+    scale = scales.Scale([*grid(), *less])
+    assert scale.models == [*MODELS] and scale.shared("smollm2", 8) == {"mr": [1, 2, 3]}
+    assert scale.between("smollm2", "knn", "icl", 8, "cr").mean == pytest.approx(200 / 7)
+    assert scale.between(MODELS[1], "knn", "icl", 8, "cr") is None
+    assert scale.shared("smollm2", 32) == {"cr": [1, 2], "mr": [1, 2, 3]}
+    assert scale.tasks() == "MR, with 3 seeds (Gemma 3 270M: 2)"
+
+
+def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
+    records = [*grid(), *(make("chosen", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
+    scale = scales.Scale([*records, *(make("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
+    assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
+    assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
+    table = scale_tables.shared_table(scale, ["chosen", "knn"], 8)
+    assert "| 100.0 |" in table and table.startswith("| m = 8 | SmolLM2-135M |")
+    header_alone = scale_tables.shared_table(scale, ["chosen"], 32)
+    assert len(header_alone.splitlines()) == 2
+
+
+def test_more_rows_of_some_methods_are_shown_without_the_others():
+    records = [*grid()]
+    for task, seed in itertools.product(("mr", "cr"), (1, 2)):
+        records += [make("knn", task, m, seed, 7) for m in (64, 128)]
+        records.append(make("linear_probe", task, 8, seed, 7))
+    scale = scales.Scale(records)
+    assert scale.shots == [8] and scale.of(("icl", "knn")).shots == [8, 32, 64, 128]
+    assert scale.between("smollm2", "linear_probe", "knn", 8).mean == pytest.approx(100 * 3.5 / 7)
+    grown = scale.of(("icl", "knn"))
+    assert grown.between("smollm2", "linear_probe", "knn", 8) is None
+    assert grown.differences("smollm2", "knn", "no") == {}
+    assert grown.means("smollm2", "knn")[128] == 100
+
+
+def test_few_shot_methods_have_their_own_demonstrations_at_each_m():
+    few = [
+        make(method, "mr", m, seed, m + more, cell={"regime": "few-shot"})
+        for m in (2, 4)
+        for seed in (1, 2)
+        for method, more in (("icl", 0), ("knn", 1))
+    ]
+    scale = scales.Scale(few)
+    assert scale.shots == [2, 4] and scale.means("smollm2", "icl") == pytest.approx({2: 200 / 7, 4: 400 / 7})
+
+
+def test_copies_of_in_context_learning_are_left_out():
+    copies = [make("knn", "sst2", 8, seed, 1, note=paper_cells.REUSED) for seed in (1, 2, 3)]
+    others = [make("icl", "sst2", 2, seed, 1) for seed in (1, 2, 3)]
+    assert scales.Scale([*grid(), *others, *copies]).cells(["smollm2"], 8).keys() == {"cr", "mr"}
+
+
+def test_a_model_without_cells_is_left_out():
+    less = [make("icl", "mr", 2, 1, 3, model=MODELS[1]), make("knn", "mr", 8, 1, 3, model=MODELS[1])]
+    scale = scales.Scale([*grid(), *less])
+    assert scale.models == ["smollm2"] and scale.complete(MODELS) == []
+
+
+def test_two_records_of_a_run_and_other_test_rows_are_refused():
+    with pytest.raises(errors.UserError, match="an earlier record is of the same run"):
+        scales.Scale([*grid(), make("knn", "mr", 8, 1, 5)])
+    with pytest.raises(errors.UserError, match="other test rows than in earlier records of mr"):
+        scales.Scale([*grid(), dataclasses.replace(make("knn", "mr", 64, 1, 5), true=("0",) * 7)])
