@@ -4,8 +4,8 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax.methods import registry
 from knnprompt_jax.report import drawing, published, results
+from knnprompt_jax.report.known_methods import METHODS
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import catalogue
 
@@ -26,9 +26,9 @@ HEADERS = {
 }
 _SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
 _LAST = ("knn_l2", "knn", "knn_kl_labels")  # As in the paper's tables, our methods follow the baselines.
-_BASELINES = [name for name in registry.METHODS if name not in _LAST]
-_IN_PAPER = [name for name in _BASELINES if registry.METHODS[name].entry.printed_as]
-_OTHERS = [name for name in _BASELINES if not registry.METHODS[name].entry.printed_as]
+_BASELINES = [name for name in METHODS if name not in _LAST]
+_IN_PAPER = [name for name in _BASELINES if METHODS[name].printed_as]
+_OTHERS = [name for name in _BASELINES if not METHODS[name].printed_as]
 _ORDER = {
     "model": list(published.SIZES.values()),
     "task": list(catalogue.PAPER_TASKS),
@@ -43,7 +43,7 @@ def task(name: str) -> str:
 
 def method(name: str) -> str:
     """Return the title of a method; the name itself for an unknown method."""
-    return registry.METHODS[name].title if name in registry.METHODS else name
+    return METHODS[name].title if name in METHODS else name
 
 
 def model(name: str) -> str:

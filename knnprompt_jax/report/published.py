@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax.methods import registry
 from knnprompt_jax.models import hub
 from knnprompt_jax.report import results
+from knnprompt_jax.report.known_methods import METHODS
 from knnprompt_jax.report.results import Score
 
 MODEL = "gpt2-xl"  # "used for most analyses unless explicitly indicated": the reference if a table has several models.
@@ -32,7 +32,7 @@ _SHOTS = {"upper_bound": 1024}  # The table does not say m: its row of kNN Promp
 
 def method_of(printed: str) -> str:
     """Return the first of our methods that has this name in the paper's tables."""
-    return next(name for name, method in registry.METHODS.items() if printed in method.entry.printed_as)
+    return next(name for name, method in METHODS.items() if printed in method.printed_as)
 
 
 def model_of(name: str) -> str:
@@ -48,8 +48,7 @@ def canonical(name: str) -> str:
 @functools.cache
 def own_models() -> Mapping[str, str]:
     """Return the model of each method that trains one of its own."""
-    owners = {name: method for name, method in registry.METHODS.items() if method.own_model}
-    return {name: model_of(method.entry.preset["model"]) for name, method in owners.items()}
+    return {name: model_of(method.own_model) for name, method in METHODS.items() if method.own_model}
 
 
 @functools.cache

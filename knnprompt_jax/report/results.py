@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import noisy_channel, registry
+from knnprompt_jax.methods import noisy_channel
+from knnprompt_jax.report.known_methods import METHODS
 from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids
 
@@ -125,7 +126,7 @@ def cell_axes(frame: pd.DataFrame) -> list[str]:
 
 def rows_used(method: str) -> str:
     """Return which rows a method uses (`Method.rows_used`); empty for an unknown method."""
-    return registry.METHODS[method].rows_used if method in registry.METHODS else ""
+    return METHODS[method].rows_used if method in METHODS else ""
 
 
 def groups(frame: pd.DataFrame, axes: Sequence[str]) -> dict[tuple, pd.DataFrame]:
@@ -135,7 +136,7 @@ def groups(frame: pd.DataFrame, axes: Sequence[str]) -> dict[tuple, pd.DataFrame
 
 def by_model(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the rows of each language model; methods that train a model of their own appear with every model."""
-    own_model = [name for name, method in registry.METHODS.items() if method.own_model]
+    own_model = [name for name, method in METHODS.items() if method.own_model]
     is_own = frame.method.isin(own_model)
     models = sorted(frame.model[~is_own].unique()) or [frame.model.iloc[0]]
     return {model: frame[(frame.model == model) | is_own] for model in models}
@@ -175,7 +176,7 @@ def with_best_template_per_seed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with several templates, each with its seed's best template, under a method name of their own."""
     chosen = _with_templates(frame)
     return chosen.assign(
-        method=[BEST_TEMPLATE.format(registry.get(name).title) for name in chosen.method],
+        method=[BEST_TEMPLATE.format(METHODS[name].title) for name in chosen.method],
         accuracy=[100 * max(accuracies) for accuracies in chosen.candidates],
         candidates=[()] * len(chosen),
     )
