@@ -34,8 +34,8 @@ def _unpickled(pickled: bytes) -> Any:
 
 
 if __name__ == "__main__":
-    folder, source, output = sys.argv[1:]
+    path, source, output = sys.argv[1:]
     with pd.read_csv(source, dtype=str, chunksize=256) as tables:
-        labelled = label(pickle.dumps(kp.load(folder)), tables)
+        labelled = label(pickle.dumps(kp.load(path)), tables)
         for number, table in enumerate(labelled):
             table.to_csv(output, mode="a" if number else "w", header=not number, index=False)

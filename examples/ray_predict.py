@@ -33,5 +33,5 @@ def label(rows: ray.data.Dataset, classifier: Any, worker: type = Worker, **opti
 
 
 if __name__ == "__main__":
-    folder, table, output = sys.argv[1:]
-    label(ray.data.read_csv(table), kp.load(folder)).write_csv(output)
+    path, table, output = sys.argv[1:]
+    label(ray.data.read_csv(table), kp.load(path)).write_csv(output)

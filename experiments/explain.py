@@ -1,7 +1,7 @@
 """Explains the label of one text: the contribution of each word, and the nearest anchors.
 
-python experiments/explain.py --store=my_classifier --text="I was charged twice"
-python experiments/explain.py --store=my_classifier --text='{"title": "Invoice", "body": "I was charged twice"}'
+python experiments/explain.py --classifier=my_classifier --text="I was charged twice"
+python experiments/explain.py --classifier=my_classifier --text='{"title": "Invoice", "body": "I was charged twice"}'
 """
 
 import pathlib
@@ -14,13 +14,13 @@ FLAGS = app.Flags(commands.ExplanationSettings)
 
 def main() -> None:
     from knnprompt_jax import parallel
-    from knnprompt_jax.classifier import estimator, saving
+    from knnprompt_jax.classifier import explanation, saving
     from knnprompt_jax.prediction import rows
 
-    saved = saving.read(pathlib.Path(FLAGS.value.store))
+    saved = saving.read(pathlib.Path(FLAGS.value.classifier))
     row = rows.parse_text(saved.content.task, FLAGS.value.text)
-    classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh_model)))
-    print(classifier.explain(row))
+    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh_model)))
+    print(explanation.explain(fitted, row, num_tokens=5))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Fits a classifier to a table of texts and labels, or to a task's rows, and saves it. An interrupted run resumes.
 
-python experiments/fit.py --train_file=train.csv --store=my_classifier
-python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --rule=probe
-python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --store=stores/trec
-python experiments/fit.py --store=my_classifier --append=more.csv
-python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
+python experiments/fit.py --train_file=train.csv --classifier=my_classifier
+python experiments/fit.py --train_file=train.csv --classifier=my_classifier --task=support.yaml --demo_shots=0 --rule=probe
+python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
+
+To change a classifier, edit the table and fit again with --overwrite: only new prompts are read.
+
+python experiments/fit.py --train_file=train.csv --classifier=my_classifier --corrections=look/suggestions.csv --overwrite
 """
 
 import shlex
@@ -21,12 +23,12 @@ def main() -> None:
 
     result = fitting.run(FLAGS.value)
     if parallel.is_main():
-        store = shlex.quote(FLAGS.value.store)
-        app.show(fitting.summarize(result).replace("--store=FOLDER", f"--store={store}"))
-        app.show(f"saved: {FLAGS.value.store}/")
-        app.show(f"next: knnprompt evaluate --store={store} --input=test.csv")
-        app.show(f"      knnprompt look --store={store}")
-        app.show(f"      knnprompt predict --store={store} --input=rows.csv --output=labels.jsonl")
+        classifier = shlex.quote(FLAGS.value.classifier)
+        app.show(fitting.summarize(result))
+        app.show(f"saved: {FLAGS.value.classifier}")
+        app.show(f"next: knnprompt evaluate --classifier={classifier} --input=test.csv")
+        app.show(f"      knnprompt look --classifier={classifier}")
+        app.show(f"      knnprompt predict --classifier={classifier} --input=rows.csv --output=labels.jsonl")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Shows the anchors of a saved classifier: probably wrong labels, a map, confusion and calibration.
 
-python experiments/look.py --store=my_classifier --output=look
-knnprompt fit --store=my_classifier --relabel=look/suggestions.csv    # after you checked the table
+python experiments/look.py --classifier=my_classifier --output=look
+python experiments/fit.py --train_file=train.csv --classifier=my_classifier --corrections=look/suggestions.csv --overwrite
 """
 
 from knnprompt_jax import app

@@ -9,8 +9,8 @@ import numpy as np
 from absl import logging
 
 from knnprompt_jax import files, parallel, states, tables
-from knnprompt_jax.classifier import estimator, saving
-from knnprompt_jax.classifier.base import Classifier
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import drawing, measures, page
@@ -30,7 +30,8 @@ def run(settings: commands.EvaluationSettings) -> str:
     Raises:
       UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
     """
-    saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output)
+    saved = saving.read(pathlib.Path(settings.classifier))
+    output = page.folder(settings.output)
     if no_page := page.missing_libraries():
         logging.warning("no page will be written: %s", no_page)
     task = saved.content.task
@@ -40,42 +41,45 @@ def run(settings: commands.EvaluationSettings) -> str:
         repeat = "repeats" if len(found) == 1 else "repeat"
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
         logging.warning(message, len(found), len(examples), repeat, found[0][0].source)
-    model = saved.load_model(parallel.make_mesh(0, settings.mesh_model))
-    classifier = estimator.restore(saved, model)
-    measured = measure(classifier, examples, states.user_cache(settings.cache_gb))
-    about = {"store": settings.store, "input": settings.input, "model": model.name}
+    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
+    measured = measure(fitted, examples, states.user_cache(settings.cache_gb))
+    about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
     content = json.dumps({**about, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
     files.write(output / "measures.json", content)
     files.write(output / "measures.csv", to_csv(measured))
     text = (
-        f"{len(examples):,} rows of {settings.input}, classified by {model.name} with {len(classifier.anchors_):,} anchors "
-        f"and {len(classifier.demonstrations_)} demonstrations."
+        f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name} with {len(fitted.anchors):,} anchors "
+        f"and {len(fitted.demonstrations)} demonstrations."
     )
-    described, title = describe(measured), f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
+    described = describe(measured)
+    title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
     if no_page:
         (output / "index.html").unlink(missing_ok=True)  # An earlier page has other measures.
         return described
     return f"{described}\n\npage: {page.write(output, title, text, build(measured, examples, task))}"
 
 
-def measure(classifier: Classifier, examples: Sequence[Example], cache: states.AnyCache | None = None) -> Measures:
-    """Measure a fitted classifier on labelled examples, whose states are cached; classes are in the order of `classes_`."""
-    predicted, probabilities, num_truncated = [], [], 0
-    for batch in rows_lib.ahead(rows_lib.batches(examples, classifier)):
-        read = states.read(
-            classifier.model, batch.prompts, cache, title="rows", repeated=True, layers=classifier.layers
+def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache | None = None) -> Measures:
+    """Measure a classifier on labelled examples, whose states are cached; classes are in the order of `Fitted.classes`."""
+    predicted: list[Any] = []
+    probabilities = []
+    num_truncated = 0
+    for batch in rows_lib.ahead(rows_lib.batches(examples, fitted)):
+        batch_states = states.read(
+            fitted.model, batch.prompts, cache, title="rows", repeated=True, layers=fitted.layers
         )
-        predictions = classifier.answer_states(read)
+        predictions = fitted.answer_states(batch_states)
         predicted += predictions.labels.tolist()
         num_truncated += batch.prompts.num_truncated
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
-    layout.warn_truncated(num_truncated, len(examples), classifier.model.context)
-    labels = tuple(map(str, classifier.classes_.tolist()))
-    p_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
+    layout.warn_truncated(num_truncated, len(examples), fitted.model.context)
+    labels = tuple(map(str, fitted.classes.tolist()))
+    p_QC = np.concatenate(probabilities)
+    class_of = {label: index for index, label in enumerate(labels)}
     return Measures(
         labels=labels,
-        y_Q=np.array([place[example.label] for example in examples]),
-        predicted_Q=np.array([place[str(label)] for label in predicted]),
+        y_Q=np.array([class_of[example.label] for example in examples]),
+        predicted_Q=np.array([class_of[str(label)] for label in predicted]),
         probabilities_QC=p_QC / p_QC.sum(-1, keepdims=True),  # Float32 shares do not sum to 1 exactly.
     )
 

@@ -1,4 +1,4 @@
-"""Write files and folders so that they are whole or absent, even if the process dies. Errors of the system become UserError."""
+"""Write files so that they are whole or absent, even if the process dies. Errors of the system become UserError."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,6 @@ import filelock
 
 from knnprompt_jax import errors
 
-MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
 _LONGEST_ENDING = ".progress.writing.lock"  # The longest ending that a file beside an output adds to its name.
 _SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
 
@@ -83,76 +82,14 @@ def finish_file(path: pathlib.Path) -> None:
         _sync(unfinished.parent)
 
 
-def begin_folder(path: pathlib.Path) -> pathlib.Path:
-    """Make an empty folder beside `path`, which `finish_folder` will move to `path`."""
-    unfinished = draft(path)
-    with refusals(path):
-        remove_folder(unfinished)
-        unfinished.mkdir(parents=True)
-    return unfinished
-
-
-def finish_folder(path: pathlib.Path) -> None:
-    """Move the filled folder to `path`, replacing an earlier one; a link to the earlier one stays."""
-    unfinished, earlier, place = draft(path), replaced(path), real(path)
-    with refusals(path):
-        for file in (unfinished, *unfinished.rglob("*")):
-            _sync(file)
-        if place.exists():
-            remove_folder(earlier)
-            place.rename(earlier)
-        unfinished.rename(place)
-        _sync(place.parent)
-        remove_folder(earlier)
-
-
-def recover(path: pathlib.Path) -> None:
-    """Restore the earlier folder if a process died in `finish_folder` between its two moves.
-
-    No other process may be writing there.
-    """
-    earlier, place = replaced(path), real(path)
-    with refusals(path):
-        if place.exists():
-            remove_folder(earlier)
-        elif earlier.exists():
-            earlier.rename(place)
-
-
-def remove_folder(path: pathlib.Path) -> None:
-    """Remove a folder if it exists; no process ever sees a part of it at `path`."""
-    removed = path.with_name(f".{path.name}.removed")
-    shutil.rmtree(removed, ignore_errors=True)
-    if path.exists():
-        path.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)
-
-
-def check_outside(path: pathlib.Path, replaces: bool = False) -> None:
-    """Raise UserError if the path is a saved classifier or lies inside one, because writing it would damage that one.
-
-    Args:
-        replaces: allow a saved classifier at `path` itself, because all of it is replaced.
-    """
-    place = real(path)
-    for folder in place.parents if replaces else (place, *place.parents):
-        with refusals(path):
-            is_saved = (folder / MANIFEST).is_file() and (folder / CLASSIFIER).is_file()
-        if is_saved:
-            what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
-            raise errors.UserError(f"{path}: {what}; choose a place outside it")
-
-
-def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0, replaces: bool = False) -> None:
+def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0) -> None:
     """Raise UserError unless `path` (with `folder`: a file in the folder `path`) can be written. Nothing is left behind.
 
     Missing folders are no error. Call it before the work whose results go there.
 
     Raises:
-        UserError: as `check_outside`; `path` is of another kind or a broken link; the system refuses; or fewer than `num_bytes` are
-            free.
+        UserError: `path` is of another kind or a broken link; the system refuses; or fewer than `num_bytes` are free.
     """
-    check_outside(path, replaces)
     place = real(path)
     try:
         for part in (path, *path.parents):
@@ -253,13 +190,8 @@ def real(path: pathlib.Path) -> pathlib.Path:
 
 
 def draft(path: pathlib.Path) -> pathlib.Path:
-    """Return the path of the file or folder while it is being written."""
+    """Return the path of a file while it is being written."""
     return _sibling(path, "writing")
-
-
-def replaced(path: pathlib.Path) -> pathlib.Path:
-    """Return the path of the earlier folder while `finish_folder` replaces it."""
-    return _sibling(path, "replaced")
 
 
 def _sibling(path: pathlib.Path, ending: str) -> pathlib.Path:

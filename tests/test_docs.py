@@ -62,7 +62,7 @@ def test_readme_snippets_run(tmp_path, monkeypatch, capsys):
     assert snippets
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), {})
-    assert (tmp_path / "python_classifier").is_dir() and "label outage" in capsys.readouterr().out
+    assert (tmp_path / "python_classifier").is_file() and "label outage" in capsys.readouterr().out
 
 
 def test_binaries_and_pages_of_the_readme_are_there():

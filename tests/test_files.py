@@ -82,16 +82,12 @@ def test_a_new_file_is_whole_or_not_there(tmp_path):
 def test_links_stay(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "file").symlink_to(tmp_path / "there" / "file")
-    (tmp_path / "folder").symlink_to(tmp_path / "there" / "folder")
     for content in ("one", "two"):
         with files.new_file(tmp_path / "file") as draft:
             draft.write_text(content)
-        (files.begin_folder(tmp_path / "folder") / content).touch()
-        files.finish_folder(tmp_path / "folder")
         assert (tmp_path / "file").read_text() == content
-        assert [left.name for left in (tmp_path / "folder").iterdir()] == [content]
-    assert (tmp_path / "file").is_symlink() and (tmp_path / "folder").is_symlink()
-    assert sorted(left.name for left in (tmp_path / "there").iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").is_symlink()
+    assert [left.name for left in (tmp_path / "there").iterdir()] == ["file"]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").
 WORDS = ["all", "nan", "None", "(1,)", "1,2", "(", "{1: 2}", "{[]: 1}", "-1", "2147483648", "..", "a/../b", "*"]  # fmt: skip
 WORDS += ["utf-16", "idna", "x.csv", "1e400", "f(x)", "'", "--", "", "[" * 300, "9" * 5000, "\0", "\udce9", "é" * 200]  # fmt: skip
 TEXTS = strategies.sampled_from(WORDS) | strategies.text(max_size=20)
-NEEDED = ["--store=x", "--input=a.csv", "--output=b.csv"]
+NEEDED = ["--classifier=x", "--input=a.csv", "--output=b.csv"]
 
 
 def begin(name, *arguments):

@@ -52,9 +52,9 @@ def test_four_killed_processes_build_one_store(tmp_path, monkeypatch):
     """Four processes × two devices, killed and started again. Keys differ from one device's only by rounding."""
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
     command = ["experiments/fit.py", "--task=demo", "--model=tiny", "--rule=knn", "--shots=6", "--demo_shots=2"]
-    processes.run(*command, "--cache_gb=0", f"--store={tmp_path}/one", devices=1)
+    processes.run(*command, "--cache_gb=0", f"--classifier={tmp_path}/one", devices=1)
     for is_killed in (True, False):
-        joined = [*command, "--mesh.model=2", f"--store={tmp_path}/four", *distributed_options(4)]
+        joined = [*command, "--mesh.model=2", f"--classifier={tmp_path}/four", *distributed_options(4)]
         four = [start(2, *joined, f"--distributed.process_id={number}") for number in range(4)]
         while is_killed and not list((tmp_path / "cache" / "states").glob("*.npz")) and four[0].poll() is None:
             time.sleep(0.01)
@@ -62,12 +62,10 @@ def test_four_killed_processes_build_one_store(tmp_path, monkeypatch):
             process.kill()
         outputs = [process.communicate() for process in four]
     assert [process.returncode for process in four] == [0] * 4, outputs
-    one, other = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "four"))
-    assert one["provenance"] == other["provenance"]
-    assert (tmp_path / "one" / "rows.jsonl").read_text() == (tmp_path / "four" / "rows.jsonl").read_text()
-    ours, theirs = (kp.load(tmp_path / name).store_ for name in ("one", "four"))
-    np.testing.assert_array_equal(ours.ids_N, theirs.ids_N)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), ours.anchors.keys, theirs.anchors.keys)
+    one = kp.load(tmp_path / "one").fitted_
+    four = kp.load(tmp_path / "four").fitted_
+    assert one.content == four.content
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), one.states, four.states)
 
 
 def test_two_processes_predict_what_one_does(tmp_path):
@@ -93,10 +91,10 @@ def test_two_processes_predict_what_one_does(tmp_path):
 @pytest.mark.parametrize("statuses", [(0,), pytest.param((-signal.SIGKILL, 0), marks=pytest.mark.long)])
 def test_two_processes_label_what_one_does(demo_classifier, tmp_path, statuses):
     """The first process alone has the input and writes. If both are killed, they resume."""
-    demo_classifier.save(tmp_path / "store")
+    demo_classifier.save(tmp_path / "saved")
     texts = [f"line {number**2} of many" for number in range(307)]
     (tmp_path / "rows.txt").write_text("\n".join(texts))
-    options = [f"--store={tmp_path}/store", f"--output={tmp_path}/out.jsonl", "--characters=600"]
+    options = [f"--classifier={tmp_path}/saved", f"--output={tmp_path}/out.jsonl", "--characters=600"]
     for status in statuses:
         joined = distributed_options()
         processes = [
@@ -158,9 +156,9 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
 @pytest.mark.parametrize(
     ("run", "options"),
     [
-        (prediction.run, commands.PredictionSettings(store="x", input="a.csv", output="b.csv")),
-        (comparison.run, shared.ComparisonSettings(store="x")),
-        (fitting.run, commands.FitSettings(store="x", append="a.csv")),
+        (prediction.run, commands.PredictionSettings(classifier="x", input="a.csv", output="b.csv")),
+        (comparison.run, shared.ComparisonSettings()),
+        (fitting.run, commands.FitSettings(classifier="x", train_file="a.csv")),
     ],
 )
 def test_processes_join_before_they_read_a_classifier(run, options, monkeypatch):

@@ -80,16 +80,15 @@ def test_the_job_of_a_support_desk(folder):
     write(folder / "tickets.csv", tickets("train"))
     asked = [{"number": f"Q-{place}", **row} for place, row in enumerate(tickets("dev_subsample"))]
     write(folder / "asked.csv", asked)
-    knnprompt(folder, "fit", "--train_file=tickets.csv", "--store=desk", "--model=tiny", "--demo_shots=0")
-    knnprompt(folder, "look", "--store=desk", "--output=seen")
+    knnprompt(folder, "fit", "--train_file=tickets.csv", "--classifier=desk", "--model=tiny", "--demo_shots=0")
+    knnprompt(folder, "look", "--classifier=desk", "--output=seen")
     assert (folder / "seen" / "index.html").exists()
-    knnprompt(folder, "predict", "--store=desk", "--input=asked.csv", "--output=answers.csv", "--keep=number")
+    knnprompt(folder, "predict", "--classifier=desk", "--input=asked.csv", "--output=answers.csv", "--keep=number")
     with (folder / "answers.csv").open(newline="", encoding="utf-8") as file:
         answers = list(csv.DictReader(file))
     assert [row["number"] for row in answers] == [row["number"] for row in asked]
     right = {row["label"] for row, given in zip(answers, asked, strict=True) if row["label"] == given["label"]}
     assert len(right) > 3
-    assert "knnprompt tune --store=desk --apply" in knnprompt(folder, "fit", "--store=desk", "--remove_ids=5")
 
 
 def test_configs_are_found_from_any_folder(folder):

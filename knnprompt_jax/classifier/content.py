@@ -1,171 +1,226 @@
-"""The content of a classifier apart from its model, store and states, as the files classifier.json and rows.jsonl."""
+"""The content of a classifier apart from its model's weights, its states and its store: the JSON in its file."""
 
 import dataclasses
+import hashlib
 import json
-import pathlib
+import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import lm
-from knnprompt_jax import options as options_lib
-from knnprompt_jax.files import CLASSIFIER
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.rules.choice import Choice
-from knnprompt_jax.store import manifest
+from knnprompt_jax.classifier import inputs, schema
+from knnprompt_jax.rules import Choice
+from knnprompt_jax.settings.classifiers import AutoOptions, PublishedOptions
+from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.base import Classifier
-
-ROWS = "rows.jsonl"
+FORMAT = 10
+AnyOptions = PublishedOptions | AutoOptions
 
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """The class, task, options and rows of a classifier.
+    """What a classifier is made of, apart from states.
 
     Attributes:
-      kind: the name of its class.
-      labels: the labels as in y, in class order.
-      num_rows: the number of rows given so far.
-      given_task: the task that the next `fit` takes, without the classes of later rows; None: it infers one.
-      source: the encoding and label column of the file that the rows came from, if it was one.
+        options: the options of the fit.
+        task: the task of the prompts.
+        given_task: the task that the next fit takes, without the classes of later rows; None: it infers one.
+        labels: the labels as in y, in class order.
+        demonstrations: the examples that begin every prompt.
+        anchors: the examples of the anchors. `Example.row` is the number of a row.
+        num_rows: the number of rows given so far, from which later rows are numbered.
+        choice: the chosen rule and the reasons for it.
+        model: the identity of the language model.
+        source: the encoding and the label column of the file that the rows came from, if there was one.
+        origin: the digest of everything that the fit was made from, as in `origin_of`.
     """
 
-    kind: str
+    options: AnyOptions
     task: Task
-    parameters: Mapping[str, Any]
-    labels: Sequence[Any]
-    num_rows: int
+    given_task: Task | None
+    labels: tuple[Any, ...]
     demonstrations: tuple[Example, ...]
     anchors: tuple[Example, ...]
-    choice: Choice | None = None
-    source: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    given_task: Task | None = None
+    num_rows: int
+    choice: Choice
+    model: lm.Identity
+    source: Mapping[str, str]
+    origin: str
 
-    @classmethod
-    def of(
-        cls, classifier: "Classifier", demonstrations: Sequence[Example], anchors: Iterable[Example], num_rows: int
-    ) -> "Content":
-        """Return the content of a classifier with these demonstrations and anchors."""
-        options = classifier.option_names()
-        return cls(
-            type(classifier).__name__,
-            classifier.task,
-            {name: _writable(getattr(classifier, name)) for name in options}
-            | {name: value for name, value in getattr(classifier, "made_with_", {}).items() if name in options},
-            getattr(classifier, "labels_", np.array(classifier.task.labels)).tolist(),
-            num_rows,
-            tuple(demonstrations),
-            tuple(anchors),
-            getattr(classifier, "choice_", None),
-            classifier.source_,
-            classifier.given_task,
-        )
+    @property
+    def labels_C(self) -> np.ndarray:
+        """The labels as in y, in class order."""
+        return np.array(self.labels)
 
-    @classmethod
-    def read(cls, folder: pathlib.Path) -> "Content":
-        """Read the two files of a folder.
+    @property
+    def y_N(self) -> np.ndarray:
+        """The class index of each anchor."""
+        return inputs.classes_of(self.task, self.anchors)
 
-        Raises:
-          OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError: a file is invalid.
-        """
-        described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
-        task, given = _task(described["task"]), described["given_task"]
-        with (folder / ROWS).open(encoding="utf-8") as file:
-            rows = [_example(task, json.loads(line)) for line in file]
-        labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
-        if [str(label) for label in labels] != list(task.labels):
-            raise ValueError("the labels are not the task's")
-        if not isinstance(num_rows, int) or any(row.row >= num_rows for row in rows):
-            raise ValueError(f"num_rows={num_rows!r}")
-        return cls(
-            described["class"],
-            task,
-            described["parameters"],
-            labels,
-            num_rows,
-            tuple(rows[:count]),
-            tuple(rows[count:]),
-            Choice.from_dict(described["choice"]),
-            {name: str(value) for name, value in described.get("source", {}).items()},
-            None if described["infers_task"] is True else _task(given) if given else task,
-        )
+    @property
+    def ids_N(self) -> np.ndarray:
+        """The row number of each anchor."""
+        return np.array([example.row for example in self.anchors], int)
 
-    def files(self) -> dict[str, str]:
-        """Return the text of the two files by name."""
-        described = {
-            "class": self.kind,
-            "task": dataclasses.asdict(self.task),
-            "parameters": dict(sorted(self.parameters.items())),
-            "labels": list(self.labels),
-            "num_rows": self.num_rows,
-            "num_demonstrations": len(self.demonstrations),
-            "choice": self.choice and dataclasses.asdict(self.choice),
-            "source": dict(self.source),
-            "infers_task": self.given_task is None,
-            "given_task": dataclasses.asdict(self.given_task) if self.given_task not in (None, self.task) else None,
-        }
-        lines = []
-        for example in (*self.demonstrations, *self.anchors):
-            row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
-            optional = {"other": example.ids, "content": example.content}
-            row |= {name: value for name, value in optional.items() if value}
-            lines.append(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-        rows = "".join(lines).encode("utf-8", "backslashreplace").decode()  # Ids may hold lone surrogates.
-        return {CLASSIFIER: json.dumps(described, indent=1, ensure_ascii=False, default=_to_json), ROWS: rows}
-
-    def is_same(self, content: "Content") -> bool:
-        """Return whether both have the same files, apart from the chosen rule."""
-        return dataclasses.replace(self, choice=None).files() == dataclasses.replace(content, choice=None).files()
-
-    def provenance(
-        self, model: lm.Identity, task: Task, label_ids: Sequence[int], **prompt_options: str
-    ) -> manifest.Provenance:
-        """Return everything that makes anchors of these rows.
-
-        Args:
-          prompt_options: values of `truncation` and `label_token` that replace the classifier's.
-        """
-        own_options = {option: self.parameters[option] for option in ("truncation", "label_token")}
-        return manifest.Provenance(
-            model=model.name,
-            fingerprint=model.fingerprint,
-            dtype=model.dtype,
-            deterministic=model.deterministic,
-            context=model.context,
-            task=task.name,
-            template=task.template,
-            labels=task.labels,
-            label_words=task.label_words,
-            label_ids=tuple(label_ids),
-            demonstrations=manifest.text_hash(layout.demonstration_text(self.task, self.demonstrations)),
-            num_demonstrations=len(self.demonstrations),
-            **own_options | prompt_options,
-        )
+    @property
+    def is_published(self) -> bool:
+        """Whether the classifier is `KNNPrompting`."""
+        return isinstance(self.options, PublishedOptions)
 
 
-def _task(fields: Mapping[str, Any]) -> Task:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-    }
-    return Task(**values)
+def origin_of(options: AnyOptions, task: Task, rows: Iterable[Example], model: lm.Identity) -> str:
+    """Return a digest of everything that determines the result of a fit."""
+    described = json.dumps(_options_dict(options), sort_keys=True, default=str)
+    parts = [described, task.digest, splits.rows_digest(rows), *map(str, model[1:])]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _example(task: Task, row: Mapping[str, Any]) -> Example:
-    place = f"row {row['id']}"
-    label, fields = task.label_of(place, row["label"]), task.fields_of(place, row["fields"])
-    return Example(fields, label, int(row["id"]), place, dict(row.get("other", {})), str(row.get("content", "")))
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    id: int
+    label: str
+    fields: Mapping[str, str]
+    ids: Mapping[str, Any]
 
 
-def _writable(value: Any) -> Any:
-    """Return a `class_prior` that is given by label with texts as keys, for JSON; other values are unchanged."""
-    value = value.to_dict() if hasattr(value, "items") and hasattr(value, "to_dict") else value
-    return {str(label): share for label, share in value.items()} if isinstance(value, Mapping) else value
+@dataclasses.dataclass(frozen=True)
+class _Identity:
+    name: str
+    fingerprint: str
+    dtype: str
+    deterministic: bool
+    context: int
 
 
-def _to_json(value: Any) -> Any:
-    """Convert to what JSON can write: NumPy's values to Python's, options to dictionaries."""
-    return value.to_dict() if isinstance(value, options_lib.Options) else value.tolist()
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    """The schema of the JSON. One of the two kinds of options is None."""
+
+    format: int
+    published: PublishedOptions | None
+    automatic: AutoOptions | None
+    task: Task
+    given_task: Task | None
+    labels: tuple[str | int | bool, ...]
+    demonstrations: tuple[_Row, ...]
+    anchors: tuple[_Row, ...]
+    num_rows: int
+    choice: Choice
+    model: _Identity
+    source: Mapping[str, str]
+    origin: str
+
+
+def to_json(content: Content) -> str:
+    """Return the JSON of a classifier."""
+    options = content.options
+    document = _Document(
+        format=FORMAT,
+        published=_writable(options) if isinstance(options, PublishedOptions) else None,
+        automatic=_writable(options) if isinstance(options, AutoOptions) else None,
+        task=content.task,
+        given_task=content.given_task,
+        labels=content.labels,
+        demonstrations=tuple(map(_to_row, content.demonstrations)),
+        anchors=tuple(map(_to_row, content.anchors)),
+        num_rows=content.num_rows,
+        choice=content.choice,
+        model=_Identity(*content.model),
+        source=dict(content.source),
+        origin=content.origin,
+    )
+    return schema.dumps(document)
+
+
+def from_json(text: bytes) -> Content:
+    """Return the classifier that this JSON describes.
+
+    Raises:
+        ValueError, RecursionError: not the JSON of a classifier.
+        UserError: a value that a task, a rule or the options refuse.
+    """
+    value = schema.parse(text)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ValueError(f"this version reads format {FORMAT} only: fit again, or use the version that wrote it")
+    document = schema.decode(_Document, value)
+    options = document.published or document.automatic
+    if options is None or (document.published and document.automatic):
+        raise ValueError("one kind of options expected")
+    content = Content(
+        options=options,
+        task=document.task,
+        given_task=document.given_task,
+        labels=document.labels,
+        demonstrations=tuple(map(_to_example, document.demonstrations)),
+        anchors=tuple(map(_to_example, document.anchors)),
+        num_rows=document.num_rows,
+        choice=document.choice,
+        model=lm.Identity(**vars(document.model)),
+        source=document.source,
+        origin=document.origin,
+    )
+    _check(content)
+    return content
+
+
+def _check(content: Content) -> None:
+    """Raise ValueError or UserError if parts of a classifier contradict each other."""
+    task = content.task
+    if tuple(map(str, content.labels)) != task.labels:
+        raise ValueError("the labels are not the task's")
+    examples = [*content.demonstrations, *content.anchors]
+    if not content.anchors or {row.row for row in examples} - set(range(content.num_rows)):
+        raise ValueError("row numbers out of range")
+    if len({row.row for row in examples}) != len(examples):
+        raise ValueError("a duplicate row number")
+    for example in examples:
+        task.label_of(example.source, example.label)
+        task.fields_of(example.source, example.fields)
+    if not 1 <= content.choice.rule.k <= len(content.anchors):
+        raise ValueError("k out of range")
+    inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)
+
+
+def _writable(options: Any) -> Any:
+    """Return options whose `class_prior`, if it is given by label, has texts as keys, for JSON."""
+    if not hasattr(options, "class_prior"):
+        return options
+    prior: Any = options.class_prior
+    if hasattr(prior, "to_dict"):  # A pandas Series.
+        prior = prior.to_dict()
+    if isinstance(prior, Mapping):
+        prior = {str(label): share for label, share in prior.items()}
+    return dataclasses.replace(options, class_prior=prior)
+
+
+def _options_dict(options: AnyOptions) -> dict[str, Any]:
+    return {"class": type(options).__name__, **dataclasses.asdict(_writable(options))}
+
+
+def _to_row(example: Example) -> _Row:
+    ids = {name: _plain(value) for name, value in example.ids.items()}
+    return _Row(example.row, example.label, dict(example.fields), ids)
+
+
+def _to_example(row: _Row) -> Example:
+    return Example(row.fields, row.label, row.id, f"row {row.id}", row.ids)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real) and math.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def labels_like(task: Task, y: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the task's labels, in class order, as values of y's type."""
+    return tuple(inputs.classes_like(task, y).tolist())

@@ -1,132 +1,204 @@
-"""The two classifiers, whose anchors may change: `KNNPrompting` as published (Xu et al., ICLR 2023), and `AutoClassifier`."""
+"""The two classifiers with scikit-learn's interface: `KNNPrompting` as published (Xu et al., ICLR 2023), and `AutoClassifier`."""
 
 import dataclasses
-import difflib
+import numbers
 import pathlib
-import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
+from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import base, inputs, saving, trials
-from knnprompt_jax.rules import choosing
-from knnprompt_jax.rules import rule as rules
-from knnprompt_jax.rules.choice import Choice
+from knnprompt_jax import states as states_lib
+from knnprompt_jax.classifier import content as content_lib
+from knnprompt_jax.classifier import explanation, inputs, saving
+from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.rules import Choice, Rule
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.settings.classifiers import AUTO
-from knnprompt_jax.store import kernel, placement
-from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
-LAYER = 0.75  # A probe reads the output of the block at this share of the depth by default.
+# A search over k, or repeated predictions of the same texts, read each text once.
+_CACHE = states_lib.MemoryCache(256 * 2**20)
 
 
-class ChangeableClassifier(base.Classifier):
-    """A classifier whose anchors may change after `fit`."""
+class Classifier(inputs.ScikitInterface):
+    """A classifier whose anchors are training texts, represented by a frozen language model's states.
+
+    A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
+
+    Attributes:
+      fitted_: everything that `fit` makes, as one immutable object.
+    """
+
+    fitted_: Fitted
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels [C] as in y, sorted; the columns of `predict_proba`."""
+        return self.fitted_.classes
+
+    @property
+    def labels_(self) -> np.ndarray:
+        """The labels [C] as in y, in the task's order, which is the order of class indices."""
+        return self.fitted_.content.labels_C
+
+    @property
+    def task_(self) -> Task:
+        """The task in use: the given one, with the classes of later rows, or the inferred one."""
+        return self.fitted_.task
+
+    @property
+    def demonstrations_(self) -> tuple[Example, ...]:
+        """The examples that begin every prompt."""
+        return self.fitted_.demonstrations
+
+    @property
+    def anchors_(self) -> dict[int, Example]:
+        """The example of each anchor by its id, the number of its row in X, continued by `partial_fit`."""
+        return {example.row: example for example in self.fitted_.anchors}
+
+    @property
+    def choice_(self) -> Choice:
+        """The chosen rule, the reasons for it and all candidates with their scores."""
+        return self.fitted_.content.choice
+
+    @property
+    def rule_(self) -> Rule:
+        """The rule in use: the chosen one, with the present values of the options that may change after `fit`."""
+        return self._check_fitted().settings
+
+    def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
+        """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
+
+        Args:
+          X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
+          y: their labels, as the task writes them; integers and booleans match the strings of the task.
+          sample_weight: not supported; scikit-learn's tools pass None.
+
+        Raises:
+          UserError: a row without its fields, an unknown label, an invalid option, sample weights, or fewer than k anchors.
+        """
+        if sample_weight is not None:
+            raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
+        inputs.check_model(self.model)
+        X = list(X) if isinstance(X, Iterator) else X
+        y = inputs.label_list(y)
+        task = Task.infer(X, y) if self.task is None else self.task
+        rows = inputs.labelled(task, X, y)
+        if not rows:
+            raise errors.UserError("X is empty: at least one row is needed")
+        for warning in defects.label_warnings(rows):
+            logging.warning("%s", warning)
+        self.fitted_ = fitted_lib.fit(
+            self.model,
+            task,
+            rows,
+            self.options_,
+            given_task=self.task,
+            labels=content_lib.labels_like(task, y),
+            num_rows=len(y),
+            cache=_CACHE,
+            repeated=True,
+        )
+        return self
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add rows as anchors; the demonstrations stay. The first call is `fit`.
+        """Add rows as anchors; the demonstrations and the rule stay. The first call is `fit`.
 
         A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give it.
         """
-        if not hasattr(self, "store_"):
+        if not hasattr(self, "fitted_"):
             return self.fit(X, y)
+        fitted = self._check_fitted()
         y = inputs.label_list(y)
-        task = self.task.with_labels(inputs.label_strings(y, self.task.empty == SKIP))
-        return self.append(inputs.labelled(task, X, y, self.num_rows_), self.num_rows_ + len(y))
+        task = fitted.task.with_labels(inputs.label_strings(y, fitted.task.empty == SKIP))
+        num_rows = fitted.content.num_rows
+        examples = inputs.labelled(task, X, y, num_rows)
+        self.fitted_ = fitted_lib.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
+        return self
 
-    def append(self, examples: Sequence[Example], num_rows: int | None = None) -> Self:
-        """Add examples, numbered from `num_rows_`, as anchors; new labels become new classes, as in `partial_fit`.
+    def answer(self, X: Any) -> inputs.Predictions:
+        """Return labels, probabilities and neighbours, from one search."""
+        fitted = self._check_fitted()
+        return fitted.answer_states(fitted.read(inputs.queries(fitted.task, X), _CACHE))
 
-        Args:
-          num_rows: the number of rows given with these, including rows that are left out; by default all are examples.
+    def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
+        """Return labels [Q], of y's type; None where the label has a lower probability than `abstain`."""
+        return self.answer(X).abstaining(abstain).labels
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probabilities of the classes [Q, C], in the order of `classes_`."""
+        return self.answer(X).probabilities
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
+        """Return distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first.
+
+        Without X, return the nearest other anchors of each anchor.
         """
-        num_rows = num_rows or self.num_rows_ + len(examples)
-        if not examples:
-            self.num_rows_ = num_rows
-            return self
-        task = self.task.with_labels(example.label for example in examples)
-        self.label_ids(task)  # Refuses label words before the model reads.
-        states = placement.concatenate(self.host_states(), parallel.replicate(self.read(examples, warns=True)))
-        return self._change([*self.anchors_.values(), *examples], states, task, num_rows)
+        fitted = self._check_fitted()
+        k = fitted.settings.k if n_neighbors is None else n_neighbors
+        if isinstance(k, bool) or not isinstance(k, numbers.Integral):
+            raise errors.UserError(f"n_neighbors={k!r}: give a whole number")
+        fitted.check_neighbours()
+        if X is None:
+            near = fitted.others(int(k))
+        else:
+            near = fitted.search(fitted.read(inputs.queries(fitted.task, X), _CACHE), int(k))
+        ids_Qk = fitted.store.ids_N[np.asarray(near.indices_Qk)]
+        return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
-    def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
-        """Give anchors other labels, also of new classes; no prompt is read.
+    def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
+        """Return the contributions of the words of one text or row, and its neighbours with the terms of their distance."""
+        return explanation.explain(self._check_fitted(), text, num_tokens, _CACHE)
+
+    def save(self, path: str | pathlib.Path, overwrite: bool = False) -> None:
+        """Write everything but the model's weights into a file.
 
         Raises:
-          UserError: a repeated id, an id that no anchor has, or not one label per id.
+          UserError: the file exists and `overwrite` is False, another process writes to it, or the system refuses.
         """
-        self._check_fitted()
-        wanted = inputs.labels_by_id(self.demonstrations_, ids, labels)
-        self._check_ids(wanted)
-        if not wanted:
-            return self
-        anchors = [
-            dataclasses.replace(example, label=wanted.get(number, example.label))
-            for number, example in self.anchors_.items()
-        ]
-        return self._change(anchors, self.host_states(), self.task.with_labels(wanted.values()))
+        fitted = self._check_fitted()
+        path = pathlib.Path(path).expanduser()
+        with saving.lock(path):
+            if path.is_file() and not overwrite:
+                raise errors.UserError(f"{path}: exists already; choose another file, or give overwrite=True")
+            saving.save(fitted, path)
 
-    def remove(self, ids: Sequence[int]) -> Self:
-        """Remove anchors by their ids; raise UserError on an unknown id, or if fewer than k (AutoClassifier: 1) would be left."""
-        self._check_fitted()
-        ids = inputs.anchor_ids(ids)
-        self._check_ids(ids)
-        if not ids:
-            return self
-        is_left_N = ~np.isin(self.store_.ids_N, ids)
-        if not is_left_N.any():
-            raise errors.UserError("no anchor would be left in the store")
-        anchors = [self.anchors_[number] for number in self.store_.ids_N[is_left_N].tolist()]
-        return self._change(anchors, placement.take(self.host_states(), is_left_N), self.task)
+    @classmethod
+    def of(cls, fitted: Fitted) -> Self:
+        """Return the classifier around what an earlier `fit` made."""
+        options = {field.name: getattr(fitted.options, field.name) for field in dataclasses.fields(fitted.options)}
+        classifier = cls(fitted.model, fitted.content.given_task, **options)
+        classifier.fitted_ = fitted
+        return classifier
 
-    def _check_ids(self, ids: Iterable[int]) -> None:
-        if unknown := sorted(set(ids) - set(self.anchors_)):
-            raise errors.UserError(f"id {unknown[0]} is not in the store")
+    def _check_fitted(self) -> Fitted:
+        """Return `fitted_` with the present values of the options that may change after `fit`."""
+        if not hasattr(self, "fitted_"):
+            raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
+        content = self.fitted_.content
+        if self.task != content.given_task or self.model.identity[1:] != content.model[1:]:  # A model may move.
+            raise errors.UserError("its task or its model was changed after fit: call fit again")
+        return self.fitted_.with_options(self.options_)
 
-    def _change(
-        self, anchors: Sequence[Example], states: lm_lib.States, task: Task, num_rows: int | None = None
-    ) -> Self:
-        """Replace the anchors and the task, and fit the current rule to them; `num_rows` is the number of rows given so far.
-
-        A line on standard error names each new class, because a misspelt label becomes one. A class that no demonstration and no
-        anchor has any more is dropped.
-        """
-        task = task.only({example.label for example in (*self.demonstrations_, *anchors)})
-        inputs.prior(getattr(self, "class_prior", None), np.array(task.labels))  # Refuses one without a new class.
-        if "k" in self.changeable:
-            self.check(anchors)
-        store = self.build_store(parallel.put_rows(states, self.model.mesh), anchors, task)
-        for label, word in zip(task.labels, task.label_words, strict=True):
-            if label not in self.task.labels and parallel.is_main():
-                near = difflib.get_close_matches(label, self.task.labels, 1, 0.8)
-                similar = f"; the class {near[0]!r} is similar" if near else ""
-                print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)
-        labels_C = inputs.classes_like(task, self.labels_.tolist())
-        self.use_task(task, self.given_task)
-        choice = dataclasses.replace(self.choice_, is_earlier=True)
-        return self.use_store(
-            store, self.demonstrations_, anchors, choice, num_rows or self.num_rows_, labels_C, states
-        )
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the pickle of a fitted classifier: its model's name and the files of a saved folder."""
-        if not hasattr(self, "store_"):
+        """Return the pickle of a fitted classifier: its model's name and the content of its file."""
+        if not hasattr(self, "fitted_"):
             return super().__reduce_ex__(protocol)
-        with tempfile.TemporaryDirectory() as place:
-            self.save(folder := pathlib.Path(place, "classifier"))
-            content = {
-                path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-            }
-        return _unpickle, (self.model, content)
+        return _unpickle, (self.model, saving.to_bytes(self._check_fitted()))
 
 
-class KNNPrompting(ChangeableClassifier):
+class KNNPrompting(Classifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
     Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
@@ -134,133 +206,40 @@ class KNNPrompting(ChangeableClassifier):
     """
 
     options_kind = classifiers.PublishedOptions
-    changeable = ("k", "distance", "weights")
-
-    def choose(self, draws: Mapping[int, trials.Draw], states: Any = None) -> Choice:
-        options = self.options_
-        return Choice(rules.Rule("votes", next(iter(draws)), options.k, options.distance, options.weights))
-
-    def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
-        options = self.options_
-        return kernel.vote(near, self.task.num_classes, options.tie_break, options.weights)
-
-    def use(self, choice: Choice) -> "AutoClassifier":
-        """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
-        shared = {*self.option_names()} & {*AutoClassifier.option_names()} - {*self.changeable}
-        options = {name: getattr(self, name) for name in shared} | {**self.made_with_}
-        del options["centroid"]
-        return _refitted(AutoClassifier(self.model, self.given_task, **options), self, choice)
 
 
-class AutoClassifier(ChangeableClassifier):
+class AutoClassifier(Classifier):
     """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
 
-    Probabilities are calibrated. `choice_` has all candidates with their scores. After `fit`, only `class_prior` and
-    `approximate_recall` may be changed.
+    Probabilities are calibrated. `choice_` has all candidates with their scores. After `fit`, only `class_prior` may be
+    changed.
     """
 
     options_kind = classifiers.AutoOptions
 
-    def choose(self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None) -> Choice:
-        return trials.choose(self, draws, choosing.Grid.of(self.options_), self.options_.metric, states)
-
-    def use_store(self, store: store_lib.Store, *arguments: Any, **options: Any) -> Self:
-        super().use_store(store, *arguments, **options)
-        rule = self.choice_.rule
-        inputs_NF = None if self.states_ is None else rules.probe_inputs(self.states_, rule.layer)
-        self.fitted_ = rules.FittedRule.fit(rule, inputs_NF, store.labels_N, self.task.num_classes)
-        return self
-
-    def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
-        fitted = dataclasses.replace(self.fitted_, rule=self.rule_)
-        y_Q, prior_C = None, None
-        if states is None:
-            states, y_Q = self.host_states(), self.store_.labels_N
-        else:
-            prior_C = inputs.prior(self.options_.class_prior, self.labels_)
-        near_Qk = np.asarray(near.labels_Qk), np.asarray(near.distances_Qk)
-        p_QC = fitted.probabilities(*near_Qk, rules.probe_inputs(states, fitted.rule.layer), y_Q, prior_C)
-        return p_QC.argmax(-1), p_QC
-
-    @property
-    def candidate_layers(self) -> tuple[int, ...]:
-        num_blocks, layer = self.model.config.num_layers, self.options_.layer
-        if layer == AUTO:
-            return (max(1, round(LAYER * num_blocks)),)
-        if layer > num_blocks:
-            raise errors.UserError(f"layer={layer}: the model has {num_blocks} blocks; choose from 0 to {num_blocks}")
-        return (layer,) if layer else ()
-
-    def check(self, anchors: Sequence[Example]) -> None:
-        _ = self.candidate_layers
-        inputs.prior(self.options_.class_prior, np.array(self.task.labels))
-        super().check(anchors)
-
-    def use(self, choice: Choice) -> "AutoClassifier":
-        """Return a classifier of the same anchors that follows a choice, for example one from `tune`.
-
-        Given settings are replaced by those of the choice, or by "auto" if its rule does not use them.
-        """
-        given = [name for name in ("rule", *classifiers.USED_BY["blend"]) if getattr(self, name) != AUTO]
-        replaced = {name: choice.rule.named.get(name, AUTO) for name in given}
-        replaced |= {name: value for name, value in self.made_with_.items() if name in self.option_names()}
-        replaced |= {"task": self.given_task, "metric": choice.metric}
-        return _refitted(AutoClassifier(**self.get_params(deep=False) | replaced), self, choice)
-
-
-CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (KNNPrompting, AutoClassifier)}
-
 
 def load(
-    folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
+    path: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
 ) -> KNNPrompting | AutoClassifier:
     """Load a saved classifier, of the class that it was saved with.
 
     Args:
+      path: a file that `save` or `knnprompt fit` wrote.
       model: the model of the anchors; by default loaded by the name or folder that it had, over `mesh`.
 
     Raises:
-      UserError: no classifier there; a missing or altered file; a model that cannot be loaded or is not that of the anchors.
+      UserError: no classifier there, a damaged file, or a model that cannot be loaded or is not that of the anchors.
     """
     if model is not None:
         inputs.check_model(model)
-    saved = saving.read(pathlib.Path(folder))
-    return restore(saved, model or saved.load_model(mesh))
+    saved = saving.read(pathlib.Path(path).expanduser())
+    return of(saved.restore(model or saved.load_model(mesh)))
 
 
-def restore(saved: saving.Saved, model: lm_lib.LanguageModel) -> Any:
-    """Return the classifier of a saved folder.
-
-    Raises:
-      UserError: the saved options, model or states do not match the class, `model` or rows.
-    """
-    content, kind = saved.content, CLASSES.get(saved.content.kind)
-    if not kind:
-        raise errors.UserError(f"{saved.folder}: class {content.kind!r}: choose from {', '.join(CLASSES)}")
-    if set(content.parameters) != set(names := kind.option_names()):
-        raise errors.UserError(f"{saved.folder}: its options are not {', '.join(names)}")
-    classifier = kind(model, **{**content.parameters, "store_options": saved.store_options})
-    classifier.use_task(content.task, content.given_task)
-    classifier.choice_ = content.choice  # The chosen distance decides which label words are read.
-    saved.check(model.identity, content.task, classifier.label_ids())
-    classifier.source_, store = content.source, saved.load_store(model, saved.store_options)
-    rows, labels_C = (content.demonstrations, content.anchors), np.array(content.labels)
-    return classifier.use_store(store, *rows, content.choice, content.num_rows, labels_C, saved.states(model))
+def of(fitted: Fitted) -> KNNPrompting | AutoClassifier:
+    """Return the classifier with scikit-learn's interface around a fitted one."""
+    return KNNPrompting.of(fitted) if fitted.content.is_published else AutoClassifier.of(fitted)
 
 
-def _unpickle(model: lm_lib.LanguageModel, content: Mapping[str, bytes]) -> Any:
-    """Return the classifier whose saved folder had these files."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place, "classifier")
-        for path, data in content.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(data)
-        return restore(saving.read(folder), model)
-
-
-def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: Choice) -> AutoClassifier:
-    """Fit the classifier to the anchors of another by a choice."""
-    classifier.source_, anchors = fitted.source_, list(fitted.anchors_.values())
-    classifier.use_task(fitted.task, fitted.given_task)
-    states, demonstrations = fitted.device_states(), fitted.demonstrations_
-    return classifier.fit_states(states, demonstrations, anchors, choice, fitted.num_rows_, fitted.labels_)
+def _unpickle(model: lm_lib.LanguageModel, content: bytes) -> KNNPrompting | AutoClassifier:
+    return of(saving.from_bytes(content, model))

@@ -8,19 +8,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.store import distances, placement, representations
 from knnprompt_jax.tasks.task import Example
-
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.base import Classifier
 
 MOST_PARTS = 64  # A longer text is split into parts of several words.
 _WIDTH, _PART_WIDTH = 100, 60  # The most characters of a text, and of a part of it.
@@ -109,31 +108,22 @@ class Explanation:
         return to_html(self)
 
 
-def explain(classifier: "Classifier", text: Any, num_tokens: int) -> Explanation:
+def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.AnyCache | None = None) -> Explanation:
     """Explain the label of one text or row, with the `num_tokens` largest terms of each neighbour's distance.
 
     Raises:
       UserError: the anchors are class means.
     """
-    (query,) = inputs.queries(classifier.task, [text])
-    if (centroid := classifier.made_with("centroid")) != "none":
-        raise errors.UserError(f"centroid={centroid!r}: class means have no texts to explain by")
+    (query,) = inputs.queries(fitted.task, [text])
+    fitted.check_neighbours()
     parts = split(query.fields)
-    states = parallel.replicate(classifier.read([query, *without(query, parts)]))
-    predictions = classifier.answer_states(states)
-    classes, label = classifier.classes_.tolist(), predictions.labels[0].item()
+    states = parallel.replicate(fitted.read([query, *without(query, parts)], cache))
+    predictions = fitted.answer_states(states)
+    classes = fitted.classes.tolist()
+    label = predictions.labels[0].item()
     shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
     contributions = [shares_Q[0] - share for share in shares_Q[1:]]
-
-    ids_k, distances_k = predictions.ids[0], predictions.distances[0].tolist()
-    places_k = (classifier.store_.ids_N == ids_k[:, None]).argmax(-1)
-    terms = reasons(classifier, states[:1], places_k, num_tokens)
-    neighbours = []
-    for number, near, largest in zip(ids_k.tolist(), distances_k, terms, strict=True):
-        anchor = classifier.anchors_[number]
-        own = classifier.labels_[classifier.task.class_index(anchor.label)].item()
-        neighbours.append(Neighbour(number, own, anchor.fields, near, largest))
-    distance = distances.get(classifier.rule_.distance)
+    distance = distances.get(fitted.settings.distance)
     return Explanation(
         fields=query.fields,
         label=label,
@@ -142,10 +132,29 @@ def explain(classifier: "Classifier", text: Any, num_tokens: int) -> Explanation
             dataclasses.replace(part, contribution=contribution)
             for part, contribution in zip(parts, contributions, strict=True)
         ),
-        neighbours=tuple(neighbours),
+        neighbours=_neighbours(fitted, states[:1], predictions, num_tokens),
         measure=f"{distance.title}, {distance.unit}",
-        has_votes=classifier.rule_.rule != "probe",
+        has_votes=fitted.settings.rule != "probe",
     )
+
+
+def _neighbours(
+    fitted: Fitted, states: lm.States, predictions: inputs.Predictions, num_tokens: int
+) -> tuple[Neighbour, ...]:
+    """Return the neighbours of the first text, of which `states` has one row."""
+    ids_k = predictions.ids[0]
+    indices_k = (fitted.store.ids_N == ids_k[:, None]).argmax(-1)
+    found = []
+    for index, distance, largest in zip(
+        indices_k.tolist(),
+        predictions.distances[0].tolist(),
+        reasons(fitted, states, indices_k, num_tokens),
+        strict=True,
+    ):
+        anchor = fitted.anchors[index]
+        label = fitted.content.labels_C[fitted.task.class_index(anchor.label)].item()
+        found.append(Neighbour(anchor.row, label, anchor.fields, distance, largest))
+    return tuple(found)
 
 
 def split(fields: Mapping[str, str]) -> list[Part]:
@@ -168,29 +177,30 @@ def without(example: Example, parts: Sequence[Part]) -> Iterator[Example]:
         yield dataclasses.replace(example, fields={**example.fields, part.field: left})
 
 
-def reasons(classifier: "Classifier", states: lm.States, places_k: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
-    """Return the `most` largest terms of the distance between a text, of which `states` has one row, and each anchor.
+def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int) -> list[tuple[Reason, ...]]:
+    """Return the `count` largest terms of the distance between a text, of which `states` has one row, and each anchor.
 
     Terms of tokens that differ only in case and blanks are added up. A distance that is no sum over tokens has no terms.
 
     Args:
-      places_k: the anchors' places in the store.
+      indices_k: the anchors' indices in the store.
     """
-    distance, codec = distances.get(classifier.rule_.distance), classifier.store_.codec
+    distance = distances.get(fitted.settings.distance)
+    codec = fitted.store.codec
     if distance.terms is None:
-        return [()] * len(places_k)
-    keys = jax.tree.map(jnp.asarray, placement.take(classifier.store_.unpadded.keys, places_k))
-    head = classifier.model.head
+        return [()] * len(indices_k)
+    keys = jax.tree.map(jnp.asarray, placement.take(fitted.store.unpadded.keys, indices_k))
+    head = fitted.model.head
     logp_W = representations.represent(head, states, distance.representation, codec.label_ids)[0]
     terms_kW, p_W, k_kW = distance.explain(logp_W, codec.log_probabilities(keys, distance))
     if distance.reads_label_words:
-        texts, groups_W = np.array(classifier.task.label_words), np.arange(classifier.task.num_classes)
+        texts, groups_W = np.array(fitted.task.label_words), np.arange(fitted.task.num_classes)
     else:
-        texts, groups_W = _vocabulary(classifier.model.tokenizer, len(head))
+        texts, groups_W = _vocabulary(fitted.model.tokenizer, len(head))
     found = []
     for terms_W, k_W in zip(terms_kW, k_kW, strict=True):
         sums = [np.bincount(groups_W, values_W, len(texts)) for values_W in (terms_W, p_W, k_W)]
-        order = np.argsort(-sums[0], kind="stable")[:most].tolist()
+        order = np.argsort(-sums[0], kind="stable")[:count].tolist()
         found.append(tuple(Reason(str(texts[at]), *(float(values[at]) for values in sums)) for at in order))
     return found
 

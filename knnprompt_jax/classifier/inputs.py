@@ -1,6 +1,5 @@
 """The interface of a classifier to scikit-learn: its parameters, X, y, a prior, and its predictions."""
 
-import collections
 import dataclasses
 import inspect
 import numbers
@@ -31,7 +30,6 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
     """A classifier that is unfitted after construction; `options_kind` declares its options."""
 
     options_kind: type[Any]
-    task: Task
 
     def __init_subclass__(cls) -> None:
         """Give `help` and editors the names, defaults and descriptions of all options."""
@@ -46,7 +44,8 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
 
     def __init__(self, model: lm.LanguageModel, task: Task | None = None, **options: Any):
         """Create an unfitted classifier; `options` are those of the class. Without a task, `fit` infers it."""
-        self.model, self.task = model, task  # type: ignore[assignment]  # Until `fit`.
+        self.model = model
+        self.task = task
         for name, value in vars(self.options_kind(**options)).items():
             setattr(self, name, value)
 
@@ -64,19 +63,9 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         """The options, checked: raises UserError on an invalid one."""
         return self.options_kind(**{name: getattr(self, name) for name in self.option_names()})
 
-    @property
-    def given_task(self) -> Task | None:
-        """The task that was given, without the classes of later rows; None if `fit` infers the task."""
-        used, given = getattr(self, "used_and_given_task_", (None, None))
-        return given if self.task is used else self.task
-
-    def use_task(self, task: Task, given: Task | None) -> None:
-        """Use this task until the next `fit`, which takes the given one or, without one, infers a new one."""
-        self.used_and_given_task_, self.task = (task, given), task
-
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares the model."""
-        return type(self)(**self.get_params(deep=False) | {"task": self.given_task})
+        return type(self)(**self.get_params(deep=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -156,34 +145,6 @@ def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[st
     """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
     given = [(index, label) for index, label in enumerate(labels) if not (skips_missing and is_empty(label))]
     return [label_string(f"label {index}", label) for index, label in given]
-
-
-def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: Any) -> dict[int, str]:
-    """Return the new label of each anchor id.
-
-    Raises:
-      UserError: a repeated id, the id of a demonstration, or not one label per id.
-    """
-    anchors, names = anchor_ids(ids), label_strings(label_list(labels))
-    if len(anchors) != len(names):
-        raise errors.UserError(f"{len(anchors)} ids, {len(names)} labels: each anchor needs one")
-    if repeated := [number for number, count in collections.Counter(anchors).items() if count > 1]:
-        raise errors.UserError(f"id {repeated[0]} is given {anchors.count(repeated[0])} times")
-    if shared := {example.row for example in demonstrations} & set(anchors):
-        raise errors.UserError(
-            f"id {min(shared)} is a demonstration, whose label is part of every prompt: correct the row and fit again"
-        )
-    return dict(zip(anchors, names, strict=True))
-
-
-def anchor_ids(ids: Iterable[Any]) -> list[int]:
-    """Return ids as integers; raise UserError on anything else, such as a mask of booleans."""
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable) or (hasattr(ids, "ndim") and ids.ndim != 1):
-        raise errors.UserError(f"ids={ids!r}: give several ids, as a list")
-    ids = list(ids)
-    if wrong := [each for each in ids if isinstance(each, bool | np.bool_) or not isinstance(each, numbers.Integral)]:
-        raise errors.UserError(f"id {wrong[0]!r} is not an integer: give the ids of anchors, as in `anchors_`")
-    return list(map(int, ids))
 
 
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:

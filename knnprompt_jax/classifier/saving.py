@@ -1,229 +1,241 @@
-"""Saved folders of classifiers.
+"""The file of a classifier: a zip archive, not compressed, of JSON and `.npy` arrays.
 
-A folder holds the task, the options and the rows as JSON; the anchors' states, from which loading builds the store; and a manifest with a
-checksum of every file. A save is atomic, and no file contains code.
+| member              | content                                                           |
+|---------------------|-------------------------------------------------------------------|
+| classifier.json     | task, options, rows, rule and the model's identity (`content`)    |
+| hidden_NE.npy       | the states of the anchors' prompts, in the order of the rows      |
+| log_z_N.npy         |                                                                   |
+| layer_9_ND.npy      | the outputs of block 9, if the rule reads them                    |
+
+A file is replaced whole. Reading one runs no code and trusts nothing in it.
 """
 
-import collections
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import io
+import math
 import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import IO, Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier import content as content_lib
+from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier.content import Content
-from knnprompt_jax.files import CLASSIFIER, MANIFEST
-from knnprompt_jax.settings import stores
-from knnprompt_jax.store import manifest as manifest_lib
-from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import splits
-from knnprompt_jax.tasks.task import Task
+from knnprompt_jax.classifier.fitted import Fitted
 
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.base import Classifier
-
-STATES = "states"
-_ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
+_CONTENT = "classifier.json"
+_HIDDEN = "hidden_NE.npy"
+_LOG_Z = "log_z_N.npy"
 _LAYER = "layer_{}_ND.npy"
+_START = b"PK\x03\x04"
+_INVALID = (
+    *(ValueError, TypeError, LookupError, RecursionError, EOFError, OverflowError, MemoryError, OSError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, SyntaxError),
+)
+"""What the standard library raises on damaged archives, JSON and arrays."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Saved:
-    """A classifier in a folder, every file checked.
+    """A classifier read from a file, whose model is not loaded.
 
     Attributes:
-      digest: SHA-256 (hex) of the whole folder: that of its manifest, which has a checksum of every other file.
+        digest: SHA-256 of the file.
     """
 
-    folder: pathlib.Path
+    path: pathlib.Path
     content: Content
-    manifest: manifest_lib.Manifest
+    states: lm_lib.States
     digest: str
 
-    @property
-    def store_options(self) -> stores.StoreOptions:
-        """The options that the store was built with; raises UserError on an invalid value."""
-        return options_lib.from_config(stores.StoreOptions, self.content.parameters["store_options"])
-
-    @property
-    def split(self) -> splits.FewShotSplit:
-        """The demonstrations and anchors as a draw, with the seed of the demonstrations."""
-        content = self.content
-        demonstrations, anchors = (
-            collections.Counter(row.label for row in rows) for rows in (content.demonstrations, content.anchors)
-        )
-        counts = {label: splits.ClassCounts(0, demonstrations[label], anchors[label]) for label in content.task.labels}
-        demo_shots, seed = max(demonstrations.values(), default=0), int(content.parameters["random_state"])
-        shots = demo_shots + max(anchors.values())
-        return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
-
-    def check(
-        self,
-        model: lm_lib.Identity,
-        task: Task | None = None,
-        label_ids: Sequence[int] | None = None,
-        **prompt_options: str,
-    ) -> None:
-        """Raise UserError unless this model made the anchors, with the given task, label tokens and options of prompts.
-
-        The arguments are those of `Content.provenance`.
-        """
-        content, provenance = self.content, self.manifest.provenance
-        label_ids = provenance.label_ids if label_ids is None else label_ids
-        expected = content.provenance(model, task or content.task, label_ids, **prompt_options)
-        provenance.check(expected, self.folder)
-
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
-        """Load the model by the name that it had."""
-        provenance = self.manifest.provenance
+        """Return the model by the name that it had; raise UserError if it cannot be read or has changed."""
+        identity = self.content.model
         try:
-            return lm_lib.LanguageModel.from_pretrained(
-                provenance.model,
-                provenance.dtype,
+            model = lm_lib.LanguageModel.from_pretrained(
+                identity.name,
+                identity.dtype,
                 mesh=mesh,
-                deterministic=provenance.deterministic,
-                context=provenance.context,
+                deterministic=identity.deterministic,
+                context=identity.context,
             )
         except errors.UserError as error:
-            raise errors.UserError(f"{self.folder}: cannot load its model (in Python, give model=): {error}") from None
+            raise errors.UserError(f"{self.path}: cannot load its model (in Python, give model=): {error}") from None
+        check_model(self, model)
+        return model
 
-    def load_store(self, model: lm_lib.LanguageModel, options: stores.StoreOptions) -> store_lib.Store:
-        """Build a store of the anchors on the model's devices; raise UserError as `states`."""
-        states, anchors, choice = self.states(model).with_layers(()), self.content.anchors, self.content.choice
-        assert choice  # `Content.read` refuses a folder without one.
-        return store_lib.build(
-            options,
-            choice.rule.distance,
-            model.head,
-            states if options.on_host else parallel.put_rows(states, model.mesh),
-            inputs.classes_of(self.content.task, anchors),
-            self.manifest.provenance.label_ids,
-            ids=[example.row for example in anchors],
+    def restore(self, model: lm_lib.LanguageModel) -> Fitted:
+        """Return the classifier with this model; raise UserError if another model made its states."""
+        check_model(self, model)
+        return fitted_lib.complete(self.content, model, self.states)
+
+
+def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
+    """Raise UserError unless this model made the states."""
+    made = saved.content.model
+    given = model.identity
+    if made.fingerprint != given.fingerprint:
+        advice = "restore the model's files" if made.name == given.name else f"give the model {made.name!r}"
+        made_with, found = (f"{each.name} ({each.fingerprint[:8]})" for each in (made, given))
+        raise errors.UserError(
+            f"{saved.path}: made with another model: {made_with}, not {found}; {advice}, or fit again"
+        )
+    for name in ("dtype", "deterministic", "context"):
+        if getattr(made, name) != getattr(given, name):
+            raise errors.UserError(
+                f"{saved.path}: made with {name}={getattr(made, name)}, but the model has {getattr(given, name)}"
+            )
+    widths = {saved.states.hidden_NE.shape[1]: model.config.state_width}
+    widths |= {layer_ND.shape[1]: model.config.width for layer_ND in saved.states.layers.values()}
+    if any(found != expected for found, expected in widths.items()):
+        raise errors.UserError(f"{saved.path}: damaged: its states are not as wide as the model's")
+    if max(saved.states.layers, default=0) > model.config.num_layers:
+        raise errors.UserError(f"{saved.path}: damaged: its rule reads a block that the model does not have")
+
+
+def lock(path: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
+    """Lock the path while a classifier for it is made, or raise UserError; every process of a run calls this."""
+    return parallel.enter_in_main(files.lock(path))
+
+
+def check_replaceable(path: pathlib.Path, num_bytes: int = 0) -> None:
+    """Raise UserError unless a classifier of this size can be written to the path, in place of no file or a classifier."""
+    check_no_folder(path)
+    files.check_writable(path, num_bytes=num_bytes)
+    with files.refusals(path):
+        if path.exists() and path.stat().st_size and not _is_classifier(path):
+            raise errors.UserError(f"{path}: exists and is not a classifier; choose another file")
+
+
+def check_no_folder(path: pathlib.Path) -> None:
+    """Raise UserError if the path is a folder, as the classifiers of earlier versions were."""
+    if path.is_dir():
+        raise errors.UserError(
+            f"{path}: a folder, but a classifier is a file: fit again with another path "
+            "(folders are classifiers of earlier versions)"
         )
 
-    def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
-        """Return the states of the anchors' prompts, in the order of the rows, mapped from disk.
 
-        Raises:
-          UserError: the states cannot be read or do not match the rows, or another process has replaced the folder.
-        """
-        layers = self.content.choice.rule.layers if self.content.choice else ()
-        names = [*_ARRAYS, *map(_LAYER.format, layers)]
-        try:
-            arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in names]
-        except (OSError, ValueError, EOFError, OverflowError) as error:
-            raise errors.UserError(f"{self.folder}: cannot read its states: {errors.one_line(error)}") from None
-        count = len(self.content.anchors)
-        shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]
-        if [array.shape for array in arrays] != shapes:
-            raise errors.UserError(f"{self.folder}: the saved states do not match its {count} anchors")
-        if _digest(self.folder) != self.digest:
-            raise errors.UserError(f"{self.folder}: another process replaced it: rerun the command")
-        hidden_NE, log_z_N, *layers_ND = arrays
-        return lm_lib.States(hidden_NE, log_z_N, model.deterministic, dict(zip(layers, layers_ND, strict=True)))
+def _is_classifier(path: pathlib.Path) -> bool:
+    """Return whether a file starts like a classifier, so that a damaged one may be replaced."""
+    name = _CONTENT.encode()
+    with path.open("rb") as file:
+        start = file.read(30 + len(name))
+    return start.startswith(_START) and start.endswith(name)
 
 
-def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
-    """Hold a folder while its new content is made, or raise UserError; every process of a run calls this."""
-    return parallel.enter_in_main(files.lock(absolute(folder)))
-
-
-def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> None:
-    """Write a fitted classifier into a folder that the caller has locked; every process of a run calls this.
+def save(fitted: Fitted, path: pathlib.Path) -> None:
+    """Write a classifier, replacing an earlier one; every process of a run calls this.
 
     Raises:
-      UserError: the folder exists and `overwrite` is False, or the system refuses to write.
+        UserError: as `check_replaceable`, or the system refuses to write.
     """
-    folder = absolute(folder)
-    if recover(folder) and not overwrite:
-        raise errors.UserError(f"{folder}: exists already; choose another folder, or give overwrite=True")
-    content = Content.of(classifier, classifier.demonstrations_, classifier.anchors_.values(), classifier.num_rows_)
-    provenance = content.provenance(classifier.model.identity, content.task, classifier.store_.codec.label_ids)
-    parallel.call_in_main(functools.partial(_write, folder, content, classifier.host_states(), provenance))
+    parallel.call_in_main(functools.partial(_save, fitted, path))
 
 
-def read(folder: pathlib.Path) -> Saved:
-    """Read a saved classifier without its model and states, and check every file.
+def _save(fitted: Fitted, path: pathlib.Path) -> None:
+    check_replaceable(path)
+    with files.new_file(path) as draft, draft.open("wb") as file:
+        _write(fitted, file)
+
+
+def read(path: pathlib.Path) -> Saved:
+    """Read a classifier without its model.
 
     Raises:
-      UserError: there is none, a file is missing or altered, another version wrote it, or process 0 reads another one.
+        UserError: there is none, it is damaged, another version wrote it, or process 0 reads another one.
     """
-    folder = absolute(folder)
-    parallel.call_in_main(functools.partial(_recover_for_readers, folder))
-    digest = _digest(folder)
-    manifest = manifest_lib.read(folder)
-    manifest_lib.check_files(folder, manifest)
+    check_no_folder(path)
+    with files.refusals(path):
+        file = path.open("rb")
     try:
-        saved = Saved(folder, Content.read(folder), manifest, digest)
-    except errors.UserError:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise errors.UserError(
-            f"{folder}: not a saved classifier: {type(error).__name__}: {errors.one_line(error)}"
-        ) from None
+        with file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            content, states = _read(file)
+    except _INVALID as error:
+        raise errors.UserError(f"{path}: not a classifier, or damaged: {errors.one_line(error)}") from None
     if parallel.call_in_main(lambda: digest) != digest:
-        raise errors.UserError(f"{folder}: not the classifier of process 0: give every process the same folder")
-    return saved
+        raise errors.UserError(f"{path}: not the classifier of process 0: give every process the same file")
+    return Saved(path, content, states, digest)
 
 
-def recover(folder: pathlib.Path) -> bool:
-    """Restore the folder if a process died while replacing it; return whether it has files. The caller has locked it.
-
-    Raises:
-      UserError: the folder has other files than a classifier's, which must not be replaced.
-    """
-    parallel.call_in_main(functools.partial(files.recover, folder))
-    if not folder.exists() or folder.is_dir() and not any(folder.iterdir()):
-        return False
-    if not any((folder / name).exists() for name in (MANIFEST, CLASSIFIER)):
-        raise errors.UserError(f"{folder}: exists and is not a saved classifier; choose another folder")
-    return True
+def to_bytes(fitted: Fitted) -> bytes:
+    """Return the content of a classifier's file."""
+    file = io.BytesIO()
+    _write(fitted, file)
+    return file.getvalue()
 
 
-def absolute(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder's path with links resolved, so that saving keeps a link; raise UserError on a broken link."""
-    folder = folder.expanduser()
-    place = files.real(folder)
-    if folder.is_symlink() and not (place.exists() or files.replaced(place).exists()):
-        raise errors.UserError(f"{folder}: a link to {place}, which does not exist")
-    return place
+def from_bytes(content: bytes, model: lm_lib.LanguageModel) -> Fitted:
+    """Return the classifier with the content of its file."""
+    return Saved(pathlib.Path("pickle"), *_read(io.BytesIO(content)), digest="").restore(model)
 
 
-def _recover_for_readers(folder: pathlib.Path) -> None:
-    """Restore a folder that an interrupted save moved away, taking the lock itself."""
-    if not folder.exists() and files.replaced(folder).exists():
-        with files.lock(folder):
-            files.recover(folder)
+def _write(fitted: Fitted, file: IO[bytes]) -> None:
+    states = fitted.states
+    arrays = {_HIDDEN: states.hidden_NE, _LOG_Z: states.log_z_N}
+    arrays |= {_LAYER.format(layer): array_ND for layer, array_ND in states.layers.items()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(_CONTENT), content_lib.to_json(fitted.content))
+        for name, array in arrays.items():
+            # Without a date, equal classifiers have equal files.
+            with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array, "<f4"), version=(1, 0), allow_pickle=False)
 
 
-def _digest(folder: pathlib.Path) -> str:
-    """Return the SHA-256 of the manifest, or an empty text if it cannot be read."""
-    try:
-        return manifest_lib.file_hash(folder / MANIFEST)
-    except OSError:
-        return ""
+def _read(file: IO[bytes]) -> tuple[Content, lm_lib.States]:
+    """Read and check a classifier; raise one of `_INVALID` or UserError if it is none."""
+    with zipfile.ZipFile(file) as archive:
+        members = _members(archive, file.seek(0, io.SEEK_END))
+        if _CONTENT not in members:
+            raise ValueError(f"no member {_CONTENT}")
+        content = content_lib.from_json(archive.read(members[_CONTENT]))
+        layers = content.choice.rule.layers
+        names = {_CONTENT, _HIDDEN, _LOG_Z, *map(_LAYER.format, layers)}
+        if members.keys() != names:
+            raise ValueError(f"its members are not {', '.join(sorted(names))}")
+        count = len(content.anchors)
+        hidden_NE = _read_array(archive, members[_HIDDEN], count, num_axes=2)
+        log_z_N = _read_array(archive, members[_LOG_Z], count, num_axes=1)
+        outputs = {layer: _read_array(archive, members[_LAYER.format(layer)], count, num_axes=2) for layer in layers}
+    return content, lm_lib.States(hidden_NE, log_z_N, content.model.deterministic, outputs)
 
 
-def _write(folder: pathlib.Path, content: Content, states: lm_lib.States, provenance: manifest_lib.Provenance) -> None:
-    """Write a draft of the folder and put it at the folder's path."""
-    draft = files.begin_folder(folder)
-    with files.refusals(folder):
-        for name, text in content.files().items():
-            (draft / name).write_text(text, encoding="utf-8")
-        (draft / STATES).mkdir()
-        for name, array_N in zip([*_ARRAYS, *map(_LAYER.format, states.layers)], jax.tree.leaves(states), strict=True):
-            with (draft / STATES / name).open("wb") as file:  # `np.save` would lose the system's reason for a refusal.
-                array_N = np.ascontiguousarray(array_N)
-                np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
-                file.write(array_N.data)
-        manifest_lib.write(draft, manifest_lib.Manifest(provenance, manifest_lib.checksums(draft)))
-    files.finish_folder(folder)
+def _members(archive: zipfile.ZipFile, num_bytes: int) -> Mapping[str, zipfile.ZipInfo]:
+    """Return the members by name; raise ValueError if one is duplicate, compressed or larger than the file."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        if member.filename in members:
+            raise ValueError(f"a duplicate member {member.filename}")
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+            raise ValueError(f"the member {member.filename} is compressed")
+        members[member.filename] = member
+    if sum(member.file_size for member in members.values()) > num_bytes:
+        raise ValueError("its members are larger than the file")
+    return members
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, count: int, num_axes: int) -> Any:
+    """Return a finite float32 array of `count` rows; raise ValueError if the member holds anything else."""
+    with archive.open(member) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{member.filename}: another version of the format")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        data = file.read()
+    is_expected = len(shape) == num_axes and shape[0] == count and not is_fortran and dtype == np.dtype("<f4")
+    if not is_expected or len(data) != 4 * math.prod(shape):
+        raise ValueError(f"{member.filename}: {dtype} {shape} does not match its {count} anchors")
+    array = np.frombuffer(data, "<f4").reshape(shape)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{member.filename}: a number is not finite")
+    return array

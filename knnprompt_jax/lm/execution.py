@@ -32,7 +32,7 @@ class PassStatistics:
       prompts: prompts that were read.
       prefix_tokens, suffix_tokens: tokens that were read, without padding.
       slots: packed slots, padding included.
-      requested_tokens: tokens of all prompts that were asked for, those found in a cache included.
+      requested_prompts, requested_tokens: prompts that were requested and their tokens, those found in a cache included.
       seconds, compile_seconds: wall time of passes and, as a part of it, of compilation.
       compilations: compiled programs.
     """
@@ -41,6 +41,7 @@ class PassStatistics:
     prefix_tokens: int = 0
     suffix_tokens: int = 0
     slots: int = 0
+    requested_prompts: int = 0
     requested_tokens: int = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0

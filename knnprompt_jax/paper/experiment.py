@@ -52,23 +52,6 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
-    """The result of a check of finished records: its lines for the terminal, the conclusion first."""
-
-    lines: tuple[str, ...]
-    has_failed: bool = False
-
-    def __str__(self) -> str:
-        return "; ".join(self.lines)
-
-
-def draw_nothing(data: Data) -> Drawn:
-    """Return no table and no figure."""
-    del data
-    return [], []
-
-
-@dataclasses.dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper, or several that come from the same runs.
 
@@ -80,7 +63,7 @@ class Experiment:
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
         count: replaces runs if no language model is required: maps the settings to a text for the terminal.
-        check: checks the finished records.
+        check: returns a verdict on the finished records.
     """
 
     name: str
@@ -90,7 +73,7 @@ class Experiment:
     settings: type[grids.GridSettings] = grids.GridSettings
     cells: Cells = cells_lib.regimes
     count: Callable[[Any], str] | None = None
-    check: Callable[[Sequence[Record]], Verdict] | None = None
+    check: Callable[[Sequence[Record]], str] | None = None
 
     @functools.cached_property
     def shipped(self) -> grids.GridSettings:
@@ -111,7 +94,7 @@ class Experiment:
         return records
 
     def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:
-        """Return the section of these records; without records it shows only the paper's numbers."""
+        """Return the section of these records; without records it shows the paper's numbers alone."""
         del folder
         canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
         ours = results.frame(canonical)
@@ -147,7 +130,7 @@ def _with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
-    """Return a function that draws a table with a row per value of these axes, and a table of paired differences."""
+    """Return a function that draws a table with a row per value of these axes, and kNN Prompting's paired differences."""
 
     def draw(data: Data) -> Drawn:
         data = data.with_axes(axes)
@@ -166,9 +149,9 @@ def drawn(
 
     def draw(data: Data) -> Drawn:
         data = data.with_axes(axes)
-        built, _ = tabulated(*axes, caption=table)(data)
-        drawing = figure(data.name, caption, data.ours, data.paper, **options) if len(data.ours) else None
-        return built, [drawing] if drawing and drawing.panels else []
+        found = tabulated(*axes, caption=table)(data)[0]
+        drawings = [figure(data.name, caption, data.ours, data.paper, **options)] if len(data.ours) else []
+        return found, [drawn for drawn in drawings if drawn.panels]
 
     return draw
 
@@ -207,7 +190,7 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
-    """Yield the models, methods, shots and other values of the config that no record has, and a lack of seeds."""
+    """Yield the models, methods, numbers of shots and other values of the config that no record has; and fewer seeds."""
     is_extra = ours.regime != shipped.regime
     ours = ours.assign(few_shots=ours.shots.where(is_extra), shots=ours.shots.mask(is_extra))
     for option, axis in _AXES.items():

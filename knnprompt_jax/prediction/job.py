@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from knnprompt_jax import errors, parallel, progress, states
-from knnprompt_jax.classifier import estimator, saving
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
@@ -44,30 +44,28 @@ def run(settings: commands.PredictionSettings) -> Summary:
             bad row, once the rows before it are written.
     """
     inputs.join_processes(settings.distributed)
-    saved = saving.read(pathlib.Path(settings.store))
-    store_lib.check_processes(saved.store_options)
+    saved = saving.read(pathlib.Path(settings.classifier))
+    store_lib.check_processes(saved.content.options.store_options)
     mesh = parallel.make_mesh(0, settings.mesh_model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
-        classifier = estimator.restore(saved, saved.load_model(mesh))
-        classes = tuple(classifier.classes_.tolist())
+        fitted = saved.restore(saved.load_model(mesh))
+        classes = tuple(fitted.classes.tolist())
         form = writing.Format(settings.kind, classes, settings.probabilities, output.kept, settings.keep)
         output.header = form.header()
         started, count, num_truncated, earlier = time.monotonic(), 0, 0, output.num_predictions
-        waiting = rows.ahead(rows.batches(remaining, classifier, settings.characters))
+        waiting = rows.ahead(rows.batches(remaining, fitted, settings.characters))
         try:
             while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
                 title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
-                read = states.read(
-                    classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers
-                )
-                predictions = classifier.answer_states(read).abstaining(settings.abstain)
+                read = states.read(fitted.model, batch.prompts, title=title, repeated=True, layers=fitted.layers)
+                predictions = fitted.answer_states(read).abstaining(settings.abstain)
                 parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
                 count += len(batch.examples)
                 num_truncated += batch.prompts.num_truncated
         finally:  # A bad row may end the loop.
             if parallel.is_main():
-                layout.warn_truncated(num_truncated, count, classifier.model.context)
+                layout.warn_truncated(num_truncated, count, fitted.model.context)
         parallel.call_in_main(output.finish)
     return Summary(count, earlier, time.monotonic() - started)
 
@@ -83,7 +81,7 @@ def _opened(
     else:
         encoding = settings.source(saved.content.source)["encoding"]
         read = functools.partial(rows.read, task, settings.input, settings.format, encoding, settings.on_bad)
-    plan = {"store": saved.digest, "output_format": settings.kind}
+    plan = {"classifier": saved.digest, "output_format": settings.kind}
     plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)

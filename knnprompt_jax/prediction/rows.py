@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from absl import logging
 
 from knnprompt_jax import errors, files, parallel
-from knnprompt_jax.classifier.base import Classifier
+from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
@@ -102,7 +102,7 @@ class Batch:
     prompts: layout.Prompts
 
 
-def batches(rows: Iterable[Row], classifier: Classifier, characters: int | None = None) -> Iterator[Batch]:
+def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) -> Iterator[Batch]:
     """Yield the rows in batches of about as many characters. Batches have few sizes, because programs are compiled for each.
 
     Raises:
@@ -110,9 +110,9 @@ def batches(rows: Iterable[Row], classifier: Classifier, characters: int | None 
     """
 
     def batch(examples: Sequence[Example]) -> Batch:
-        return Batch(examples, classifier.build_prompts(examples))
+        return Batch(examples, fitted.build_prompts(examples))
 
-    model, error = classifier.model, None
+    model, error = fitted.model, None
     most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
     waiting: list[Example] = []
     size = 0
@@ -121,14 +121,14 @@ def batches(rows: Iterable[Row], classifier: Classifier, characters: int | None 
             error = row
             break
         waiting.append(row)
-        size += len(classifier.task.render(row))
+        size += len(fitted.task.render(row))
         if size >= most:
             # Cut to the largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … rows.
             unit = 2 ** max(0, len(waiting).bit_length() - 3)
             count = len(waiting) // unit * unit
             yield batch(waiting[:count])
             waiting = waiting[count:]
-            size = sum(len(classifier.task.render(example)) for example in waiting)
+            size = sum(len(fitted.task.render(example)) for example in waiting)
     if waiting:
         yield batch(waiting)
     if error:

@@ -14,7 +14,7 @@ import pandas as pd
 from knnprompt_jax import tables
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.report import measures
-from knnprompt_jax.runs import changing
+from knnprompt_jax.runs import corrections
 from knnprompt_jax.tasks import defects
 
 _MIN_LEAD = 0.5  # The lead of another class from which on a label is suspicious.
@@ -82,7 +82,7 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
 
 
 def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
-    """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.changing`).
+    """Return a table of labels that may be wrong, for a person to review and `fit --corrections` to read (`runs.corrections`).
 
     The most suspicious anchors come first. Then come those whose text also occurs with another label; these have no
     suggestion.
@@ -98,9 +98,9 @@ def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
         suggested = anchors.names[suspected.suggested[index]] if index in suspected.index else ""
         cells = [*user_ids, anchors.texts[index], anchors.label(index), suggested, "; ".join(why)]
         rows.append([anchors.ids[index], *map(tables.to_cell, cells)])
-    columns = [changing.TEXT, changing.LABEL, changing.SUGGESTED, "why"]
-    kept = writing.renamed(user_columns, (changing.ID, *columns))
-    return pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns], dtype=object)
+    columns = [corrections.TEXT, corrections.LABEL, corrections.SUGGESTED, "why"]
+    kept = writing.renamed(user_columns, (corrections.ID, *columns))
+    return pd.DataFrame(rows, columns=[corrections.ID, *map(tables.to_cell, kept), *columns], dtype=object)
 
 
 def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:

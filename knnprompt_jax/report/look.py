@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import files, parallel, tables
-from knnprompt_jax.classifier import base, estimator
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, measures, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
-from knnprompt_jax.rules import evidence
 from knnprompt_jax.rules.choice import Choice
-from knnprompt_jax.runs import changing
+from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
-from knnprompt_jax.store import distances, search
+from knnprompt_jax.store import distances
 
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
 _MAX_ROWS = 20  # Rows of the listing.
@@ -29,28 +29,29 @@ def run(settings: commands.LookSettings) -> str:
     """Write the page of a saved classifier and the table of labels that may be wrong; return what the binary prints.
 
     Raises:
-        UserError: there is no saved classifier, it has too few anchors, or the output is inside a saved classifier.
+        UserError: there is no saved classifier, it has too few anchors, or the output cannot be written.
     """
     page.check_libraries()
     output = page.folder(settings.output)
-    classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
-    anchors = classify_anchors(classifier)
+    saved = saving.read(pathlib.Path(settings.classifier))
+    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
+    anchors = classify_anchors(fitted)
     table = anchors_lib.suggestions(anchors)
     path = _write_suggestions(output, table)  # Before the page is drawn: a person may edit the table meanwhile.
-    relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
-    advice = f"in {path.name}, clear “suggested” where “label” is right; then run {relabel}"
+    correct = f"fit again with --corrections={shlex.quote(str(path))}"
+    advice = f"in {path.name}, clear “suggested” where “label” is right; then {correct}"
     with drawing.style():
         sections = build(anchors, table, advice)
-    title = f"Anchors of {pathlib.Path(settings.store).resolve().name}"
-    written = page.write(output, title, _introduction(classifier, anchors), sections)
-    num_demonstrations = len(classifier.demonstrations_)
+    title = f"Anchors of {saved.path.resolve().name}"
+    written = page.write(output, title, _introduction(fitted, anchors), sections)
+    num_demonstrations = len(fitted.demonstrations)
     unchecked = f" (the {num_demonstrations} demonstrations are not listed)" if num_demonstrations else ""
     lines = [
         f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled{unchecked}: {path}",
         f"page: {written}",
     ]
     if len(table):
-        lines.append(f"next: in {path.name}, clear `suggested` where `label` is right; then {relabel}")
+        lines.append(f"next: in {path.name}, clear `suggested` where `label` is right; then {correct}")
     return "\n".join(lines)
 
 
@@ -67,13 +68,13 @@ def _write_suggestions(output: pathlib.Path, table: pd.DataFrame) -> pathlib.Pat
     return path
 
 
-def _introduction(classifier: base.Classifier, anchors: ClassifiedAnchors) -> str:
+def _introduction(fitted: Fitted, anchors: ClassifiedAnchors) -> str:
     """Return what was classified, and how well."""
-    num_demonstrations = len(classifier.demonstrations_)
+    num_demonstrations = len(fitted.demonstrations)
     demonstrations = f"after {num_demonstrations}" if num_demonstrations else "without"
     return (
-        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
-        f"{demonstrations} demonstrations. {_expectation(classifier.choice_, anchors)}"
+        f"{len(anchors.texts):,} anchors of task {fitted.task.name}, read by {fitted.model.name} "
+        f"{demonstrations} demonstrations. {_expectation(fitted.content.choice, anchors)}"
     )
 
 
@@ -89,32 +90,27 @@ def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     return f"Each anchor is classified by the others: {accuracy:.1f} % are right.{optimistic}"
 
 
-def classify_anchors(classifier: base.Classifier) -> ClassifiedAnchors:
-    """Return a fitted classifier's anchors and their neighbours; raise UserError as `Classifier.left_out`."""
-    predicted_N, shares_NC = classifier.left_out()
-    store = classifier.store_
-    task = classifier.task
-    rule = classifier.rule_
-    states = classifier.device_states()
-    num_neighbours = min(max(rule.k, _NEIGHBOURHOOD), len(store) - 1)
-    nearest = evidence.neighbours(store, search.SearchOptions(num_neighbours, rule.distance), states)
-    examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
-    demonstrations = classifier.demonstrations_
+def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
+    """Return a fitted classifier's anchors and their neighbours; raise UserError as `Fitted.left_out`."""
+    predicted_N, shares_NC = fitted.left_out()
+    task = fitted.task
+    examples = fitted.anchors
+    nearest = fitted.others(min(max(fitted.settings.k, _NEIGHBOURHOOD), len(examples) - 1))
     return ClassifiedAnchors(
         labels=task.label_words,
         names=task.labels,
-        ids=tuple(store.ids_N.tolist()),
+        ids=tuple(example.row for example in examples),
         user_ids=tuple(example.ids for example in examples),
         texts=tuple(task.retrieval_text(example) for example in examples),
-        demonstrations=tuple((shown.row, task.retrieval_text(shown), shown.label) for shown in demonstrations),
-        y_N=np.asarray(store.labels_N),
+        demonstrations=tuple((shown.row, task.retrieval_text(shown), shown.label) for shown in fitted.demonstrations),
+        y_N=fitted.content.y_N,
         near_Nk=np.asarray(nearest.indices_Qk),
         distances_Nk=np.asarray(nearest.distances_Qk),
         predicted_N=predicted_N,
         shares_NC=shares_NC,
-        hidden_NE=np.asarray(states.hidden_NE, np.float32),
-        unit=distances.get(rule.distance).unit,
-        has_probabilities=isinstance(classifier, estimator.AutoClassifier),
+        hidden_NE=np.asarray(fitted.states.hidden_NE, np.float32),
+        unit=distances.get(fitted.settings.distance).unit,
+        has_probabilities=not fitted.content.is_published,
     )
 
 
@@ -161,7 +157,7 @@ def _listing(table: pd.DataFrame, words: Mapping[str, str]) -> Listing:
     rows = []
     for row in table.head(_MAX_ROWS).itertuples(index=False):
         cells = dict(zip(table.columns, (tables.from_cell(str(cell)) for cell in row), strict=True))
-        for column in {changing.LABEL, changing.SUGGESTED} & cells.keys():
+        for column in {corrections.LABEL, corrections.SUGGESTED} & cells.keys():
             cells[column] = words.get(cells[column], cells[column])
         rows.append(tuple(cells.values()))
     is_cut = len(table) > _MAX_ROWS

@@ -1,10 +1,9 @@
 """A chosen rule with its score, and all candidates with theirs."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
-from knnprompt_jax import options, tables
+from knnprompt_jax import tables
 from knnprompt_jax.rules.rule import Rule
 from knnprompt_jax.settings.classifiers import METRICS
 
@@ -59,8 +58,7 @@ class Choice:
       estimate: score of the rule on new texts; None if the anchors were too few to choose by.
       metric: the metric that candidates were compared by.
       num_anchors: the number of anchors that each score is a mean over.
-      is_earlier: whether anchors were added, removed or relabelled after the choice.
-      is_tuned: whether `tune` made the choice, on the anchors of an earlier `fit`.
+      is_earlier: whether anchors were added after the choice.
     """
 
     rule: Rule
@@ -69,13 +67,12 @@ class Choice:
     metric: str = METRICS[0]
     num_anchors: int = 0
     is_earlier: bool = False
-    is_tuned: bool = False
 
     @property
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return f"chosen before the anchors changed: {self.rule.words}; to choose again: `knnprompt tune --store=FOLDER --apply`"
+            return f"chosen before rows were added: {self.rule.words}; fit again to choose again"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
@@ -83,8 +80,8 @@ class Choice:
             "if classes are as common as among the anchors"
         )
 
-    def table(self, baselines: Mapping[str, Score] | None = None) -> str:
-        """Return the best candidate of each kind, best first, and baselines on the same anchors, as a table."""
+    def table(self) -> str:
+        """Return the best candidate of each kind, best first, as a table."""
         leaders: dict[tuple[Any, ...], Candidate] = {}
         for candidate in sorted(self.candidates, key=lambda candidate: candidate.score.loss(self.metric)):
             rule = candidate.rule
@@ -92,7 +89,6 @@ class Choice:
             kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
             leaders.setdefault((rule.rule, rule.demo_shots, kind), candidate)
         rows = [[leader.rule.words, *leader.score.cells] for leader in leaders.values()]
-        rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
         heading = (
             f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidates "
             f"by {self.metric}, best first (the best of many scores is optimistic)"
@@ -101,14 +97,3 @@ class Choice:
 
     def __str__(self) -> str:
         return self.line if not self.candidates or self.is_earlier else f"{self.table()}\n\n{self.line}"
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Restore a choice from `dataclasses.asdict`; raise UserError, TypeError or KeyError if it is none."""
-        candidates = tuple(
-            Candidate(options.from_config(Rule, candidate["rule"]), Score(**candidate["score"]))
-            for candidate in content["candidates"]
-        )
-        estimate = content["estimate"] and Score(**content["estimate"])
-        rule = options.from_config(Rule, content["rule"])
-        return cls(**{**content, "rule": rule, "candidates": candidates, "estimate": estimate})

@@ -13,14 +13,13 @@ from absl import logging
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, lm, parallel, shipped
-from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import statistics
-from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.settings import models as models_settings
+from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import ALLOW, Example, Task
 
@@ -48,38 +47,26 @@ def log_warnings(warnings: Iterable[str]) -> None:
 
 
 def read_model(
-    name: str | None,
-    settings: shared.ReadingOptions,
-    saved: saving.Saved | None = None,
-    context: int = 0,
-    needs_weights: bool = True,
+    name: str | None, settings: shared.ReadingOptions, context: int = 0, needs_weights: bool = True
 ) -> lm.LanguageModel:
     """Return the model of that name, whose weights are not loaded yet.
 
     Args:
-        name: by default the saved classifier's model, or the package's default.
-        context: the maximum number of tokens of a prompt; 0: the saved classifier's limit, or else the model's.
+        name: by default the package's default.
+        context: the maximum number of tokens of a prompt; 0: the model's limit.
         needs_weights: False for a dry run, which needs no weight files and no devices.
 
     Raises:
-        UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.
+        UserError: there is no such model or mesh.
     """
-    known: Any = saved.manifest.provenance if saved else None
-    values: dict[str, Any] = {}
-    for option, default in shared.EXECUTION.items():
-        usual = getattr(known, option) if known else default
-        given = getattr(settings, option)
-        if saved and given not in (None, usual):
-            raise errors.UserError(
-                f"--{option}={given}: {saved.folder} was made with {option}={usual}; leave it out or fit again"
-            )
-        values[option] = usual if given is None else given
+    dtype = settings.dtype or "float32"
     model = lm.LanguageModel.from_pretrained(
-        name or (known.model if known else shipped.DEFAULT),
-        **values,
+        name or shipped.DEFAULT,
+        dtype,
+        deterministic=bool(settings.deterministic),
         step_tokens=settings.batch,
-        mesh=functools.partial(_make_mesh, settings.mesh, values["dtype"], settings.batch),
-        context=context or (known.context if known else 0),
+        mesh=functools.partial(_make_mesh, settings.mesh, dtype, settings.batch),
+        context=context,
         needs_weights=needs_weights,
     )
     if needs_weights:
@@ -128,18 +115,6 @@ def load_rows(
     if settings.drop_duplicates:
         train = defects.drop(train, evaluation)
     return Rows(task, train, evaluation[: count or None])
-
-
-def load_appended_rows(settings: commands.FitSettings, saved: saving.Saved) -> list[Example]:
-    """Load the rows to append to a saved classifier.
-
-    Raises:
-        UserError: an invalid row, or a label equal to another label's word.
-    """
-    task, source = saved.content.task, settings.source(saved.content.source)
-    rows = sources.load_rows(task, "train", path=settings.append, new_labels=True, on_bad=settings.on_bad, **source)
-    task.with_labels(row.label for row in rows)  # Raises on a label equal to another label's word.
-    return rows
 
 
 def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[method.Problem]:

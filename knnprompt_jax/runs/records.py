@@ -3,9 +3,12 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import gzip
+import importlib.metadata
 import json
 import pathlib
+import platform
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +18,10 @@ from sklearn import metrics
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.runs.run import Run
-from knnprompt_jax.store import manifest
 
 FORMAT = 5
 PACKED = ".jsonl.gz"
+_PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 _LISTED = 8
 _UNEVEN = 1.5
 
@@ -119,7 +122,7 @@ class Record(Outcome):
 
 def environment() -> dict[str, str]:
     """Return the versions of libraries and the devices of this process."""
-    return {**manifest.versions(), "device": jax.devices()[0].device_kind, "devices": str(jax.device_count())}
+    return {**_versions(), "device": jax.devices()[0].device_kind, "devices": str(jax.device_count())}
 
 
 def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
@@ -211,3 +214,13 @@ def finished(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Record]:
         return found
 
     return parallel.call_in_main(read_finished)
+
+
+@functools.cache
+def _versions() -> Mapping[str, str]:
+    """Return the versions of Python and of the libraries that can change a result."""
+    installed = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed

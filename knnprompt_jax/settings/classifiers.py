@@ -13,10 +13,9 @@ USED_BY = {  # The settings that each rule uses.
 }
 WEIGHTS = ("uniform", "distance")
 METRICS = ("log_loss", "accuracy", "macro_f1")
-TUNED_KS = (1, 3, 5, 7, 9, 15, 25, 51)
 TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
-_DISTANCE_HELP = (
+DISTANCE_HELP = (
     "kl is KL(test ‖ anchor), Eq. 5 of the paper; reverse_kl is KL(anchor ‖ test), as in its code; kl_labels and reverse_kl_labels "
     "compare label words only; l2 is the distance of hidden states."
 )
@@ -40,7 +39,7 @@ class VoteOptions(options.Options):
 class KNNOptions(VoteOptions):
     """The vote of `KNNPrompting`."""
 
-    distance: str = options.option("kl", _DISTANCE_HELP, choices=stores.DISTANCES)
+    distance: str = options.option("kl", DISTANCE_HELP, choices=stores.DISTANCES)
     weights: str = options.option(
         "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=WEIGHTS
     )
@@ -60,7 +59,7 @@ class RuleOptions(options.Options):
         choices=(AUTO, *RULES),
     )
     k: int = options.option(AUTO, "Neighbours that vote.", least=1, words={AUTO: AUTO})
-    distance: str = options.option(AUTO, _DISTANCE_HELP, choices=(AUTO, *stores.DISTANCES))
+    distance: str = options.option(AUTO, DISTANCE_HELP, choices=(AUTO, *stores.DISTANCES))
     weights: str = options.option(
         AUTO, "Weights of the votes: all equal, or decreasing with the distance.", choices=(AUTO, *WEIGHTS)
     )

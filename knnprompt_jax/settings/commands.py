@@ -1,163 +1,132 @@
-"""The options of the commands on a person's own texts: fit, tune, predict, evaluate, look, explain."""
+"""The options of the commands on a person's own texts: fit, predict, evaluate, look, explain."""
 
-import dataclasses
 import os
 import pathlib
 from typing import Any
 
 from knnprompt_jax import errors, options, shipped
-from knnprompt_jax.settings import classifiers, shared
+from knnprompt_jax.settings import classifiers, shared, stores
+from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions
-from knnprompt_jax.settings.stores import StoreOptions
 
 KNN = "knn"
 SEED = 1
-TUNED_SHOTS = (-1, 2, 0)
 STANDARD = "-"  # Standard input or output.
-INPUT_KINDS, OUTPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet"), ("jsonl", "csv")
+INPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
+OUTPUT_KINDS = ("jsonl", "csv")
 IDS = "ids"
 SUGGESTIONS = "suggestions.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
-_CHANGES = ("append", "relabel", "remove_ids")
-_OF_CHANGES = {
-    *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
-    *("model", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
-}
-_WITH_TEXT = {"text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
+_WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
+_VOTES = ("k", "distance", "weights")
+_OF_PUBLISHED = (*_VOTES, "tie_break", "centroid")
+_OF_AUTOMATIC = (*_VOTES, "penalty", "layer", "metric")
 
 
-def _declare_options() -> Any:
-    """Return a class of the options of both classifiers, in which None means that an option is not given."""
-    published, auto = (
-        {field.name: field for field in dataclasses.fields(kind) if "help" in field.metadata}
-        for kind in (classifiers.PublishedOptions, classifiers.AutoOptions)
-    )
-    flags = {}
-    for name, field in {**published, **auto}.items():
-        defaults = dict.fromkeys(str(declared[name].default) for declared in (auto, published) if name in declared)
-        text = f"{field.metadata['help']} By default {f'; with --rule={KNN}: '.join(defaults)}."
-        flags[name] = field.type, dataclasses.field(default=None, metadata={**field.metadata, "help": text})
-    del flags["random_state"], flags["rule"]
-    return options.subclass("ClassifierOptions", options.Options, flags, "The classifier and its prompts.")
+class RuleSettings(options.Options):
+    """How anchors classify texts. What is not given is chosen, or has the paper's value with --rule=knn."""
 
-
-_ClassifierOptions = _declare_options()
-
-
-class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):  # type: ignore[misc, valid-type]
-    """A classifier to fit, or a change to a saved one. None means that an option is not given."""
-
-    train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
-    store: str = options.option("", "Folder of the classifier.", needed=True)
     rule: str | None = options.option(
         None,
         "knn: the paper's classifier (KNNPrompting). Otherwise AutoClassifier with probe (ridge regression on states), votes "
-        "(of the nearest anchors) or blend (both); leave-one-out chooses the settings, and by default the rule too.",
+        "(of the nearest anchors) or blend (both); by default leave-one-out chooses one.",
         choices=(KNN, *classifiers.RULES),
     )
-    model: str = options.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
-    task: str | None = options.option(None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True)
-    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": 0})
-    demo_shots: int | None = options.option(
+    k: int | None = options.option(
+        None, "Neighbours that vote; by default chosen, 3 with --rule=knn.", least=1, words={AUTO: None}
+    )
+    distance: str | None = options.option(
         None,
-        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds. By default -1 with "
-        "--rule=knn; otherwise fit chooses 0, 2 or as many as the context holds (at most a quarter of the largest class).",
-        least=-1,
-        words={classifiers.AUTO: None},
+        f"{classifiers.DISTANCE_HELP} By default chosen, kl with --rule=knn.",
+        choices=stores.DISTANCES,
+        words={AUTO: None},
     )
-    seed: int | None = options.option(None, f"Seed for drawing rows; by default {SEED}.", least=0)
-    drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
-    overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the folder.")
-    append: str = options.option(
-        "", "Change the saved classifier: add the rows of this file as anchors, new classes too."
+    weights: str | None = options.option(
+        None,
+        "Weights of the votes: uniform, or decreasing with the distance. By default chosen, uniform with --rule=knn.",
+        choices=classifiers.WEIGHTS,
+        words={AUTO: None},
     )
-    relabel: str = options.option(
-        "",
-        "Change the saved classifier: replace anchors' labels with those in this file (look's suggestions.csv, or columns id and "
-        "label; UTF-8 unless --encoding).",
+    tie_break: str | None = options.option(
+        None,
+        "With --rule=knn: a tie takes the lowest class index (default), or the class of the nearest neighbour.",
+        choices=classifiers.TIE_BREAKS,
     )
-    remove_ids: tuple[int, ...] = options.option(
-        (), "Change the saved classifier: remove these anchors; ids are row numbers of the train file, from 0."
+    centroid: str | None = options.option(
+        None,
+        "With --rule=knn: replace the anchors of each class by their mean; by default none.",
+        choices=stores.CENTROIDS,
     )
-    distributed: DistributedOptions = options.group(DistributedOptions)
-    datastore: StoreOptions = options.group(StoreOptions)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.is_change:
-            changes = ", ".join(f"--{name}" for name in _CHANGES if getattr(self, name))
-            self.refuse((name for name in vars(self) if name not in _OF_CHANGES), f"with {changes}")
-            if not self.append:
-                self.refuse(("label_column", "on_bad"), f"with {changes}")
-        elif not self.train_file and self.task in (None, shared.OWN):
-            raise errors.UserError(
-                "--train_file: give a table, or a task with rows (--task=demo), or change a saved classifier "
-                "(--append, --relabel, --remove_ids)"
-            )
-        else:
-            self.check_rows(self.task or shared.OWN, self.train_file)
-            self.classifier_options()
-
-    @property
-    def is_change(self) -> bool:
-        return any(getattr(self, name) for name in _CHANGES)
-
-    def classifier_options(self) -> dict[str, Any]:
-        """Return the given options of the classifier; raise UserError on one that it does not have."""
-        kind: type = classifiers.PublishedOptions if self.rule == KNN else classifiers.AutoOptions
-        names, known = ({field.name for field in dataclasses.fields(each)} for each in (_ClassifierOptions, kind))
-        self.refuse(sorted(names - known), f"{'with' if self.rule == KNN else 'without'} --rule={KNN}")
-        given = {name: getattr(self, name) for name in names & known if getattr(self, name) is not None}
-        if self.rule not in (None, KNN):
-            given["rule"] = self.rule
-        given |= {"random_state": SEED if self.seed is None else self.seed, "store_options": self.datastore}
-        checked = kind(**given)
-        if isinstance(checked, classifiers.RuleOptions):
-            checked.refuse_unused()
-        return given
-
-
-class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOptions):
-    """The candidates, and the rows that they are compared on."""
-
-    store: str = options.option(
-        "", "Folder of a saved classifier, whose anchors and demonstrations are used; its model does not run."
+    penalty: float | None = options.option(
+        None, "Ridge penalty of the probe; by default chosen.", least=1e-6, words={AUTO: None}
     )
-    apply: bool = options.option(False, "Save the best candidate in --store.")
+    layer: int | None = options.option(
+        None,
+        "Block, from 1, whose output the probe reads besides the last; 0: none. By default the block at three quarters of the depth.",
+        least=0,
+        words={AUTO: None},
+    )
     metric: str | None = options.option(
-        None,
-        f"Metric that candidates are compared by; by default that of the saved classifier, or {classifiers.METRICS[0]}.",
-        choices=classifiers.METRICS,
+        None, "Metric that candidates are compared by; by default log_loss.", choices=classifiers.METRICS
     )
+
+
+class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
+    """The rows, the model and the file of a classifier to fit."""
+
+    classifier: str = options.option("", "File of the classifier.", needed=True)
+    train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
+    corrections: str = options.option(
+        "",
+        "File of corrected labels by row: look's suggestions.csv, or columns id and label (UTF-8 unless --encoding). Ids "
+        "are row numbers of the train file, from 0.",
+    )
+    model: str | None = options.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
+    task: str | None = options.option(None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True)
+    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": None})
     demo_shots: tuple[int, ...] | None = options.option(
         None,
-        "Demonstrations per class to try; each number costs a pass over all rows. -1: as many as the context holds. By default "
-        f"{','.join(map(str, TUNED_SHOTS))}.",
+        "Demonstrations per class, drawn from these train rows, at most half of a class; -1: as many as the context holds; "
+        "several numbers, such as 0,2,4: fit chooses. By default -1 with --rule=knn; otherwise 0, 2 and as many as the "
+        "context holds (at most a quarter of the largest class).",
         least=-1,
         needed=True,
+        words={AUTO: None},
     )
-    k: tuple[int, ...] = options.option(classifiers.TUNED_KS, "Numbers of neighbours to try.", least=1, needed=True)
-    seed: int | None = options.option(None, "Seed of the draw of demonstrations; by default 0.", least=0)
-    task: str | None = options.option(
-        None, f"{shared.TASK_HELP} By default {shared.OWN} with train_file, otherwise demo.", needed=True
-    )  # type: ignore[assignment]
+    seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
+    drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
+    overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
+    distributed: DistributedOptions = options.group(DistributedOptions)
+    datastore: stores.StoreOptions = options.group(stores.StoreOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.apply and not self.store:
-            raise errors.UserError("--apply: name the folder of a saved classifier with --store")
-        if self.store:
-            rows = (*(field.name for field in dataclasses.fields(shared.RowOptions)), "truncation", "label_token")
-            self.refuse(
-                ("task", "train_file", "demo_shots", "seed", *rows),
-                "with --store, whose rows and prompts are made already",
-            )
-        else:
-            self.check_rows(self.task_name, self.train_file)
+        if not self.train_file and self.task in (None, shared.OWN):
+            raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
+        self.check_rows(self.task or shared.OWN, self.train_file)
+        self.classifier_options()
 
-    @property
-    def task_name(self) -> str:
-        return self.task or (shared.OWN if self.train_file else "demo")
+    def classifier_options(self) -> PublishedOptions | AutoOptions:
+        """Return the options of the classifier; raise UserError on one that it does not have."""
+        is_published = self.rule == KNN
+        names = _OF_PUBLISHED if is_published else _OF_AUTOMATIC
+        others = sorted({*_OF_PUBLISHED, *_OF_AUTOMATIC} - {*names})
+        self.refuse(others, f"{'with' if is_published else 'without'} --rule={KNN}")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given |= {"truncation": self.truncation, "label_token": self.label_token}
+        given |= {"random_state": self.seed, "store_options": self.datastore}
+        if self.demo_shots is not None:
+            numbers = tuple(None if number < 0 else number for number in self.demo_shots)
+            given["demo_shots"] = numbers if len(numbers) > 1 else numbers[0]
+        if is_published:
+            if self.demo_shots and len(self.demo_shots) > 1:
+                raise errors.UserError(f"--demo_shots: give one number with --rule={KNN}, which chooses nothing")
+            return PublishedOptions(**given)
+        if self.rule:
+            given["rule"] = self.rule
+        checked = AutoOptions(**given)
+        checked.refuse_unused()
+        return checked
 
 
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):
@@ -191,6 +160,8 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
             self.refuse((name for name in vars(self) if name not in _WITH_TEXT), "with --text")
         if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
             raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
+        if self.output != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.classifier):
+            raise errors.UserError(f"--output={self.output}: it is the classifier, which would be lost")
         if self.kind not in OUTPUT_KINDS:
             formats = " or ".join(OUTPUT_KINDS)
             raise errors.UserError(

@@ -30,7 +30,7 @@ EXECUTION = {"dtype": "float32", "deterministic": False}  # Defaults of options 
 class SavedOptions(options_lib.Options):
     """A saved classifier, and the mesh of its model."""
 
-    store: str = options_lib.option("", "Folder of a saved classifier.", needed=True)
+    classifier: str = options_lib.option("", "File of a classifier, which fit wrote.", needed=True)
     mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
 
 

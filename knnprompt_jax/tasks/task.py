@@ -31,8 +31,6 @@ class Example:
         row: 0-based index in the split it was loaded from.
         source: the place of the row, `file:line` for files.
         other: the row's remaining columns.
-        content: identifies a row that a command appended to a classifier, so that no row is appended twice; otherwise
-            empty.
     """
 
     fields: Mapping[str, str]
@@ -40,7 +38,6 @@ class Example:
     row: int = dataclasses.field(default=-1, compare=False)
     source: str = dataclasses.field(default="", compare=False)
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    content: str = dataclasses.field(default="", compare=False)
 
     @property
     def ids(self) -> dict[str, Any]:

@@ -48,13 +48,6 @@ def test_what_was_chosen_survives_saving_and_is_fitted_again_after_changes(blend
     loaded = kp.load(tmp_path / "saved", model)
     assert loaded.choice_ == blend.choice_ and loaded.rule_ == blend.rule_
     np.testing.assert_allclose(loaded.predict_proba(rows[0][67:]), blend.predict_proba(rows[0][67:]), atol=1e-6)
-    read = model.statistics.prompts
-    loaded.remove(list(loaded.anchors_)[:3])
-    assert model.statistics.prompts == read and loaded.rule_ == blend.rule_
-    fewer = kp.AutoClassifier(**blend.get_params(deep=False))
-    fewer.use_store(loaded.store_, (), list(loaded.anchors_.values()), states=loaded.states_, choice=loaded.choice_)
-    np.testing.assert_allclose(loaded.predict_proba(rows[0][67:]), fewer.predict_proba(rows[0][67:]), atol=1e-6)
-    assert not np.allclose(loaded.predict_proba(rows[0][67:]), blend.predict_proba(rows[0][67:]), atol=1e-4)
     before = loaded.predict_proba(rows[0][67:69])[:, rows[1][67]]
     loaded.partial_fit(rows[0][67:68] * 4, rows[1][67:68] * 4)
     assert loaded.predict_proba(rows[0][67:69])[0, rows[1][67]] > before[0]
@@ -77,10 +70,10 @@ def test_the_chosen_distance_decides_which_label_words_are_read(model, rows, tmp
     options = {"rule": "votes", "k": 1, "distance": "kl", "demo_shots": 0}
     classifier = kp.AutoClassifier(model, task, **options).fit(rows[0][:20], ["0", "1"] * 10)
     classifier.set_params(distance="kl_labels").save(tmp_path / "mine")
-    assert kp.load(tmp_path / "mine", model).distance_ == classifier.distance_ == "kl"
+    assert kp.load(tmp_path / "mine", model).rule_.distance == classifier.rule_.distance == "kl"
     with pytest.raises(kp.UserError, match="end in the same token"):
         classifier.fit(rows[0][:20], ["0", "1"] * 10)
-    assert classifier.set_params(distance="l2").fit(rows[0][:20], ["0", "1"] * 10).distance_ == "l2"
+    assert classifier.set_params(distance="l2").fit(rows[0][:20], ["0", "1"] * 10).rule_.distance == "l2"
     published = kp.KNNPrompting(model, task, demo_shots=0).fit(rows[0][:20], ["0", "1"] * 10)
     assert published.set_params(distance="l2").predict(rows[0][:3]).shape == (3,)
     with pytest.raises(
@@ -107,8 +100,6 @@ def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows, tmp_pa
     )
     with pytest.raises(kp.UserError, match="penalty=1.0: rule='votes' does not use it"):
         changed.fit(*rows)
-    with pytest.raises(kp.UserError, match="metric='f1': choose from log_loss, accuracy, macro_f1"):
-        blend.tune("f1")
 
 
 def test_another_prior_makes_its_classes_likelier(blend, rows):

@@ -17,7 +17,7 @@ TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"),
 
 def log_p(classifier, texts):
     """Log-probabilities [N, V] in float64 after whole prompts, each read from its first token to its last."""
-    task, model = classifier.task, classifier.model
+    task, model = classifier.task_, classifier.model
     shown = "".join(task.render(example, example.label) + "\n" for example in classifier.demonstrations_)
     tokens = model.tokenize([shown + task.template.format(sentence=text) for text in texts])
     states = states_lib.read(model, prompt_groups.make(tokens))

@@ -75,11 +75,7 @@ def test_ten_thousand_classes(model):
 )
 def test_labels_that_are_no_list_are_refused(model, labels, kind):
     fitted = kp.KNNPrompting(model, TASK, **ONE, demo_shots=0).fit(["x", "z"], ["no", "yes"])
-    for use in (
-        kp.KNNPrompting(model, demo_shots=0).fit,
-        fitted.partial_fit,
-        lambda _, labels: fitted.relabel([0, 1], labels),
-    ):
+    for use in (kp.KNNPrompting(model, demo_shots=0).fit, fitted.partial_fit):
         with pytest.raises(kp.UserError, match=f"y is a {kind}: give a label for each row"):
             use(["one text", "two text"], labels)
 

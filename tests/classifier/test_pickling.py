@@ -51,7 +51,7 @@ def test_other_weights_are_refused(model):
 
 def test_a_limited_context_is_kept(fitted, rows, tmp_path, monkeypatch):
     short = kp.LanguageModel.from_pretrained("tiny", context=64)
-    classifier = kp.KNNPrompting(short, fitted.task, demo_shots=1, truncation="left").fit(rows[0][:31], rows[1][:31])
+    classifier = kp.KNNPrompting(short, fitted.task_, demo_shots=1, truncation="left").fit(rows[0][:31], rows[1][:31])
     classifier.save(tmp_path / "mine")
     pickled = pickle.dumps(classifier)
     with monkeypatch.context() as patched:
@@ -60,7 +60,7 @@ def test_a_limited_context_is_kept(fitted, rows, tmp_path, monkeypatch):
     for loaded in (pickle.loads(pickle.dumps(classifier)), kp.load(tmp_path / "mine")):
         assert loaded.model.context == 64
         np.testing.assert_array_equal(loaded.kneighbors(rows[0][31:])[1], classifier.kneighbors(rows[0][31:])[1])
-    with pytest.raises(kp.UserError, match="made with another context of the model: 64, not 1024"):
+    with pytest.raises(kp.UserError, match="made with context=64, but the model has 1024"):
         kp.load(tmp_path / "mine", model=fitted.model)
     with pytest.raises(kp.UserError, match="context=1025: tiny reads at most 1024 tokens"):
         kp.LanguageModel.from_pretrained("tiny", context=1025)

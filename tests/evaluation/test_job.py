@@ -35,8 +35,8 @@ def table(tmp_path_factory):
 
 
 def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
-    examples = sources.load_rows(classifier.task, "evaluation", path=str(table), label_column="mood")
-    measured = evaluation.measure(classifier, examples)
+    examples = sources.load_rows(classifier.task_, "evaluation", path=str(table), label_column="mood")
+    measured = evaluation.measure(classifier.fitted_, examples)
     texts, labels = [row.fields["text"] for row in examples], [row.label for row in examples]
     assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")
     assert measured.overall["accuracy"] == classifier.score(texts, labels)
@@ -47,7 +47,9 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
     task = kp.Task("mood", ("text",), "{text}\nMood:", ("7",), ("good",))
     kp.KNNPrompting(kp.demo_model("tiny"), task, k=1, demo_shots=0).fit(["a", "b"], ["7", "7"]).save(tmp_path / "mine")
     (tmp_path / "rows.csv").write_text("text,label\nx,7\ny,7\n")
-    place = {name: str(tmp_path / path) for name, path in (("store", "mine"), ("input", "rows.csv"), ("output", "out"))}
+    place = {
+        name: str(tmp_path / path) for name, path in (("classifier", "mine"), ("input", "rows.csv"), ("output", "out"))
+    }
     assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place))
     assert json.loads((tmp_path / "out" / "measures.json").read_text())["log_loss"] == 0
     assert (tmp_path / "out" / "index.html").exists()
@@ -60,7 +62,7 @@ def test_an_interrupted_run_is_resumed(classifier, table, tmp_path, monkeypatch)
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rows, "CHARACTERS", 0)  # A row per batch.
     classifier.save(tmp_path / "mine")
-    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     settings, read = commands.EvaluationSettings(**place, label_column="mood"), []
     run_pass = kp.LanguageModel.run_pass
 
@@ -81,7 +83,7 @@ def test_an_interrupted_run_is_resumed(classifier, table, tmp_path, monkeypatch)
 
 def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path):
     classifier.save(tmp_path / "mine")
-    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     settings = commands.EvaluationSettings(**place, label_column="mood")
     printed = evaluation.run(settings)
     content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
@@ -102,16 +104,16 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
         ({}, "no label column 'label', only id, text, mood: name it with --label_column="),
         ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
         ({"input": "none.csv"}, "cannot read the file"),
-        ({"store": "none"}, "no such folder of a saved classifier"),
+        ({"classifier": "none"}, "none: No such file or directory"),
         ({"input": ""}, "input is required"),
-        ({"output": "mine/out"}, "mine/out: lies inside the saved classifier "),
+        ({"output": "mine/out"}, "mine is a file, not a folder"),
     ],
 )
 def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, given, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
     classifier.save(tmp_path / "mine")
     monkeypatch.setattr(saving.Saved, "load_model", None)
-    options = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
+    options = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
     with pytest.raises(errors.UserError, match=message):
         evaluation.run(commands.EvaluationSettings(**options))
 
@@ -119,7 +121,7 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
 def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
     classifier.save(tmp_path / "mine")
-    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     printed = evaluation.run(commands.EvaluationSettings(**place, label_column="mood"))
     assert "the page needs absent_package: pip install 'knnprompt_jax[report]'" in caplog.text
     assert "Accuracy: " in printed and "page: " not in printed and not (tmp_path / "out" / "index.html").exists()

@@ -1,4 +1,4 @@
-"""New files and folders with a fault at each call."""
+"""New files with a fault at each call."""
 
 import pytest
 
@@ -19,29 +19,8 @@ def write_file(folder):
         draft.write_bytes(b"new" * 5000)
 
 
-def write_folder(folder):
-    path = folder / "store"
-    with files.lock(path), files.refusals(path):
-        files.recover(path)
-        draft = files.begin_folder(path)
-        (draft / "below").mkdir()
-        for name in ("one", "two", "below/three"):
-            (draft / name).write_text(name)
-        files.finish_folder(path)
-
-
 def earlier_file(folder):
     (folder / "file").write_text("old")
-
-
-def earlier_folder(folder):
-    (folder / "store").mkdir()
-    (folder / "store" / "old").write_text("old")
-
-
-def folder_content(folder):
-    files.recover(folder / "store")
-    return contents(folder)
 
 
 @TWICE
@@ -49,10 +28,3 @@ def folder_content(folder):
 def test_new_file(folder, prepare, twice):
     tally = injection.every_fault(folder, write_file, contents, prepare, twice=twice)
     assert tally.survived == tally.tried > 20
-
-
-@TWICE
-@pytest.mark.parametrize("prepare", [lambda folder: None, earlier_folder], ids=["new", "over an earlier one"])
-def test_new_folder(folder, prepare, twice):
-    tally = injection.every_fault(folder, write_folder, folder_content, prepare, twice=twice)
-    assert tally.survived == tally.tried > 50

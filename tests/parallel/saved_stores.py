@@ -39,8 +39,8 @@ def check(kind: str, placement: str, folder: pathlib.Path) -> None:
         mesh = parallel.make_mesh(*sizes)
         loaded = kp.load(folder, mesh=mesh)
         if placement == "device":
-            check_places(loaded.store_, mesh)
-        assert loaded.store_.mesh == (mesh if placement == "device" else None)
+            check_places(loaded.fitted_.store, mesh)
+        assert loaded.fitted_.store.mesh == (mesh if placement == "device" else None)
         found = loaded.kneighbors(TEXTS, 5)
         np.testing.assert_array_equal(found[1], ids)
         np.testing.assert_allclose(found[0], distances, atol=1e-4)

@@ -24,10 +24,10 @@ def classifier(demo_classifier: KNNPrompting) -> KNNPrompting:
 
 
 @pytest.fixture(scope="session")
-def store(classifier: KNNPrompting, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("prediction") / "store"
-    classifier.save(folder)
-    return folder
+def saved(classifier: KNNPrompting, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("prediction") / "saved"
+    classifier.save(path)
+    return path
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ def table(rows, tmp_path):
     return path
 
 
-def settings(store, table, output, **options):
-    places = {"store": str(store), "input": str(table), "output": str(output)}
+def settings(saved, table, output, **options):
+    places = {"classifier": str(saved), "input": str(table), "output": str(output)}
     return commands.PredictionSettings(**places, **{"characters": 1500, **options})
 
 
@@ -36,8 +36,8 @@ def labels(output):
 
 
 @pytest.mark.usefixtures("loaded")
-def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_path):
-    done = job.run(settings(store, table, tmp_path / "out.jsonl", probabilities=True))
+def test_predictions_are_the_classifiers(classifier, rows, saved, table, tmp_path):
+    done = job.run(settings(saved, table, tmp_path / "out.jsonl", probabilities=True))
     assert (done.rows, done.earlier) == (180, 0)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     wanted = classifier.answer(rows)
@@ -49,7 +49,7 @@ def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_pat
         assert record["probability"] == record["probabilities"][record["label"]]
     assert [record["id"] for record in records] == [str(number) for number in range(180)], "ids are kept"
     (tmp_path / "out.csv").write_text("an earlier file")
-    job.run(settings(store, table, tmp_path / "out.csv", keep="sentence", overwrite=True))
+    job.run(settings(saved, table, tmp_path / "out.csv", keep="sentence", overwrite=True))
     with (tmp_path / "out.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
     assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
@@ -58,107 +58,106 @@ def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_pat
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path):
+def test_a_killed_run_goes_on_to_the_same_bytes(saved, table, tmp_path):
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
-    job.run(settings(store, table, whole))
-    places = (f"--store={store}", f"--input={table}", f"--output={killed}")
+    job.run(settings(saved, table, whole))
+    places = (f"--classifier={saved}", f"--input={table}", f"--output={killed}")
     process = processes.start("experiments/predict.py", *places, "--characters=1500")
     progress = tmp_path / ".killed.csv.progress"
     while not progress.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and not killed.exists()
-    done = job.run(settings(store, table, killed))
+    done = job.run(settings(saved, table, killed))
     assert done.earlier > 0 and done.earlier + done.rows == 180
     assert killed.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path):
+def test_a_bad_row_stops_and_its_repair_goes_on(saved, table, tmp_path):
     good, lines = table.read_bytes(), table.read_bytes().splitlines(keepends=True)
     output, skipped, whole = (tmp_path / f"{name}.jsonl" for name in ("out", "skipped", "whole"))
-    job.run(settings(store, table, whole))
+    job.run(settings(saved, table, whole))
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n", *lines[151:]]))
     message = f"{table}:151: field 'sentence' is empty; --on_bad=skip leaves such rows out"
-    assert failure(job.run, settings(store, table, output)) == message
+    assert failure(job.run, settings(saved, table, output)) == message
     assert not output.exists()
-    assert job.run(settings(store, table, skipped, on_bad="skip")).rows == 179
+    assert job.run(settings(saved, table, skipped, on_bad="skip")).rows == 179
     assert list(labels(skipped)) == [row for row in range(180) if row != 149]
     table.write_bytes(b"".join([lines[0], *lines[2:]]))
-    assert f"{table}: its first 149 rows are not those" in failure(job.run, settings(store, table, output))
+    assert f"{table}: its first 149 rows are not those" in failure(job.run, settings(saved, table, output))
     table.write_bytes(good)
-    done = job.run(settings(store, table, output, overwrite=True))
+    done = job.run(settings(saved, table, output, overwrite=True))
     assert (done.earlier, done.rows) == (149, 31) and labels(output) == labels(whole)
 
 
 @pytest.mark.usefixtures("loaded")
-def test_skipped_rows_are_no_predictions_and_a_resumed_run_names_them(store, table, tmp_path):
+def test_skipped_rows_are_no_predictions_and_a_resumed_run_names_them(saved, table, tmp_path):
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     odd = [b"%d, \r\n" % row if row % 2 else lines[row + 1] for row in range(100)]
     table.write_bytes(b"".join([lines[0], *odd, b"\xff\r\n", *lines[102:]]))
-    assert ":102: not UTF-8" in failure(job.run, settings(store, table, output, on_bad="skip", characters=1500))
+    assert ":102: not UTF-8" in failure(job.run, settings(saved, table, output, on_bad="skip", characters=1500))
     table.write_bytes(b"".join([lines[0], *odd, *lines[101:]]))
     message = f"{table}:3: field 'sentence' is empty; --on_bad=skip leaves such rows out"
-    assert failure(job.run, settings(store, table, output)) == message
-    done = job.run(settings(store, table, output, on_bad="skip"))
+    assert failure(job.run, settings(saved, table, output)) == message
+    done = job.run(settings(saved, table, output, on_bad="skip"))
     assert done.earlier > 0 and done.earlier + done.rows == len(labels(output)) == 130
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_run_that_begins_anew_counts_its_own_rows(store, table, tmp_path):
+def test_a_run_that_begins_anew_counts_its_own_rows(saved, table, tmp_path):
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
-    assert ":151: field" in failure(job.run, settings(store, table, output))
+    assert ":151: field" in failure(job.run, settings(saved, table, output))
     table.write_bytes(b"".join([lines[0], *lines[2:]]))
-    done = job.run(settings(store, table, output, overwrite=True))
+    done = job.run(settings(saved, table, output, overwrite=True))
     assert (done.earlier, done.rows) == (0, 179)
 
 
 @pytest.mark.usefixtures("loaded")
-def test_ids_that_only_later_rows_have_are_copied(store, tmp_path, capsys):
+def test_ids_that_only_later_rows_have_are_copied(saved, tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_text('{"sentence": "a"}\n{"sentence": "b", "id": "B7", "team": "x"}\n')
-    job.run(settings(store, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
+    job.run(settings(saved, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
     first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert "id" not in first and second["id"] == "B7" and "team" not in second
     (tmp_path / "rows.csv").write_text("sentence,id,team\na,B7,x\n")
-    job.run(settings(store, tmp_path / "rows.csv", tmp_path / "out.csv"))
+    job.run(settings(saved, tmp_path / "rows.csv", tmp_path / "out.csv"))
     assert capsys.readouterr().err == "columns not copied: team (--keep=all copies them)\n"
 
 
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,neighbours,distances\n")])
-def test_no_rows(store, tmp_path, kind, content):
+def test_no_rows(saved, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")
-    assert job.run(settings(store, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0
+    assert job.run(settings(saved, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0
     assert (tmp_path / f"out.{kind}").read_text() == content
 
 
-def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkeypatch):
+def test_mistakes_are_told_before_the_model_loads(saved, table, tmp_path, monkeypatch):
     monkeypatch.setattr(saving.Saved, "load_model", None)
     table.with_suffix(".jsonl").touch()
     (tmp_path / "nowhere.csv").symlink_to("missing")
     for options, message in [
-        ({"store": tmp_path}, "not a saved classifier"),
+        ({"classifier": tmp_path}, "a folder, but a classifier is a file"),
         ({"input": tmp_path / "none.csv"}, "cannot read the file"),
-        ({"input": store / "rows.jsonl"}, "rows.jsonl:1: lacks the field 'sentence'; it has id, label, fields"),
         ({"output": "out.txt"}, "--output=out.txt: the format is not jsonl or csv; name it with --output_format="),
         ({"output_format": "txt"}, "output_format='txt': choose from jsonl, csv"),
         ({"keep": "id,team"}, "--keep=id,team: the input has no column 'team'; choose from ids, all, none, id,"),
         ({"output": tmp_path / "nowhere.csv"}, "is a link to missing, which does not exist"),
         ({"output": table}, "it is the input, which would be lost"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
-        ({"output": store / "labels.jsonl"}, f"labels.jsonl: lies inside the saved classifier {store}; choose"),
+        ({"output": saved, "output_format": "csv"}, "it is the classifier, which would be lost"),
     ]:
-        given = {"store": store, "input": table, "output": tmp_path / "new.jsonl", **options}
+        given = {"classifier": saved, "input": table, "output": tmp_path / "new.jsonl", **options}
         with pytest.raises(errors.UserError) as caught:
             job.run(commands.PredictionSettings(**{name: str(value) for name, value in given.items()}))
         assert message in str(caught.value)
 
 
 @pytest.mark.usefixtures("loaded")
-def test_one_text(classifier, rows, store, capfdbinary):
+def test_one_text(classifier, rows, saved, capfdbinary):
     text = rows[3]["sentence"]
-    job.run(commands.PredictionSettings(store=str(store), text=text, probabilities=True))
+    job.run(commands.PredictionSettings(classifier=str(saved), text=text, probabilities=True))
     record = json.loads(capfdbinary.readouterr().out)
     wanted = classifier.answer([text])
     assert [record["label"]] == wanted.labels.tolist()
@@ -172,15 +171,15 @@ def test_one_text(classifier, rows, store, capfdbinary):
         ),
         ({"text": text, "on_bad": "skip"}, "--on_bad: has no effect with --text; leave it out"),
     ]:
-        assert failure(lambda options=options: commands.PredictionSettings(store=str(store), **options)) == message
+        assert failure(lambda options=options: commands.PredictionSettings(classifier=str(saved), **options)) == message
 
 
 @pytest.mark.long
-def test_pipes(store, table, tmp_path):
+def test_pipes(saved, table, tmp_path):
     """The binary between two pipes, whose reader leaves after the first line."""
     lines = tmp_path / "rows.txt"
     lines.write_text("one line of text\n" * 20_000)
-    options = [f"--store={store}", "--input=-", "--format=txt", "--output=-"]
+    options = [f"--classifier={saved}", "--input=-", "--format=txt", "--output=-"]
     with lines.open("rb") as file:
         process = processes.start("experiments/predict.py", *options, stdin=file)
         first = json.loads(process.stdout.readline())

@@ -9,10 +9,9 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, tasks
-from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, look
-from knnprompt_jax.runs import changing
+from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
@@ -30,14 +29,14 @@ def classifier() -> "kp.KNNPrompting":
 
 
 @pytest.fixture(scope="module")
-def store(classifier, tmp_path_factory):
+def saved(classifier, tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "mine"
     classifier.save(folder)
     return folder
 
 
-def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
-    printed = look.run(commands.LookSettings(store=str(store), output=str(tmp_path / "page")))
+def test_the_page_has_every_part_and_no_active_text(saved, tmp_path):
+    printed = look.run(commands.LookSettings(classifier=str(saved), output=str(tmp_path / "page")))
     assert f"{commands.SUGGESTIONS}\npage: {tmp_path / 'page' / 'index.html'}" in printed
     with (tmp_path / "page" / commands.SUGGESTIONS).open(newline="", encoding="utf-8") as file:
         count = len(list(csv.DictReader(file)))
@@ -52,8 +51,11 @@ def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     assert text.count("<script") == 2
 
 
-def test_edited_suggestions_are_kept(store, tmp_path):
-    settings, edited = commands.LookSettings(store=str(store), output=str(tmp_path)), tmp_path / commands.SUGGESTIONS
+def test_edited_suggestions_are_kept(saved, tmp_path):
+    settings, edited = (
+        commands.LookSettings(classifier=str(saved), output=str(tmp_path)),
+        tmp_path / commands.SUGGESTIONS,
+    )
     look.run(settings)
     first = edited.read_bytes()
     edited.write_text("id,label\n3,billing\n")
@@ -62,8 +64,11 @@ def test_edited_suggestions_are_kept(store, tmp_path):
     assert edited.read_text() == "id,label\n3,billing\n" and (tmp_path / "suggestions-2.csv").read_bytes() == first
 
 
-def test_an_edit_while_the_page_is_drawn_is_kept(store, tmp_path, monkeypatch):
-    settings, edited = commands.LookSettings(store=str(store), output=str(tmp_path)), tmp_path / commands.SUGGESTIONS
+def test_an_edit_while_the_page_is_drawn_is_kept(saved, tmp_path, monkeypatch):
+    settings, edited = (
+        commands.LookSettings(classifier=str(saved), output=str(tmp_path)),
+        tmp_path / commands.SUGGESTIONS,
+    )
     look.run(settings)
     build = look.build
 
@@ -81,7 +86,7 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
     for most, caption in ((2, "The first 2 of 3 rows of the table."), (3, "The rows of the table.")):
         monkeypatch.setattr(look, "_MAX_ROWS", most)
         with drawing.style():
-            (listing,) = look.build(look.classify_anchors(classifier), table, "a.csv")[0].listings
+            (listing,) = look.build(look.classify_anchors(classifier.fitted_), table, "a.csv")[0].listings
         assert listing.caption.startswith(f"{caption} Order: ")
         assert (listing.headers, len(listing.rows)) == (("id", "text", "why"), most)
         assert listing.rows[0] == ("5", "=x", "same")
@@ -90,44 +95,32 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
 def test_a_small_map_shows_some_anchors(classifier, monkeypatch):
     monkeypatch.setattr(look, "_MAX_POINTS", 13)
     with drawing.style():
-        sections = {each.name: each for each in look.build(look.classify_anchors(classifier), pd.DataFrame(), "a.csv")}
+        sections = {
+            each.name: each for each in look.build(look.classify_anchors(classifier.fitted_), pd.DataFrame(), "a.csv")
+        }
     (shown,) = sections["map"].maps
     assert len(shown.points) == 13 and "13 of 57 anchors" in shown.caption
     assert all(index < 13 for point in shown.points for index, _ in point.neighbours)
 
 
 @pytest.mark.parametrize(
-    ("folder", "output", "message"),
+    ("path", "output", "message"),
     [
-        ("none", "page", "no such folder of a saved"),
-        ("mine", "mine/look/page", "page: lies inside the saved classifier .*mine; choose a place outside it"),
+        ("none", "page", "none: No such file or directory"),
+        ("mine", "mine/look/page", "mine is a file, not a folder"),
     ],
 )
-def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, output, message):
-    before = sorted(store.parent.rglob("*"))
+def test_invalid_input_gives_a_one_line_error_and_writes_nothing(saved, path, output, message):
+    before = sorted(saved.parent.rglob("*"))
     with pytest.raises(errors.UserError, match=message):
-        paths = {"store": str(store.parent / folder), "output": str(store.parent / output)}
+        paths = {"classifier": str(saved.parent / path), "output": str(saved.parent / output)}
         look.run(commands.LookSettings(**paths))
-    assert sorted(store.parent.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"store_": ["anchor"], "centroid": "none"}, "leave-one-out needs at least two anchors"),
-        ({"store_": range(7), "centroid": "geometric"}, "class means have no neighbours"),
-    ],
-)
-def test_classifiers_without_neighbours_of_anchors_are_refused(options, message):
-    classifier = kp.KNNPrompting(None)
-    vars(classifier).update(options)
-    with pytest.raises(errors.UserError, match=message):
-        look.classify_anchors(classifier)
+    assert sorted(saved.parent.rglob("*")) == before
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):
     """The row with a wrong label is among them: another anchor has its text, and most of its neighbours the right label."""
-    anchors, path = look.classify_anchors(classifier), tmp_path / commands.SUGGESTIONS
+    anchors, path = look.classify_anchors(classifier.fitted_), tmp_path / commands.SUGGESTIONS
     anchors_lib.suggestions(anchors).to_csv(path, index=False)
     with path.open(newline="", encoding="utf-8") as file:
         rows = {int(row["id"]): row for row in csv.DictReader(file)}
@@ -136,10 +129,8 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     if 32 in classifier.anchors_:
         assert f"same text as anchor 32, {classifier.anchors_[32].label!r}" in wrong["why"]
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
-    content = Content.of(
-        classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
-    )
-    assert changing.read_corrections(str(path), "utf-8", content)[0] == wanted
+    examples = [*classifier.demonstrations_, *classifier.anchors_.values()]
+    assert corrections.read(str(path), "utf-8", classifier.task_, examples) == wanted
     assert {number for number, *_ in anchors.demonstrations}.isdisjoint(anchors.ids) and anchors.demonstrations
     odd = dataclasses.replace(anchors, user_ids=[{"id": "\ud800"}] * len(anchors.texts))
     assert set(anchors_lib.suggestions(odd).iloc[:, 1]) == {"\ud800"}

@@ -1,7 +1,6 @@
 """Choosing from evidence that is made up: the rule that does best is found, and the estimate does not flatter."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.rules import choosing
 from knnprompt_jax.rules import rule as rules
-from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.rules.evidence import Evidence
 from knnprompt_jax.settings import classifiers
 
@@ -108,15 +106,6 @@ def test_weights_that_cannot_be_chosen_are_refused():
     with pytest.raises(errors.UserError, match="weights='distance': at least 10 anchors of two classes are needed"):
         choosing.choose_by_evidence([evidence(count=7)], grid)
     assert choosing.choose_by_evidence([evidence(count=23)], grid).rule.weights == "distance"
-
-
-def test_a_choice_comes_back_from_json():
-    choice = choosing.choose_by_evidence([evidence(shift=1.0)], choosing.Grid())
-    content = json.loads(json.dumps(dataclasses.asdict(choice)))
-    assert Choice.from_dict(content) == choice
-    content["rule"]["distance"] = "sideways"
-    with pytest.raises(errors.UserError, match="distance='sideways'"):
-        Choice.from_dict(content)
 
 
 def test_a_class_without_anchors_is_never_predicted():

@@ -1,49 +1,40 @@
-"""Files of corrected labels: suggestions after a person went through them, or ids with labels."""
+"""Files of corrected labels: suggestions after a person reviewed them, or ids with labels."""
 
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier.content import Content
-from knnprompt_jax.runs import changing
+from knnprompt_jax.runs import corrections
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("text",), "{text}\nMood:", ("bad", "=good", "so so"), ("bad", "good", "medium"))
-CONTENT = Content(
-    *("KNNPrompting", TASK, {}, TASK.labels, 11),
-    demonstrations=(Example({"text": "x"}, "bad", 2),),
-    anchors=tuple(
-        Example({"text": text}, label, row)
-        for row, text, label in ((0, "t0", "bad"), (3, "t3", "=good"), (7, "=t7", "so so"))
-    ),
-)
+ROWS = [
+    Example({"text": text}, label, row)
+    for row, text, label in ((0, "t0", "bad"), (2, "x", "bad"), (3, "t3", "=good"), (7, "=t7", "so so"))
+]
 
 
 def read(tmp_path, text, name="corrections.csv"):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    return changing.read_corrections(str(tmp_path / name), "utf-8", CONTENT)
+    return corrections.read(str(tmp_path / name), "utf-8", TASK, ROWS)
 
 
 @pytest.mark.parametrize(
-    ("text", "labels", "gone"),
+    ("text", "labels"),
     [
-        ("id,label\n0,so so\n3,=good\n", {0: "so so"}, ()),
-        ("label,id\n'=good,0\n'=odd,7\n", {0: "=good", 7: "=odd"}, ()),
-        ("id,label\n0,so so\n0,so so\n5,bad\n", {0: "so so"}, (5,)),
-        (
-            "id,text,label,suggested,why\n0,t0,bad,so so,near\n3,T3 ,'=good,,near\n7,'=t7,so so,so so,x\n",
-            {0: "so so"},
-            (),
-        ),
-        ("id,suggested\n0, new \n3,\n", {0: "new"}, ()),
-        ("id,text,label,suggested,why\n7,'=t7,bad,so so,applied before\n4,t,bad,so so,gone\n", {}, (4,)),
+        ("id,label\n0,so so\n3,=good\n", {0: "so so"}),
+        ("label,id\n'=good,0\n'=odd,7\n", {0: "=good", 7: "=odd"}),
+        ("id,label\n0,so so\n0,so so\n2,bad\n", {0: "so so"}),
+        ("id,text,label,suggested,why\n0,t0,bad,so so,near\n3,T3 ,'=good,,near\n7,'=t7,so so,so so,x\n", {0: "so so"}),
+        ("id,suggested\n0, new \n3,\n", {0: "new"}),
+        ("id,text,label,suggested,why\n7,'=t7,bad,so so,corrected in the table\n", {}),
     ],
 )
-def test_what_a_file_asks_for(tmp_path, text, labels, gone):
-    assert read(tmp_path, text) == (labels, list(gone))
+def test_corrected_labels(tmp_path, text, labels):
+    assert read(tmp_path, text) == labels
 
 
 def test_ids_and_labels_may_be_numbers(tmp_path):
-    assert read(tmp_path, '{"id": 3, "label": 5}\n', "c.jsonl")[0] == {3: "5"}
+    assert read(tmp_path, '{"id": 3, "label": 5}\n', "c.jsonl") == {3: "5"}
 
 
 @pytest.mark.parametrize(
@@ -52,14 +43,17 @@ def test_ids_and_labels_may_be_numbers(tmp_path):
         ("label\nbad\n", "csv:2: lacks the column 'id'; it has label"),
         ("id\n3\n", "csv:2: lacks the column 'label'; it has id"),
         ("id,label\n3.5,bad\n", "csv:2: id '3.5': an integer is required"),
-        ("id,label\n0,bad\n2,bad\n", "csv:3: id 2 is a demonstration"),
-        ("id,label\n11,bad\n", "csv:2: id 11 is not an anchor: choose from 0 to 10"),
+        (
+            "id,label\n0,bad\n5,bad\n",
+            "csv:3: no train row has id 5: the row is gone, or the file belongs to other rows",
+        ),
+        ("id,text,label,suggested\n5,t,bad,so so\n", "csv:2: no train row has id 5"),
         ("id,label\n3,bad\n0,bad\n3,so so\n", "csv:4: id 3 has two labels in this file, 'bad' and 'so so'"),
         ("id,label\n3, \n", "csv:2: the label is empty"),
-        ("id,text,label,suggested\n0,t3,bad,=good\n", "csv:2: the text is not that of anchor 0: the file belongs to a"),
-        ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of anchor 0, 'bad': write the"),
+        ("id,text,label,suggested\n0,t3,bad,=good\n", "csv:2: the text is not that of row 0: the row is gone, or the"),
+        ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of row 0, 'bad': write the"),
     ],
 )
-def test_mistakes_are_told_with_their_line(tmp_path, text, message):
+def test_mistakes_are_reported_with_their_line(tmp_path, text, message):
     with pytest.raises(errors.UserError, match=message):
         read(tmp_path, text)

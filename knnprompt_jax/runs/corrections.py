@@ -1,0 +1,93 @@
+"""Read a file of corrected labels: the suggestions of `look` after a person reviewed them, or a table of id and label."""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.tasks import defects, formats
+from knnprompt_jax.tasks.cells import is_empty, label_string
+from knnprompt_jax.tasks.task import Example, Task
+
+ID = "id"
+LABEL = "label"
+SUGGESTED = "suggested"
+TEXT = "text"  # Beside `suggested`: the row's text, by which a table of other rows is recognised.
+
+
+def read(path: str, encoding: str, task: Task, rows: Sequence[Example]) -> dict[int, str]:
+    """Return the new label of each row number, without unchanged labels.
+
+    In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested` keeps the
+    label. In other files `label` is the right one.
+
+    Args:
+        rows: the train rows, with their present labels.
+
+    Raises:
+        UserError: with file and line: a missing column, an id that no row has, or two labels for one id. Also a `text` or
+            `label` beside `suggested` that is not the row's: the table of other rows, or the right label in the wrong column.
+    """
+    by_number = {row.row: row for row in rows}
+    wanted: dict[int, str] = {}
+    for place, cells in formats.read(pathlib.Path(path), encoding):
+        row = by_number.get(_number(place, cells))
+        if row is None:
+            raise errors.UserError(
+                f"{place}: no train row has id {cells[ID]}: the row is gone, or the file belongs to other rows"
+            )
+        if SUGGESTED in cells:
+            _check_text(place, cells, row, task)
+        new = _new_label(place, cells, row, task)
+        if new and wanted.setdefault(row.row, new) != new:
+            raise errors.UserError(
+                f"{place}: id {row.row} has two labels in this file, {wanted[row.row]!r} and {new!r}"
+            )
+    return {number: label for number, label in wanted.items() if label != by_number[number].label}
+
+
+def _number(place: str, cells: Mapping[str, Any]) -> int:
+    """Return the id in a line, after a check of its columns."""
+    for column in (ID, SUGGESTED if SUGGESTED in cells else LABEL):
+        if column not in cells:
+            raise errors.UserError(f"{place}: lacks the column {column!r}; it has {errors.join_names(cells)}")
+    text = "" if is_empty(cells[ID]) else label_string(place, cells[ID]).strip()
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise errors.UserError(f"{place}: id {text!r}: an integer is required, as in the listings of `look`")
+    return int(text)
+
+
+def _check_text(place: str, cells: Mapping[str, Any], row: Example, task: Task) -> None:
+    """Raise UserError unless the text in a line, if there is one, is that of the row."""
+    text = cells.get(TEXT)
+    known = task.retrieval_text(row).encode("utf-8", "backslashreplace").decode()
+    if isinstance(text, str) and defects.plain(tables.from_cell(text)) != defects.plain(known):
+        raise errors.UserError(
+            f"{place}: the text is not that of row {row.row}: the row is gone, or the file belongs to other rows; if only "
+            f"the text was changed, remove the column {TEXT!r}"
+        )
+
+
+def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task) -> str:
+    """Return the right label of a row; empty if the line keeps the label."""
+    label = _label(place, cells, LABEL, task)
+    if SUGGESTED not in cells:
+        if not label:
+            raise errors.UserError(f"{place}: the label is empty")
+        return label
+    suggested = _label(place, cells, SUGGESTED, task)
+    if LABEL in cells and row.label not in (label, suggested):
+        raise errors.UserError(
+            f"{place}: label {label!r} is not that of row {row.row}, {row.label!r}: write the right label into the column "
+            f"{SUGGESTED!r}"
+        )
+    return suggested
+
+
+def _label(place: str, cells: Mapping[str, Any], column: str, task: Task) -> str:
+    """Return the label in a cell, without a spreadsheet's guard against formulas; empty if there is none."""
+    if is_empty(cells.get(column)):
+        return ""
+    text = label_string(place, cells[column])
+    return text if text in task.classes else tables.from_cell(text.strip())

@@ -1,0 +1,135 @@
+"""Fitted classifiers: rows that are added give the classifier of one fit, and an object never changes."""
+
+import numpy as np
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax import errors
+from knnprompt_jax.settings.stores import StoreOptions
+
+TEXTS = ["red", "green", "blue", "hot", "cold", "up", "down"]
+LABELS = ["no", "yes", "no", "yes", "no", "yes", "no"]
+KINDS = [("factored", "kl"), ("dense", "reverse_kl"), ("dense", "kl_labels"), ("dense", "reverse_kl_labels")]
+
+
+def classifier(model, labels=("no", "yes"), words=("bad", "good"), **options):
+    task = kp.Task("mood", ("text",), "{text}\nIt is", labels, words)
+    published = {"k": 1, "demo_shots": 0}
+    return kp.KNNPrompting(model, task, **published | options)
+
+
+def of_store(kind, distance):
+    return {"store_options": StoreOptions(kind=kind), "distance": distance}
+
+
+@pytest.fixture
+def grown(model):
+    return classifier(model).fit(TEXTS, LABELS)
+
+
+def check_same(ours, theirs, texts):
+    for mine, other in zip(ours.kneighbors(texts, 3), theirs.kneighbors(texts, 3), strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-5)
+    np.testing.assert_array_equal(ours.predict(texts), theirs.predict(texts))
+    np.testing.assert_allclose(ours.predict_proba(texts), theirs.predict_proba(texts), atol=1e-5)
+    np.testing.assert_array_equal(ours.classes_, theirs.classes_)
+
+
+def test_rows_that_are_left_out_keep_their_numbers(model):
+    task = kp.Task("mood", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"), empty="skip")
+    fitted = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(TEXTS, LABELS)
+    fitted.partial_fit(["", "near"], ["no", "yes"]).partial_fit(["", ""], [None, "no"]).partial_fit(["far"], ["no"])
+    assert list(fitted.anchors_)[-2:] == [8, 11] and fitted.fitted_.content.num_rows == 12
+
+
+@pytest.mark.parametrize(("kind", "distance"), [*KINDS[:2], KINDS[3]])
+def test_a_new_class_gives_the_classifier_of_one_fit(model, tmp_path, kind, distance):
+    more = ["left", "right", "far"]
+    labels = ["so_so", "yes", "other"]
+    grown = classifier(model, **of_store(kind, distance)).fit(TEXTS, LABELS)
+    earlier = grown.fitted_
+    before = model.statistics.prompts
+    grown.partial_fit(more, labels)
+    assert model.statistics.prompts <= before + 3  # Fewer if these prompts are in the cache.
+    assert len(earlier.anchors) == 7 and earlier.task.labels == ("no", "yes"), "the earlier object is unchanged"
+    every = ("no", "yes", "other", "so_so")
+    whole = classifier(model, every, ("bad", "good", "other", "so so"), **of_store(kind, distance))
+    whole.fit(TEXTS + more, LABELS + labels)
+    assert grown.task_ == whole.task_
+    check_same(grown, whole, [*TEXTS, *more, "near"])
+    grown.save(tmp_path / "saved")
+    before = model.statistics.prompts
+    loaded = kp.load(tmp_path / "saved", model)
+    assert model.statistics.prompts == before and loaded.task_ == whole.task_
+    check_same(loaded, whole, [*more, "near"])
+    np.testing.assert_array_equal(loaded.fitted_.states.hidden_NE, grown.fitted_.states.hidden_NE)
+
+
+def test_a_new_class_is_announced(grown, capsys):
+    grown.partial_fit(["left", "right"], ["on", "yess"])
+    printed = capsys.readouterr().err
+    assert "new class 'on', whose label word is 'on'\n" in printed
+    assert "new class 'yess', whose label word is 'yess'; the class 'yes' is similar" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "new", "expected"),
+    [(("bad", "good"), "so_so", "so so"), (("bad", "so so"), "so_so", "so_so"), (("bad", "so_so"), "so_so ", "so so ")],
+)
+def test_a_new_label_word_differs_from_the_existing_ones(words, new, expected):
+    task = kp.Task("mood", ("text",), "{text}:", ("no", "yes"), words).with_labels([new, "no"])
+    assert task.label_words == (*words, expected.strip())
+
+
+def test_a_label_word_in_the_place_of_its_label_is_refused(grown):
+    with pytest.raises(errors.UserError, match="'good' is not a label but the word of 'yes': choose from no, yes"):
+        grown.partial_fit(["left"], ["good"])
+    assert len(grown.anchors_) == 7
+
+
+def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model):
+    """The last token of both words is that of " day"."""
+    options = {"label_token": "last", "labels": ("no", "yes"), "words": ("bad", "good day")}
+    by_words = classifier(model, distance="kl_labels", **options).fit(TEXTS, LABELS)
+    by_all = classifier(model, distance="kl", **options).fit(TEXTS, LABELS)
+    expected = by_words.predict(TEXTS)
+    before = model.statistics.prompts
+    with pytest.raises(kp.UserError, match="'good day' and 'another day' end in the same token"):
+        by_words.partial_fit(["x"], ["another_day"])
+    assert model.statistics.prompts == before and by_words.task_.labels == ("no", "yes")
+    np.testing.assert_array_equal(by_words.predict(TEXTS), expected)
+    assert by_all.partial_fit(["x"], ["another_day"]).predict(["x"]) == ["another_day"]
+
+
+def test_a_choice_made_before_rows_were_added_shows_no_estimate(model, tmp_path):
+    texts = [f"{text} {number}" for number in range(2) for text in TEXTS]
+    chosen = kp.AutoClassifier(model, classifier(model).task, distance="kl", demo_shots=0).fit(texts, LABELS * 2)
+    assert "expect" in chosen.choice_.line and "expect" in str(chosen.choice_)
+    rule = chosen.rule_
+    chosen.partial_fit(["left"], ["yes"]).save(tmp_path / "saved")
+    for each in (chosen, kp.load(tmp_path / "saved", model)):
+        assert str(each.choice_) == f"chosen before rows were added: {rule.words}; fit again to choose again"
+
+
+def test_each_anchor_is_classified_by_the_others(model, rows, task):
+    fitted = kp.KNNPrompting(model, task, k=3, demo_shots=0).fit(rows[0][:31], rows[1][:31]).fitted_
+    classes_N, shares_NC = fitted.left_out()
+    near = fitted.others(3)
+    assert (np.asarray(near.indices_Qk) != np.arange(31)[:, None]).all()
+    votes_NC = np.array([np.bincount(row, minlength=6) for row in np.asarray(near.labels_Qk)])
+    np.testing.assert_allclose(shares_NC, votes_NC / 3, rtol=1e-6)
+    np.testing.assert_array_equal(classes_N, votes_NC.argmax(-1))
+
+
+def test_leave_one_out_needs_two_anchors_and_no_class_means(model):
+    with pytest.raises(kp.UserError, match="leave-one-out needs at least two anchors"):
+        classifier(model).fit(["a"], ["no"]).fitted_.left_out()
+    with pytest.raises(kp.UserError, match="class means have no neighbours"):
+        classifier(model, centroid="arithmetic").fit(TEXTS, LABELS).fitted_.left_out()
+
+
+def test_one_class_only(model):
+    task = kp.Task("w", ("text",), "{text}:", ("a",), ("word",))
+    fitted = kp.AutoClassifier(model, task, demo_shots=1).fit(list("abcdefghijklm"), ["a"] * 13)
+    assert fitted.predict(["q"]).tolist() == ["a"]
+    np.testing.assert_allclose(fitted.predict_proba(["q"]), [[1.0]])
