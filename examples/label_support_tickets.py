@@ -30,17 +30,17 @@ def main(model_name: str = "smollm2", output: pathlib.Path = pathlib.Path("ticke
     # 2. Find labels that the other tickets contradict: each anchor is classified by all others.
     _, p_NC = classifier.left_out()
     anchors = list(classifier.anchors_.values())
-    own_N = p_NC[np.arange(len(anchors)), [classifier.task.class_index(anchor.label) for anchor in anchors]]
-    best_N = np.array(classifier.task.labels)[p_NC.argmax(-1)]
+    own_N = p_NC[np.arange(len(anchors)), [classifier.task_.class_index(anchor.label) for anchor in anchors]]
+    best_N = np.array(classifier.task_.labels)[p_NC.argmax(-1)]
     suspicious = tickets.iloc[list(classifier.anchors_)].assign(probability=own_N, suggestion=best_N)
     suspicious = suspicious.sort_values("probability").head(SUSPICIOUS)
     print(suspicious.to_string(index=False))
 
-    # 3. Correct them. A person decides; here we know the two wrong labels. The model reads no ticket again.
+    # 3. Correct them and fit again. A person decides; here we know the two wrong labels. Only new prompts are read.
     figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     draw(classifier, panels[0], "as labelled")
-    wrong = {row: label for row, label in {9: "billing", 20: "outage"}.items() if row in classifier.anchors_}
-    classifier.relabel(list(wrong), list(wrong.values()))
+    tickets.loc[[9, 20], "label"] = ["billing", "outage"]
+    classifier.fit(tickets["text"], tickets["label"])
     draw(classifier, panels[1], "corrected")
     figure.savefig(output, dpi=110)
 
@@ -53,7 +53,7 @@ def main(model_name: str = "smollm2", output: pathlib.Path = pathlib.Path("ticke
 def draw(classifier: kp.AutoClassifier, axes: plt.Axes, title: str) -> None:
     """Draw the confusion matrix of the anchors, each classified by all others."""
     classes_N, _ = classifier.left_out()
-    labels = np.array(classifier.task.labels)
+    labels = np.array(classifier.task_.labels)
     own_N = [anchor.label for anchor in classifier.anchors_.values()]
     metrics.ConfusionMatrixDisplay.from_predictions(own_N, labels[classes_N], ax=axes, colorbar=False, cmap="Blues")
     axes.set_title(f"{title}: {np.mean(own_N == labels[classes_N]):.0%} agree with the others")

@@ -154,6 +154,14 @@ class Classifier(inputs.ScikitInterface):
         ids_Qk = fitted.store.ids_N[np.asarray(near.indices_Qk)]
         return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in the order of `labels_`.
+
+        Raises:
+          UserError: there is a single anchor, or the classifier predicts by class means.
+        """
+        return self._check_fitted().left_out()
+
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
         """Return the contributions of the words of one text or row, and its neighbours with the terms of their distance."""
         return explanation.explain(self._check_fitted(), text, num_tokens, _CACHE)

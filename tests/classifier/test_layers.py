@@ -28,7 +28,7 @@ def test_the_probe_reads_the_layer_and_no_other_is_kept(fitted, model, task, row
             assert archive.namelist() == ["classifier.json", "hidden_NE.npy", "log_z_N.npy", *layers]
         loaded = kp.load(path, model)
         np.testing.assert_array_equal(loaded.predict_proba(texts), classifier.predict_proba(texts))
-        np.testing.assert_array_equal(loaded.fitted_.left_out()[1], classifier.fitted_.left_out()[1])
+        np.testing.assert_array_equal(loaded.left_out()[1], classifier.left_out()[1])
 
 
 def test_added_rows_have_the_layer(fitted, model, rows, tmp_path):
