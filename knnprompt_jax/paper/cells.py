@@ -152,7 +152,7 @@ def _replace_rows(
     anchors: Sequence[Example],
     expected: Mapping[str, int],
 ) -> splits.FewShotSplit:
-    """Replace the rows of a split; warn about each class with fewer rows than `expected`."""
+    """Replace the rows of a split, and its warnings by those about classes with fewer rows than `expected`."""
     num_demonstrations = collections.Counter(row.label for row in demonstrations)
     num_anchors = collections.Counter(row.label for row in anchors)
     class_counts = {
@@ -176,7 +176,10 @@ def _replace_rows(
 
 
 def evaluation(rows: inputs.Rows, share: float | None, seed: int) -> Sequence[Example]:
-    """Return the rows to classify. With a share, rows of either class are dropped at random to give it to the last class."""
+    """Return the rows to classify.
+
+    With a share, rows of one class are dropped at random, so that the task's last class has this share.
+    """
     if share is None:
         return rows.evaluation
     check_binary(rows.task)

@@ -52,6 +52,23 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
+class Verdict:
+    """The result of a check of finished records: its lines for the terminal, the conclusion first."""
+
+    lines: tuple[str, ...]
+    has_failed: bool = False
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines)
+
+
+def draw_nothing(data: Data) -> Drawn:
+    """Return no table and no figure."""
+    del data
+    return [], []
+
+
+@dataclasses.dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper, or several that come from the same runs.
 
@@ -63,7 +80,7 @@ class Experiment:
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
         count: replaces runs if no language model is required: maps the settings to a text for the terminal.
-        check: returns a verdict on the finished records.
+        check: checks the finished records.
     """
 
     name: str
@@ -73,7 +90,7 @@ class Experiment:
     settings: type[grids.GridSettings] = grids.GridSettings
     cells: Cells = cells_lib.regimes
     count: Callable[[Any], str] | None = None
-    check: Callable[[Sequence[Record]], str] | None = None
+    check: Callable[[Sequence[Record]], Verdict] | None = None
 
     @functools.cached_property
     def shipped(self) -> grids.GridSettings:
@@ -94,7 +111,7 @@ class Experiment:
         return records
 
     def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:
-        """Return the section of these records; without records it shows the paper's numbers alone."""
+        """Return the section of these records; without records it shows only the paper's numbers."""
         del folder
         canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
         ours = results.frame(canonical)
@@ -130,7 +147,7 @@ def _with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
-    """Return a function that draws a table with a row per value of these axes, and kNN Prompting's paired differences."""
+    """Return a function that draws a table with a row per value of these axes, and a table of paired differences."""
 
     def draw(data: Data) -> Drawn:
         data = data.with_axes(axes)
@@ -149,9 +166,9 @@ def drawn(
 
     def draw(data: Data) -> Drawn:
         data = data.with_axes(axes)
-        found = tabulated(*axes, caption=table)(data)[0]
-        drawings = [figure(data.name, caption, data.ours, data.paper, **options)] if len(data.ours) else []
-        return found, [drawn for drawn in drawings if drawn.panels]
+        built, _ = tabulated(*axes, caption=table)(data)
+        drawing = figure(data.name, caption, data.ours, data.paper, **options) if len(data.ours) else None
+        return built, [drawing] if drawing and drawing.panels else []
 
     return draw
 
@@ -190,7 +207,7 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
-    """Yield the models, methods, numbers of shots and other values of the config that no record has; and fewer seeds."""
+    """Yield the models, methods, shots and other values of the config that no record has, and a lack of seeds."""
     is_extra = ours.regime != shipped.regime
     ours = ours.assign(few_shots=ours.shots.where(is_extra), shots=ours.shots.mask(is_extra))
     for option, axis in _AXES.items():

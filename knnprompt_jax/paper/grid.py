@@ -26,7 +26,7 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     """Print the plan and, unless it is a dry run, run what is left of it. Process 0 prints.
 
     Raises:
-        UserError: anything that cannot work, before anything runs; or a check of the records that fails.
+        UserError: invalid settings or rows, before anything runs; or the check of the finished records fails.
     """
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
@@ -116,7 +116,7 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> Plan:
         needs_weights: whether weight files are required; without them config.json and the tokenizer are enough.
 
     Raises:
-        UserError: anything that cannot work, or nothing to run.
+        UserError: invalid settings or rows, or nothing to run.
     """
     passes = _passes(settings, needs_weights)
     if not passes:
@@ -207,7 +207,7 @@ def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_l
 
 
 def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
-    """Return the unfinished runs whose outcome a finished run has, or else the first of the runs that are equal to it."""
+    """Return the unfinished runs that copy an outcome: that of a finished equal run, or of the first equal run."""
     sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
     copies = []
     for run in runs:
@@ -242,9 +242,9 @@ def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Expe
     _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
     if experiment.check and parallel.is_main():
         verdict = experiment.check(experiment.read(folder))
-        if "FAIL" in verdict:
-            raise errors.UserError(verdict)
-        _print(verdict.replace("; ", "\n  "))
+        if verdict.has_failed:
+            raise errors.UserError(str(verdict))
+        _print("\n  ".join(verdict.lines))
 
 
 def _print(text: str) -> None:

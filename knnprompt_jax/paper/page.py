@@ -15,16 +15,16 @@ from knnprompt_jax.settings import grids
 _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
     "Tables and figures of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
-    "(Xu et al., ICLR 2023). Tables show our number above the paper's. For the same model, they show the difference, too: ✓ if "
-    "it is at most two standard errors, ✗ if it is more."
+    "(Xu et al., ICLR 2023). Tables show our number above the paper's. For the same model, they show the difference, too: "
+    "✓ if it is at most two standard errors, ✗ if it is more."
 )
 
 
 def run(settings: grids.ReportSettings) -> str:
-    """Write the page and return its path, or return the tables that have records, also of other runs than the paper's.
+    """Write the page and return its path, or return the tables that have records, other runs than the paper's included.
 
     Raises:
-      UserError: there are no records of this version, or a library for pages is missing.
+        UserError: there are no records of this version, or a library for pages is missing.
     """
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
@@ -43,13 +43,13 @@ def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
 
 
 def sections(folder: pathlib.Path) -> list[page.Section]:
-    """Return the sections of the experiments that have records, then of those with the paper's numbers alone.
+    """Return the sections of the experiments that have records, then those that show only the paper's numbers.
 
     Args:
-      folder: the results, or a packed file of them.
+        folder: the results, or a packed file of them.
 
     Raises:
-      UserError: there is no folder, it has no records of experiments, or a file is of another version.
+        UserError: there is no folder, it has no records of experiments, or a file is of another version.
     """
     results, others = _read(folder)
     drawn = _draw(results, folder, "; for records of other runs use --format=text" if others else "")
@@ -64,7 +64,10 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
 
 
 def _read(folder: pathlib.Path) -> tuple[dict[str, list[Any]], list[records_lib.Record]]:
-    """Return the records of each experiment, from the folder and its sub-folders, and the folder's records of other runs."""
+    """Return the records of each experiment, then the records of other runs.
+
+    Records of an experiment are in the folder or in its subfolder; others are in the folder.
+    """
     if not folder.exists():
         raise errors.UserError(f"{folder}: no such folder of results")
     own = records_lib.read_all(folder) if folder.is_file() or any(folder.glob("*.json")) else []

@@ -32,7 +32,7 @@ class Shown:
     params=["everything", "another model", pytest.param("the shipped records", marks=pytest.mark.long)],
 )
 def shown(request, page_path, make_record, tmp_path_factory):
-    """The tables of the page of all experiments, of two records of a model that the paper lacks, and of the shipped records."""
+    """The tables of three pages: of all experiments, of a model that the paper lacks, and of the shipped records."""
     path = page_path
     if request.param == "the shipped records":
         packed = request.config.rootpath / "docs" / "records" / "scale.jsonl.gz"

@@ -24,10 +24,10 @@ _SUMMARIES = ("average", "drop")
 
 
 def _prior_cells(settings: grids.PriorSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
-    """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each share λ.
+    """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each λ.
 
-    λ is the positive class's share of all train rows, demonstrations included. Test rows of one class are left out until
-    the positive class has this share. In A the test rows, and in B the train rows, have λ = 0.5.
+    λ is the positive class's share of all train rows, demonstrations included, or of the test rows. The other rows have
+    λ = 0.5: the test rows in A, the train rows in B.
     """
     usual = list(cells.regimes(settings, rows, max_demo_shots))
     for setting in settings.prior_settings:
@@ -72,9 +72,10 @@ def _list(tasks: Iterable[str]) -> str:
 
 
 def _draw_priors(data: experiment.Data) -> experiment.Drawn:
-    """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict.
+    """Return a row per setting and method, averaged over tasks.
 
-    Averages over other tasks than the paper's have rows of their own. There is no mean at a λ that a task lacks.
+    The paper prints no spread, so no difference has a verdict. Averages over other tasks than the paper's have rows of
+    their own. There is no mean at a λ that a task lacks.
     """
     paper = _paper_priors()
     ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
@@ -87,11 +88,11 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     scores = _with_summaries({key: results.average(runs) for key, runs in groups.items() if _has_all_tasks(runs, ours)})
     printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, columns).items()}
     comparable_ratios = {*paper.ratio} - {*_SUMMARIES}
-    for place in results.groups(ours, axes):
-        found = {key[-1] for key in scores if key[:-1] == place} - {*_SUMMARIES}
+    for row in results.groups(ours, axes):
+        found = {key[-1] for key in scores if key[:-1] == row} - {*_SUMMARIES}
         if found != comparable_ratios:  # The paper's summaries are of other numbers.
             for summary in _SUMMARIES:
-                printed.pop((*place, summary), None)
+                printed.pop((*row, summary), None)
     is_comparable = "model" in axes or {*ours.model} == {published.MODEL}
     cells_of = {
         key: tables.Cell(
@@ -107,7 +108,8 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     titles: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
     caption = (
         "Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; C: both. "
-        "Drop: the lowest skewed accuracy minus the balanced one; the paper's averages and drops are of its unrounded numbers."
+        "Drop: the lowest skewed accuracy minus the balanced one; the paper's averages and drops are of its unrounded "
+        "numbers."
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
     return [tables.build(_PRIOR, caption, axes, titles, cells_of, notes=[note, *accuracies.seed_notes(paper)])], []
@@ -118,16 +120,16 @@ def _has_all_tasks(runs: pd.DataFrame, ours: pd.DataFrame) -> bool:
 
 
 def _with_summaries(scores: Mapping[tuple, Score]) -> dict[tuple, Score]:
-    """Return scores by (*place, ratio) with the average over ratios and the drop at each place."""
+    """Add the average over ratios and the drop of each row to scores by (*row, ratio)."""
     means: dict[tuple, dict[float, float]] = collections.defaultdict(dict)
-    for (*place, ratio), score in scores.items():
-        means[tuple(place)][ratio] = score.mean
+    for (*row, ratio), score in scores.items():
+        means[tuple(row)][ratio] = score.mean
     found = dict(scores)
-    for place, by_ratio in means.items():
-        found[*place, "average"] = Score(statistics.fmean(by_ratio.values()))
+    for row, by_ratio in means.items():
+        found[*row, "average"] = Score(statistics.fmean(by_ratio.values()))
         skewed = [mean for ratio, mean in by_ratio.items() if ratio != _BALANCED]
         if skewed and _BALANCED in by_ratio:
-            found[*place, "drop"] = Score(min(skewed) - by_ratio[_BALANCED])
+            found[*row, "drop"] = Score(min(skewed) - by_ratio[_BALANCED])
     return found
 
 
@@ -210,7 +212,8 @@ EXPERIMENTS = (
         experiment.drawn(
             ("regime", "method", "ratio"),
             figures.curves,
-            "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one mean per class.",
+            "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one mean per "
+            "class.",
             f"{experiment.SPREAD} λ: one class's share of the train rows.",
             plot=figures.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
         ),

@@ -1,4 +1,4 @@
-"""Case studies (figures): a map of anchors and test rows, and rows that kNN Prompting predicts correctly and ICL does not.
+"""Case studies (figures): a map of anchors and test rows, and test rows that only kNN Prompting predicts correctly.
 
 A .map file beside each kNN record holds its map as JSON.
 """
@@ -35,12 +35,12 @@ class _CaseStudy(experiment.Experiment):
             write(path_of(folder, record), _make(record, context))
 
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
-        """Return the map of the first seed that has one, for each model and task; raise UserError if a file is not a map."""
+        """Add the map of each model and task, of the first seed that has one; raise UserError on an invalid file."""
         axes = ("model", "task")
         groups = results.groups(results.frame(records), axes)
         drawn = []
-        for place in names.ordered_keys(axes, groups):
-            paths = [path_of(folder, record) for record in groups[place].sort_values("seed").record]
+        for key in names.ordered_keys(axes, groups):
+            paths = [path_of(folder, record) for record in groups[key].sort_values("seed").record]
             drawn += [read(path) for path in paths if path.is_file()][:1]
         return dataclasses.replace(super().section(records, folder), maps=tuple(drawn))
 
@@ -56,7 +56,7 @@ def write(path: pathlib.Path, drawn: maps.Map) -> None:
 
 
 def read(path: pathlib.Path) -> maps.Map:
-    """Return the map in a file; raise UserError if there is none."""
+    """Return the map in a file; raise UserError if it has none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         points = tuple(maps.Point(**point) for point in values["points"])
@@ -137,8 +137,8 @@ EXPERIMENTS = (
     _CaseStudy(
         "case_study",
         "Case study",
-        "Anchors and test rows at the places that the model's states give them, and test rows that kNN Prompting predicts correctly "
-        "and in-context learning does not.",
-        lambda data: ([], []),
+        "Anchors and test rows, placed by the model's states, and test rows that kNN Prompting predicts correctly and "
+        "in-context learning does not.",
+        experiment.draw_nothing,
     ),
 )

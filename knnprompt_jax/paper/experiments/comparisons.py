@@ -44,8 +44,8 @@ EXPERIMENTS = (
         "The best of many random prompts, chosen on the test rows themselves: a bound, not a method.",
         experiment.tabulated(
             "method",
-            caption=f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of "
-            "prompts per 1,000 that are as good.",
+            caption=f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the "
+            "number of prompts per 1,000 that are as good.",
         ),
         cells=_search_once,
     ),

@@ -1,8 +1,8 @@
-"""Data scaling (table and figure with the power law, and the paper's first two figures), and robustness: m = 32 … 1024.
+"""Data scaling (table, figure, power law and the paper's first two figures) and robustness, with m from 32 to 1024.
 
-The data utility is a power law ε(m) = α m^β of the error, fitted as a line in logarithms (Section 4.1).
-The first figure and the pilot figure of in-context learning against shots also need 1 … 32 shots in the few-shot regime.
-Robustness is the spread over ten seeds.
+The error follows a power law ε(m) = α m^β, which is fitted as a line in logarithms (Section 4.1). The first figure and
+the pilot figure of in-context learning against shots also use 1 to 32 shots in the few-shot regime. Robustness is the
+spread over ten seeds.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def _pilot(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
 
 
 def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
-    """Draw the paper's first figure for one model: in-context learning ends with the context, kNN Prompting continues."""
+    """Draw the paper's first figure for one model: in-context learning ends with the context, kNN Prompting goes on."""
     models = results.by_model(joined(few.ours, full.ours).assign(regime=results.FULL))
     model = published.MODEL if published.MODEL in models else next(iter(models))
     paper = joined(few.paper, full.paper).assign(regime=results.FULL)
@@ -101,12 +101,12 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
     paper_groups = results.groups(paper, axes)
     num_tasks = ours.task.nunique()
     cells = {
-        (*place, "spread"): _spread(groups.get(place, ours[:0]), paper_groups.get(place, paper[:0]), num_tasks)
-        for place in groups | paper_groups
+        (*key, "spread"): _spread(groups.get(key, ours[:0]), paper_groups.get(key, paper[:0]), num_tasks)
+        for key in groups | paper_groups
     }
     caption = (
-        "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
-        "data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
+        "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its "
+        "table of data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
     )
     return tables.build("robustness_spread", caption, axes, {"spread": "spread"}, cells)
 
@@ -114,7 +114,7 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
 def _spread(runs: pd.DataFrame, numbers: pd.DataFrame, num_tasks: int) -> tables.Cell:
     """Return the mean over tasks of the standard deviation over seeds.
 
-    The paper's is shown only if it is of the tasks of `runs`; a mark tells that `runs` has fewer than `num_tasks` tasks.
+    The paper's number is shown only if it has the same tasks. A mark says if `runs` has fewer than `num_tasks` tasks.
     """
     if len(runs):
         numbers = numbers[numbers.task.isin(runs.task)]
@@ -157,10 +157,10 @@ def fit_power_law(accuracies: Mapping[float, float]) -> PowerLaw | None:
 
 
 def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
-    """Return α and β for every model and task, beside those of the same fit through the paper's numbers at the same m.
+    """Return α and β for every model and task, beside those of a fit through the paper's numbers at the same m.
 
-    Averages are fitted at the m that all tasks of the model have.
-    A model that only the paper ran has a row for its average.
+    Averages are fitted at the m that all tasks of the model have. A model that only the paper ran has a row for its
+    average.
     """
     axes = ("model", "task")
     averages = [(model, published.AVERAGE) for model in (*ours.model, *paper.model)]
@@ -179,8 +179,8 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
         if law or printed_law:
             cells |= {(model, task, name): _law_cell(name, law, printed_law) for name in _TITLES}
     caption = (
-        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. For "
-        "the paper's models, we fitted the curve to the accuracies that the paper prints."
+        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. "
+        "For the paper's models, we fitted the curve to the accuracies that the paper prints."
     )
     return tables.build("power_law", caption, axes, _TITLES, cells)
 

@@ -57,7 +57,7 @@ def _count(settings: grids.CountSettings) -> str:
     """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return the table.
 
     Raises:
-      UserError: a task or tokenizer is unreadable, or no tokenizer is given.
+        UserError: a task or tokenizer is unreadable, or no tokenizer is given.
     """
     if not (settings.tokenizer or settings.models):
         raise errors.UserError("--tokenizer, --models: name a tokenizer's folder or a model")
@@ -131,7 +131,7 @@ EXPERIMENTS = (
         _NAME,
         "Task statistics: how many shots a context holds",
         "Counted with the model's tokenizer; no model runs.",
-        lambda data: ([], []),
+        experiment.draw_nothing,
         grids.CountSettings,
         count=_count,
     ),

@@ -1,7 +1,8 @@
-"""SST2 with gpt2-xl, m = 1024, five seeds: the gate. The README of the paper's released code prints each seed's accuracy.
+"""SST2 with gpt2-xl, m = 1024 and five seeds: the gate before all other grids.
 
-The expected numbers need the published train file and `direction=reverse_kl`, the default here. Another device or library may change
-a row or two; a wrong template, draw, direction or weight changes many more.
+The README of the paper's released code prints the accuracy of each seed. These numbers need the published train file
+and the direction of the released code, reverse_kl. Another device or library may change a row or two; a wrong template,
+draw, direction or weight changes many more.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ _TOLERANCE = 2  # Rows that a seed may differ in.
 def _draw(data: experiment.Data) -> experiment.Drawn:
     table = _table(data.ours[data.ours.task == _TASK])
     if len(data.ours):
-        table = dataclasses.replace(table, notes=(check(list(data.ours.record)),))
+        table = dataclasses.replace(table, notes=(str(check(list(data.ours.record))),))
     return [table], []
 
 
@@ -42,13 +43,15 @@ def _table(ours: pd.DataFrame) -> tables.Table:
     return tables.build("sst2", caption, _AXES, columns, cells)
 
 
-def check(records: Sequence[Record]) -> str:
-    """Return whether the records reproduce the released accuracies, and how many rows each seed differs in."""
+def check(records: Sequence[Record]) -> experiment.Verdict:
+    """Compare the records with the released accuracies, and count the rows that each seed differs in."""
     model = published.tables()["released_code_sst2"]["model"]
     ours = results.frame([dataclasses.replace(record, model=published.canonical(record.model)) for record in records])
     ours = ours[(ours.model == model) & (ours.task == _TASK)]
     if ours.empty:
-        return f"gate: no verdict: the expected accuracies are {model}'s on all {_ROWS} rows of SST2"
+        return experiment.Verdict(
+            (f"gate: no verdict: the expected accuracies are {model}'s on all {_ROWS} rows of SST2",)
+        )
     results.check(ours, _AXES)
     table = _table(ours[ours.true.map(len) == _ROWS])
     lines = []
@@ -62,16 +65,17 @@ def check(records: Sequence[Record]) -> str:
                 differences.append(difference)
                 line = f"{row.headers[1]} {column}: {cell.text}, expected {cell.paper_text}"
                 lines.append(line + _in_rows(difference))
-    return "; ".join([f"gate: {_verdict(differences, missing)}", *lines])
-
-
-def _verdict(differences: Sequence[int], missing: int) -> str:
-    """Return the verdict on the differences in rows of some runs when others are missing."""
     worst = max(map(abs, differences), default=0)
+    conclusion = _conclusion(worst, missing, missing + len(differences))
+    return experiment.Verdict((f"gate: {conclusion}", *lines), has_failed=worst > _TOLERANCE)
+
+
+def _conclusion(worst: int, missing: int, total: int) -> str:
+    """Return the conclusion if `missing` of `total` runs are missing and one of the others differs in `worst` rows."""
     if worst > _TOLERANCE:
         return f"FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
     if missing:
-        return f"incomplete: {missing} of {missing + len(differences)} runs are missing"
+        return f"incomplete: {missing} of {total} runs are missing"
     if worst:
         return f"pass: at most {worst} of {_ROWS} rows differ"
     return "pass: every accuracy is the released one"

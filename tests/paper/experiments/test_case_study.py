@@ -42,7 +42,7 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
 
 
 def _distributions(planned, problem):
-    """Return float64 next-token distributions of anchors, then test rows, from whole prompts without a shared prefix."""
+    """Return the float64 distributions of anchors, then test rows, from whole prompts without a shared prefix."""
     model = lm.LanguageModel.from_pretrained(str(planned.model.path))
     task = problem.task
     demonstrations = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
