@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from knnprompt_jax import lm
+from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
 from knnprompt_jax.tasks.task import Example, Task
@@ -16,6 +17,15 @@ from tests.runs.conftest import own_cache, world  # noqa: F401
 
 class Settings(grids.CountSettings, grids.PriorSettings, grids.SplitSettings, grids.ImbalanceSettings):
     """The options of every table and figure, so that a test may turn a grid of one into a grid of another."""
+
+
+def make_grid(experiment="robustness", methods="icl,knn", **axes):
+    given = {"seeds": (1,), "shots": (4, 8)} | axes
+    return Settings(experiment=experiment, tasks=("mr",), models=("tiny",), methods=tuple(methods.split(",")), **given)
+
+
+def cells_of(given, rows, most=4):
+    return list(dict.fromkeys(experiments.of(given).cells(given, rows, most)))
 
 
 @pytest.fixture(autouse=True, scope="module")

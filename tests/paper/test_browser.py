@@ -26,7 +26,9 @@ def browser() -> Iterator:
 @pytest.fixture
 def page(browser, page_path) -> Iterator:
     """The open page; fails where it reports an error or asks for anything beside itself."""
-    opened, complaints, requests = browser.new_page(), [], []
+    opened = browser.new_page()
+    complaints = []
+    requests = []
     opened.on("console", lambda message: complaints.append(message.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))
     opened.on("request", lambda request: requests.append(request.url))
@@ -50,13 +52,16 @@ def test_only_tables_scroll_sideways_and_pointing_moves_nothing(page, stage, wid
     page.set_viewport_size({"width": width, "height": 1200})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("Math.max(...[...document.querySelectorAll('.panel svg')].map(e => e.scrollWidth))") <= width
-    before, height = stage.locator(".points").bounding_box(), page.evaluate("document.body.scrollHeight")
+    box = stage.locator(".points").bounding_box()
+    height = page.evaluate("document.body.scrollHeight")
     stage.locator(".point.wrong").first.hover(force=True)
-    assert (stage.locator(".points").bounding_box(), page.evaluate("document.body.scrollHeight")) == (before, height)
+    assert stage.locator(".points").bounding_box() == box
+    assert page.evaluate("document.body.scrollHeight") == height
 
 
 def test_pointing_at_a_mark_shows_its_text_label_and_prediction(page, stage):
-    help_text = (details := stage.locator(".details")).inner_text()
+    details = stage.locator(".details")
+    help_text = details.inner_text()
     stage.locator(".point.right").first.hover(force=True)
     assert all(text in details.inner_text() for text in ("of the & <b>world</b>", "Label: word", "Prediction: word"))
     page.mouse.move(0, 0)

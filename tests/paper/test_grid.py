@@ -21,7 +21,8 @@ def folder(grid):
 @pytest.fixture
 def read(monkeypatch):
     """The number of prompts of each pass."""
-    counts, run_pass = [], lm.LanguageModel.run_pass
+    counts = []
+    run_pass = lm.LanguageModel.run_pass
 
     def counted(self, prompts, *arguments, **options):
         counts.append(prompts.num_prompts)
@@ -179,8 +180,6 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
         ({"tasks": ("mr", "poems")}, "unknown task 'poems'; choose from sst2"),
         ({"methods": ("icl", "bert")}, "unknown method 'bert': choose from icl"),
         ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
-        ({"shard": "9/8"}, "--shard=9/8: write it as i/n with i from 1 to n"),
-        ({"shard": "half"}, "--shard=half"),
         ({"seeds": ()}, r"seeds=\(\): give at least one value"),
         ({"tasks": ()}, r"tasks=\(\): give at least one value"),
         ({"shots": ()}, "robustness: nothing to run with tasks="),
