@@ -45,9 +45,9 @@ def run_whole_labels(context: method.Context, _: options_lib.Options) -> method.
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
         return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
-    texts, index_N = _further_tokens(problem, longer, context.model.context)
+    texts, index_Q = _further_tokens(problem, longer, context.model.context)
     log_p_N = np.array([log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")])
-    log_p_QC[index_N[:, None], longer] += log_p_N.reshape(-1, len(longer))
+    log_p_QC[index_Q[:, None], longer] += log_p_N.reshape(-1, len(longer))
     return method.Prediction(
         log_p_QC.argmax(-1),
         special.softmax(log_p_QC, axis=-1),
