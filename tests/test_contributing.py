@@ -21,7 +21,7 @@ STEP = re.compile(
 DONE = {
     "A method": "Nearest by angle",
     "A distance": "kNN Prompting",
-    "A task": "--rule=votes --k=1",
+    "A task": "saved: weather",
     "A model family": "1543714304",
     "A table of the paper": "page: report",
 }
