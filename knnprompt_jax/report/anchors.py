@@ -82,7 +82,7 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
 
 
 def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
-    """Return a table of labels that may be wrong, for a person to review and `fit --corrections` to read (`runs.corrections`).
+    """Return a table of labels that may be wrong, for a person to review and `fit --corrections` to apply.
 
     The most suspicious anchors come first. Then come those whose text also occurs with another label; these have no
     suggestion.

@@ -83,11 +83,7 @@ def check_libraries() -> None:
 
 
 def folder(output: str) -> pathlib.Path:
-    """Return the folder of a new page.
-
-    Raises:
-        UserError: the folder is not writable or lies inside a saved classifier.
-    """
+    """Return the folder of a new page; raise UserError if it is not writable."""
     path = pathlib.Path(output)
     files.check_writable(path, folder=True)
     return path

@@ -52,10 +52,8 @@ def test_the_page_has_every_part_and_no_active_text(saved, tmp_path):
 
 
 def test_edited_suggestions_are_kept(saved, tmp_path):
-    settings, edited = (
-        commands.LookSettings(classifier=str(saved), output=str(tmp_path)),
-        tmp_path / commands.SUGGESTIONS,
-    )
+    settings = commands.LookSettings(classifier=str(saved), output=str(tmp_path))
+    edited = tmp_path / commands.SUGGESTIONS
     look.run(settings)
     first = edited.read_bytes()
     edited.write_text("id,label\n3,billing\n")
@@ -65,10 +63,8 @@ def test_edited_suggestions_are_kept(saved, tmp_path):
 
 
 def test_an_edit_while_the_page_is_drawn_is_kept(saved, tmp_path, monkeypatch):
-    settings, edited = (
-        commands.LookSettings(classifier=str(saved), output=str(tmp_path)),
-        tmp_path / commands.SUGGESTIONS,
-    )
+    settings = commands.LookSettings(classifier=str(saved), output=str(tmp_path))
+    edited = tmp_path / commands.SUGGESTIONS
     look.run(settings)
     build = look.build
 
@@ -95,10 +91,8 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
 def test_a_small_map_shows_some_anchors(classifier, monkeypatch):
     monkeypatch.setattr(look, "_MAX_POINTS", 13)
     with drawing.style():
-        sections = {
-            each.name: each for each in look.build(look.classify_anchors(classifier.fitted_), pd.DataFrame(), "a.csv")
-        }
-    (shown,) = sections["map"].maps
+        sections = look.build(look.classify_anchors(classifier.fitted_), pd.DataFrame(), "a.csv")
+    (shown,) = next(section for section in sections if section.name == "map").maps
     assert len(shown.points) == 13 and "13 of 57 anchors" in shown.caption
     assert all(index < 13 for point in shown.points for index, _ in point.neighbours)
 
@@ -120,14 +114,16 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(saved, path, ou
 
 def test_suggestions_are_read_back(classifier, tmp_path):
     """The row with a wrong label is among them: another anchor has its text, and most of its neighbours the right label."""
-    anchors, path = look.classify_anchors(classifier.fitted_), tmp_path / commands.SUGGESTIONS
+    anchors = look.classify_anchors(classifier.fitted_)
+    path = tmp_path / commands.SUGGESTIONS
     anchors_lib.suggestions(anchors).to_csv(path, index=False)
     with path.open(newline="", encoding="utf-8") as file:
         rows = {int(row["id"]): row for row in csv.DictReader(file)}
     wrong, given = rows[62], classifier.anchors_[62]
     assert (wrong["text"], wrong["label"]) == (given.fields["sentence"], given.label)
-    if 32 in classifier.anchors_:
-        assert f"same text as anchor 32, {classifier.anchors_[32].label!r}" in wrong["why"]
+    (same,) = (row for row in [*classifier.anchors_.values(), *classifier.demonstrations_] if row.row == 32)
+    kind = "anchor" if 32 in classifier.anchors_ else "demonstration"
+    assert f"same text as {kind} 32, {same.label!r}" in wrong["why"]
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
     examples = [*classifier.demonstrations_, *classifier.anchors_.values()]
     assert corrections.read(str(path), "utf-8", classifier.task_, examples) == wanted
