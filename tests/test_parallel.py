@@ -24,11 +24,7 @@ ONE_OF_EACH = {
     "refusals": [],
     "opt": ["opt 1 1", "opt 2 4"],
     "llama over 2": ["llama over 2 1 1", "llama over 2 1 8"],
-    "stores": [
-        f"{kind} {mesh}"
-        for kind in ("factored device", "dense device", "factored host")
-        for mesh in ("8x1", "2x4", "1x2")
-    ],
+    "stores": [f"{kind} {mesh}" for kind in ("factored", "dense") for mesh in ("8x1", "2x4", "1x2")],
     "likelihoods": ["likelihoods"],
     "training": ["training"],
 }

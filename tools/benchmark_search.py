@@ -17,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import sklearn.neighbors
 
-from knnprompt_jax import app, errors, lm, options
+from knnprompt_jax import app, distances, errors, lm, options
 from knnprompt_jax.benchmark import peer_process, report, timing, workload
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import distances, kernel, placement
-from knnprompt_jax.store import search as search_lib
+from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 
 faiss = importlib.import_module("faiss") if importlib.util.find_spec("faiss") else None
@@ -76,7 +75,7 @@ def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tu
         UserError: no store is small enough.
     """
     found = []
-    for kind in store_lib.KINDS:
+    for kind in ("dense", "factored"):
         size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, config, NUM_CLASSES)
         found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
     if not found:
@@ -93,23 +92,21 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
     anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
     """
     store = _store(head, kind, settings.distance, anchors)
-    options = search_lib.SearchOptions(settings.k, settings.distance)
     distance = distances.get(settings.distance)
-    references = store.codec.references(store.anchors.keys, distance)
-    keys = _affine(store.codec.measured_by(distance).prepare(references))
+    keys = _affine(store.keys)
     rows_VE = head.rows_VE if distance.mean_row == "query" or kind == "dense" else None
     for count in settings.queries:
         states = _states(head, count, 2)
-        plan = store.plan(count, options)
-        queries = store.codec.queries(states, distance)
+        plan = store.plan(count, settings.k)
+        queries = store.codec.queries(states)
         vectors_QW = _affine(queries).vector
         work: Work = {
-            "labels": functools.partial(_labels, store, states, options),
-            "from_keys": functools.partial(kernel.search, queries, references, store.anchors.labels_N, plan.kernel),
+            "labels": functools.partial(_labels, store, states, settings.k),
+            "from_keys": functools.partial(kernel.search, queries, store.keys, store.labels_M, plan.kernel),
             "product": functools.partial(_product, keys.vector, vectors_QW),
             "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }
-        work |= _peers(keys, vectors_QW, settings.k) if store.nbytes <= MAX_PEER_BYTES else {}
+        work |= _peers(keys, vectors_QW, settings.k) if store.num_bytes <= MAX_PEER_BYTES else {}
         turns = {name: timing.stopwatch(search) for name, search in work.items()}
         turns["operations"], operations = timing.matrix_products(jnp.float32)
         turns["bytes"], nbytes = memory_reads()
@@ -121,8 +118,8 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
             "store": kind,
             "anchors": anchors,
             "queries": count,
-            "mb": store.nbytes / 1e6,
-            "mb_in_search": plan.nbytes / 1e6,
+            "mb": store.num_bytes / 1e6,
+            "mb_in_search": plan.num_bytes / 1e6,
             "labels": count / seconds["labels"],
             "time_of_products": seconds["labels"] / (seconds["head"] + seconds["product"]),
             "from_keys": count / seconds["from_keys"],
@@ -136,8 +133,8 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         }
 
 
-def _labels(store: store_lib.Store, states: lm.States, options: search_lib.SearchOptions) -> np.ndarray:
-    return kernel.vote(store.search(states, options), NUM_CLASSES)[0]
+def _labels(store: store_lib.Store, states: lm.States, k: int) -> np.ndarray:
+    return kernel.vote(store.search(states, k), NUM_CLASSES)[0]
 
 
 def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
@@ -189,10 +186,9 @@ def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store
     def repeat(leaf: Array) -> Array:
         return (jnp.resize(leaf, (anchors, *leaf.shape[1:])).T * scale_N).T
 
-    keys = jax.tree.map(repeat, store.anchors.keys)
-    return store_lib.Store.placed(
-        store.codec, placement.Anchors(keys, classes.astype(np.int32)), np.arange(anchors), None, options
-    )
+    keys = jax.tree.map(repeat, store.keys)
+    classes = classes.astype(np.int32)
+    return store_lib.Store(store.codec, keys, jnp.asarray(classes), classes, np.arange(anchors))
 
 
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import distances, errors, lm, parallel
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import inputs
-from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.store import distances, placement, representations
+from knnprompt_jax.classifier.fitted import Fitted, label_ids_of
+from knnprompt_jax.store import representations, rowwise
 from knnprompt_jax.tasks.task import Example
 
 MOST_PARTS = 64  # A longer text is split into parts of several words.
@@ -186,13 +186,14 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
       indices_k: the anchors' indices in the store.
     """
     distance = distances.get(fitted.settings.distance)
-    codec = fitted.store.codec
     if distance.terms is None:
         return [()] * len(indices_k)
-    keys = jax.tree.map(jnp.asarray, placement.take(fitted.store.unpadded.keys, indices_k))
     head = fitted.model.head
-    logp_W = representations.represent(head, states, distance.representation, codec.label_ids)[0]
-    terms_kW, p_W, k_kW = distance.explain(logp_W, codec.log_probabilities(keys, distance))
+    label_ids = label_ids_of(fitted.task, fitted.model, fitted.options, distance.name)
+    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.with_layers(()), indices_k))
+    logp_W = representations.represent(head, states.with_layers(()), distance.representation, label_ids)[0]
+    logk_kW = representations.represent(head, anchors, distance.representation, label_ids)
+    terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     if distance.reads_label_words:
         texts, groups_W = np.array(fitted.task.label_words), np.arange(fitted.task.num_classes)
     else:

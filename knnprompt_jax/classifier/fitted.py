@@ -9,7 +9,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from knnprompt_jax import errors, parallel, rounding, rules
+from knnprompt_jax import distances, errors, parallel, rounding, rules
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import content as content_lib
@@ -21,9 +21,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.rules import Choice, Rule, evidence
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
-from knnprompt_jax.store import distances, kernel, placement
+from knnprompt_jax.store import kernel, rowwise
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 LAYER = 0.75  # A probe reads the output of the block at this share of the depth by default.
@@ -39,8 +38,7 @@ class Fitted:
         content: the task, the options, the rows and the chosen rule.
         model: the language model.
         states: the states of the anchors' prompts, in the order of the anchors, in host memory.
-        store: the anchors' store; its ids are row numbers.
-        searched: the store that is searched: `store`, or the class means.
+        store: the store of the anchors, whose ids are row numbers, or of the class means.
         rule: the chosen rule, fitted to the anchors; None for the published vote.
     """
 
@@ -48,7 +46,6 @@ class Fitted:
     model: lm_lib.LanguageModel
     states: lm_lib.States
     store: store_lib.Store
-    searched: store_lib.Store
     rule: rules.FittedRule | None
 
     @property
@@ -97,7 +94,11 @@ class Fitted:
         """Return the classifier with the given values of the options that may change after a fit."""
         names = CHANGEABLE[type(options)]
         changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
-        return dataclasses.replace(self, content=dataclasses.replace(self.content, options=changed))
+        fitted = dataclasses.replace(self, content=dataclasses.replace(self.content, options=changed))
+        distance = fitted.settings.distance
+        if distance == self.store.distance.name:
+            return fitted
+        return dataclasses.replace(fitted, store=_build_store(fitted.content, self.model, self.states, distance))
 
     def build_prompts(self, examples: Sequence[Example]) -> layout.Prompts:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -118,14 +119,14 @@ class Fitted:
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or its nearest class mean."""
         # Padding to a power of two lets calls of about the same size share a compiled program.
-        padded = placement.pad(states.with_layers(()), rounding.next_power_of_two(max(1, len(states))))
-        options = SearchOptions(1 if self.has_centroids else k, self.settings.distance)
-        return placement.take(self.searched.search(padded, options), slice(0, len(states)))
+        padded = rowwise.pad(states.with_layers(()), rounding.next_power_of_two(max(1, len(states))))
+        nearest = self.store.search(padded, 1 if self.has_centroids else k)
+        return rowwise.take(nearest, slice(0, len(states)))
 
     def others(self, k: int) -> kernel.Neighbours:
         """Return the k nearest other anchors of each anchor; raise UserError if there are fewer."""
         self.check_neighbours()
-        return evidence.neighbours(self.store, SearchOptions(k, self.settings.distance), self.device_states())
+        return evidence.neighbours(self.store, k, self.device_states())
 
     def answer_states(self, states: lm_lib.States) -> Predictions:
         """Return predictions for texts whose prompts have these states."""
@@ -137,7 +138,7 @@ class Fitted:
             labels=self.content.labels_C[classes_Q],
             probabilities=p_QC[:, inputs.label_order(self.content.labels_C)],
             distances=np.asarray(near.distances_Qk)[:, :k],
-            ids=self.searched.ids_N[np.asarray(near.indices_Qk)][:, :k],
+            ids=self.store.ids_N[np.asarray(near.indices_Qk)][:, :k],
         )
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
@@ -262,30 +263,37 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
         anchors=(*content.anchors, *examples),
         choice=dataclasses.replace(content.choice, is_earlier=True),
     )
-    joined = placement.concatenate(fitted.states, parallel.replicate(states))
+    joined = rowwise.concatenate(fitted.states, parallel.replicate(states))
     return complete(content, fitted.model, joined)
 
 
 def complete(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> Fitted:
     """Build the store of the anchors and fit the rule to them."""
     host_states = jax.tree.map(np.asarray, parallel.replicate(states))
-    options = content.options
     rule = content.choice.rule
-    store = store_lib.build(
-        options.store_options,
-        rule.distance,
-        model.head,
-        parallel.put_rows(host_states.with_layers(()), model.mesh),
-        content.y_N,
-        label_ids_of(content.task, model, options, rule.distance),
-        ids=content.ids_N,
-    )
-    searched = store_lib.centroids(store, _centroid(options), model.head, rule.distance)
+    store = _build_store(content, model, host_states, rule.distance)
     fitted_rule = None
     if not content.is_published:
         inputs_NF = rules.probe_inputs(host_states, rule.layer)
         fitted_rule = rules.FittedRule.fit(rule, inputs_NF, content.y_N, content.task.num_classes)
-    return Fitted(content, model, host_states, store, searched, fitted_rule)
+    return Fitted(content, model, host_states, store, fitted_rule)
+
+
+def _build_store(
+    content: Content, model: lm_lib.LanguageModel, states: lm_lib.States, distance: str
+) -> store_lib.Store:
+    """Build the store of the anchors, or of their class means, for a distance."""
+    options = content.options
+    return store_lib.build(
+        options.store_options,
+        distance,
+        model.head,
+        parallel.put_rows(states.with_layers(()), model.mesh),
+        content.y_N,
+        label_ids_of(content.task, model, options, distance),
+        ids=content.ids_N,
+        centroid=_centroid(options),
+    )
 
 
 def check_options(options: AnyOptions, config: config_lib.DecoderConfig, labels: Sequence[Any]) -> None:

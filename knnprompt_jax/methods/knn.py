@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import errors, rules
+from knnprompt_jax import distances, errors, rules
 from knnprompt_jax.methods import method
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import distances, kernel
+from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.store.search import SearchOptions
 
 
 def run(context: method.Context, options: classifiers.KNNOptions) -> method.Prediction:
@@ -32,12 +31,8 @@ def vote(context: method.Context, options: classifiers.KNNOptions, k: int) -> me
 
 def find_neighbours(context: method.Context, options: classifiers.KNNOptions, k: int) -> kernel.Neighbours:
     """Return the k nearest anchors of each query, or the nearest class mean if the options ask for centroids."""
-    store = _build_store(context, options.distance)
-    search_options = SearchOptions(k, options.distance, options.approximate_recall or None)
-    if options.centroid != "none":
-        store = store_lib.centroids(store, options.centroid, context.head, options.distance)
-        search_options = SearchOptions(1, options.distance, options.approximate_recall or None)
-    return store.search(context.states[method.queries], search_options)
+    store = _build_store(context, options.distance, options.centroid)
+    return store.search(context.states[method.queries], k if options.centroid == "none" else 1)
 
 
 def run_chosen_rule(context: method.Context, options: classifiers.RuleOptions) -> method.Prediction:
@@ -45,8 +40,7 @@ def run_chosen_rule(context: method.Context, options: classifiers.RuleOptions) -
     choice = _choose_rule(context, options)
     rule = choice.rule
     queries = context.states[method.queries]
-    search_options = SearchOptions(rule.k, rule.distance, options.approximate_recall or None)
-    neighbours = _build_store(context, rule.distance).search(queries, search_options)
+    neighbours = _build_store(context, rule.distance).search(queries, rule.k)
     anchors_NF = rules.probe_inputs(context.states[method.anchors], rule.layer)
     fitted = rules.FittedRule.fit(rule, anchors_NF, context.y, context.num_classes)
     p_QC = fitted.probabilities(
@@ -72,8 +66,8 @@ def _choose_rule(context: method.Context, options: classifiers.RuleOptions) -> r
     return rules.choose([sample], context.head, label_ids, grid, options.metric)
 
 
-def _build_store(context: method.Context, distance: str) -> store_lib.Store:
-    """Return a store of the anchors for this distance."""
+def _build_store(context: method.Context, distance: str, centroid: str = "none") -> store_lib.Store:
+    """Return a store of the anchors, or of their class means, for this distance."""
     return store_lib.build(
         context.store_options,
         distance,
@@ -81,6 +75,7 @@ def _build_store(context: method.Context, distance: str) -> store_lib.Store:
         context.states[method.anchors],
         context.y,
         _label_ids(context, distance),
+        centroid=centroid,
     )
 
 

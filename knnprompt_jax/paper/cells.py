@@ -10,14 +10,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax import distances, errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
 from knnprompt_jax.settings.classifiers import AUTO
-from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 

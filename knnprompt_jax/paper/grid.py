@@ -17,7 +17,6 @@ from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import grids
-from knnprompt_jax.store import store as store_lib
 
 _COLUMNS = ("model", "tasks", "passes", "distinct prompts", "tokens, about", "PFLOP, about", "records", "finished")
 
@@ -29,7 +28,6 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
         UserError: invalid settings or rows, before anything runs; or the check of the finished records fails.
     """
     inputs.join_processes(settings.distributed)
-    store_lib.check_processes(settings.datastore)
     experiment = experiments.of(settings)
     if experiment.count:  # It counts tokens and needs no language model.
         text = f"{len(settings.tasks)} tasks to count tokens of, no language model"

@@ -15,7 +15,6 @@ from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
 
 
@@ -45,7 +44,6 @@ def run(settings: commands.PredictionSettings) -> Summary:
     """
     inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.classifier))
-    store_lib.check_processes(saved.content.options.store_options)
     mesh = parallel.make_mesh(0, settings.mesh_model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import files, parallel, tables
+from knnprompt_jax import distances, files, parallel, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.report import anchors as anchors_lib
@@ -18,7 +18,6 @@ from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
-from knnprompt_jax.store import distances
 
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
 _MAX_ROWS = 20  # Rows of the listing.

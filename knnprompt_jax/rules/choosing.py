@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import distances, errors, lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.rules import evidence as evidence_lib
 from knnprompt_jax.rules import rule as rule_lib
@@ -21,7 +21,6 @@ from knnprompt_jax.rules.evidence import Evidence
 from knnprompt_jax.rules.rule import Rule
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.settings.classifiers import AUTO, METRICS, RULES, WEIGHTS
-from knnprompt_jax.store import distances
 
 KS = (1, 3, 7, 15, 31)
 DISTANCES = tuple(name for name, distance in distances.DISTANCES.items() if distance.is_candidate)

@@ -11,7 +11,7 @@ import numpy as np
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import kernel, search
+from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 
 LIMIT = 1024  # The most anchors for which all pairs are measured.
@@ -89,13 +89,13 @@ def all_pairs(distance: str, states: lm.States, head: head_lib.Head, label_ids: 
     """Return the distance from every anchor as a text (rows) to every anchor (columns), of states whole on every device."""
     count = len(states)
     store = store_lib.build(stores.StoreOptions(), distance, head, states, np.zeros(count, int), label_ids)
-    near = store.search(states, search.SearchOptions(count, distance))
+    near = store.search(states, count)
     distances_NN = np.empty((count, count), np.float32)
     np.put_along_axis(distances_NN, np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
     return distances_NN
 
 
-def neighbours(store: store_lib.Store, options: search.SearchOptions, states: lm.States) -> kernel.Neighbours:
+def neighbours(store: store_lib.Store, k: int, states: lm.States) -> kernel.Neighbours:
     """Return the k nearest anchors of each anchor, without itself.
 
     k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k are kept.
@@ -106,10 +106,10 @@ def neighbours(store: store_lib.Store, options: search.SearchOptions, states: lm
     Raises:
         UserError: there are fewer than k other anchors.
     """
-    if not 1 <= options.k < len(store):
-        raise errors.UserError(f"k={options.k}: choose from 1 to {len(store) - 1}, the number of other anchors")
-    nearest = store.search(states, dataclasses.replace(options, k=options.k + 1))
+    if not 1 <= k < len(store):
+        raise errors.UserError(f"k={k}: choose from 1 to {len(store) - 1}, the number of other anchors")
+    nearest = store.search(states, k + 1)
     itself_Nk = nearest.indices_Qk == jnp.arange(len(store))[:, None]
     # Sort the places of other anchors first, in their order, and the place of the anchor itself last.
-    places_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, : options.k]
+    places_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
     return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Nk, -1), nearest)

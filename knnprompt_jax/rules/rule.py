@@ -13,9 +13,8 @@ import numpy as np
 from scipy import special
 from sklearn import linear_model, pipeline, preprocessing
 
-from knnprompt_jax import lm, options
+from knnprompt_jax import distances, lm, options
 from knnprompt_jax.settings.classifiers import RULES, USED_BY, WEIGHTS
-from knnprompt_jax.store import distances
 
 _NEWTON_STEPS, _DAMPING, _LEAST_PRIOR = 12, 1e-6, 1e-300
 

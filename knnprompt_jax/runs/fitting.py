@@ -15,7 +15,6 @@ from knnprompt_jax.classifier.content import AnyOptions, Content
 from knnprompt_jax.rules import choosing
 from knnprompt_jax.runs import corrections, inputs
 from knnprompt_jax.settings import commands, shared
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -49,7 +48,6 @@ def run(settings: commands.FitSettings) -> Result:
     path = pathlib.Path(settings.classifier)
     saving.check_no_folder(path)
     options = settings.classifier_options()
-    store_lib.check_processes(options.store_options)
     task, train, notes = _load_rows(settings)
     model = inputs.read_model(settings.model, settings)
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train

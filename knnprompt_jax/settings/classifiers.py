@@ -19,9 +19,6 @@ DISTANCE_HELP = (
     "kl is KL(test ‖ anchor), Eq. 5 of the paper; reverse_kl is KL(anchor ‖ test), as in its code; kl_labels and reverse_kl_labels "
     "compare label words only; l2 is the distance of hidden states."
 )
-_RECALL = options.option(
-    0.0, "Target recall of approximate search on TPUs; 0: exact search, as on other devices.", least=0, most=1
-)
 
 
 class VoteOptions(options.Options):
@@ -33,7 +30,6 @@ class VoteOptions(options.Options):
         "Winner of a tie: the lowest class index, or the class of the nearest neighbour.",
         choices=TIE_BREAKS,
     )
-    approximate_recall: float = _RECALL
 
 
 class KNNOptions(VoteOptions):
@@ -65,7 +61,6 @@ class RuleOptions(options.Options):
     )
     penalty: float = options.option(AUTO, "Ridge penalty of the probe.", least=1e-6, words={AUTO: AUTO})
     metric: str = options.option(METRICS[0], "Metric that candidates are compared by.", choices=METRICS)
-    approximate_recall: float = _RECALL
 
     def refuse_unused(self) -> None:
         """Raise UserError on a setting that the given rule does not use."""

@@ -1,6 +1,5 @@
 """The search kernel: distances of queries to all anchors, the k smallest, their vote.
 
-A `distances.Distance` compares keys and queries.
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
 
 Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile. Merging
@@ -9,7 +8,7 @@ is exact; but a device may round the distances of equal anchors differently wher
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from flax import struct
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.store import distances, placement
+from knnprompt_jax.store import rowwise
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
@@ -42,28 +41,25 @@ class Options:
 
     Attributes:
         k: the number of neighbours.
-        queries_per_tile: the most queries whose distances exist at a time.
-        anchors_per_tile: the most anchors whose distances exist at a time; 0: all of them. A search in several tiles copies
-            the keys of each.
-        approximate_recall: find each neighbour with at least this probability, by `jax.lax.approx_max_k`: fast on TPUs, while other
-            devices sort and stay exact.
+        measure: maps a query and N keys to distances [N], as in `distances.Distance`.
+        queries_per_tile: the maximum number of queries whose distances exist at a time.
+        anchors_per_tile: the same for anchors; 0: all of them. A search in several tiles copies the keys of each.
     """
 
     k: int
-    distance: distances.Distance
+    measure: Callable[[Any, Any], Array]
     queries_per_tile: int = QUERIES_PER_TILE
     anchors_per_tile: int = 0
-    approximate_recall: float | None = None
 
 
 def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
     """Return the k nearest anchors of every query.
 
-    Anchors with a negative class are padding; at least k real anchors are required.
-
-    Keys whose rows are split over the devices of a mesh are searched where they lie; the devices' neighbours are merged.
+    Anchors with a negative class are padding; at least k real anchors are required. Keys whose rows are split over the devices
+    of a mesh are searched where they are; the devices' neighbours are merged.
     """
-    return search_on(queries, keys, labels_N, options, *placement.split_over(keys))
+    mesh, axes = rowwise.split_over(keys)
+    return search_on(queries, keys, labels_N, options, mesh, axes)
 
 
 # A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
@@ -79,22 +75,22 @@ def search_on(
     if mesh is None:
         return _search(queries, keys, labels_N, options)
 
-    def local(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
+    def search_shard(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
         near = _search(queries, keys, labels_n, options)
-        near = dataclasses.replace(near, indices_Qk=near.indices_Qk + jax.lax.axis_index(axes) * len(labels_n))
+        first = jax.lax.axis_index(axes) * len(labels_n)
+        near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
         return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], options.k)
 
-    split = P(axes)
-    return jax.shard_map(local, mesh=mesh, in_specs=(P(), split, split), out_specs=P(), check_vma=False)(
-        queries, keys, labels_N
-    )
+    in_specs = (P(), P(axes), P(axes))
+    search_shards = jax.shard_map(search_shard, mesh=mesh, in_specs=in_specs, out_specs=P(), check_vma=False)
+    return search_shards(queries, keys, labels_N)
 
 
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
     """Return the k nearest of several sets of neighbours, given in the order of their anchors' indices, or all if there are fewer."""
     joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *parts)
-    _, places_Qk = jax.lax.top_k(-joined.distances_Qk, min(k, joined.distances_Qk.shape[-1]))
-    return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), joined)
+    _, nearest_Qk = jax.lax.top_k(-joined.distances_Qk, min(k, joined.distances_Qk.shape[-1]))
+    return jax.tree.map(lambda array: jnp.take_along_axis(array, nearest_Qk, -1), joined)
 
 
 def vote(
@@ -104,9 +100,10 @@ def vote(
 
     Args:
         tie_break: a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest").
-        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) decide alone.
+        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) outvote all others.
     """
-    labels_Qk, weights_Qk = np.asarray(near.labels_Qk), np.ones(near.labels_Qk.shape)
+    labels_Qk = np.asarray(near.labels_Qk)
+    weights_Qk = np.ones(labels_Qk.shape)
     if weights == "distance":
         distances_Qk = np.asarray(near.distances_Qk, np.float64)
         weights_Qk = 1 / np.where(distances_Qk < _ROUNDING, 1e-30, distances_Qk)
@@ -120,33 +117,33 @@ def vote(
 
 
 def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
-    num_queries, num_anchors, distance = placement.num_rows(queries), len(labels_N), options.distance
+    """Return the k nearest anchors of every query on one device, tile by tile."""
+    num_queries = rowwise.num_rows(queries)
+    num_anchors = len(labels_N)
     queries_per_tile = min(options.queries_per_tile, num_queries)
     anchors_per_tile = min(options.anchors_per_tile or num_anchors, num_anchors)
     k = min(options.k, num_anchors)
 
-    def visit(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
-        # The barrier ties the keys to this step: the compiler would widen 16-bit keys before the loop, all at once.
-        tied, first = jax.lax.optimization_barrier(((keys, labels_N), first))
-        start, (keys_n, labels_n) = _tile(tied, first, num_anchors, anchors_per_tile)
-        prepared_n = distance.prepare(jax.tree.map(lambda array: array.astype(jnp.float32), keys_n))
-        skipped_n = (start + jnp.arange(anchors_per_tile) < first) | (labels_n < 0)
+    def visit_anchors(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
+        start, (keys_n, labels_n) = _tile((keys, labels_N), first, num_anchors, anchors_per_tile)
+        is_skipped_n = (start + jnp.arange(anchors_per_tile) < first) | (labels_n < 0)
 
-        def answer(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
+        def visit_queries(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
             begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, queries_per_tile)
-            distances_nq = jax.vmap(distance.measure, (0, None), 1)(queries_q, prepared_n)
-            nearness_nq = jnp.where(skipped_n[:, None], -jnp.inf, -distances_nq)
-            nearness_qk, places_qk = _nearest(nearness_nq, min(k, anchors_per_tile), options.approximate_recall)
-            near = merge([best_q, Neighbours(-nearness_qk, start + places_qk, labels_n[places_qk])], k)
+            distances_nq = jax.vmap(options.measure, (0, None), 1)(queries_q, keys_n)
+            nearness_nq = jnp.where(is_skipped_n[:, None], -jnp.inf, -distances_nq)
+            nearness_qk, indices_qk = _nearest(nearness_nq, min(k, anchors_per_tile))
+            near = merge([best_q, Neighbours(-nearness_qk, start + indices_qk, labels_n[indices_qk])], k)
             put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
             return jax.tree.map(put, merged, near), None
 
-        return jax.lax.scan(answer, best, jnp.arange(0, num_queries, queries_per_tile))
+        return jax.lax.scan(visit_queries, best, jnp.arange(0, num_queries, queries_per_tile))
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
         shape = (num_queries, k)
-        initial = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
-        return jax.lax.scan(visit, initial, jnp.arange(0, num_anchors, anchors_per_tile))[0] if num_queries else initial
+        none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
+        nearest, _ = jax.lax.scan(visit_anchors, none, jnp.arange(0, num_anchors, anchors_per_tile))
+        return nearest
 
 
 def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any]:
@@ -155,14 +152,12 @@ def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any
     return start, jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, start, size), tree)
 
 
-def _nearest(nearness_nq: Array, k: int, recall: float | None) -> tuple[Array, Array]:
-    """Return the k largest numbers of each query and their places, [q, k]; equal numbers in the order of their places.
+def _nearest(nearness_nq: Array, k: int) -> tuple[Array, Array]:
+    """Return the k largest numbers of each query and their indices, [q, k]; equal numbers in the order of their indices.
 
-    The k largest lie in the k groups of rows whose maxima are largest. So only one number per group is sorted.
+    The k largest are in the k groups of rows whose maxima are largest. So only one number per group is sorted.
     """
     num_groups = -(-len(nearness_nq) // GROUP)
-    if recall is not None:
-        return jax.lax.approx_max_k(nearness_nq.T, k, recall_target=recall)
     if num_groups < 2 * k:
         return jax.lax.top_k(nearness_nq.T, k)
     missing = num_groups * GROUP - len(nearness_nq)
@@ -170,5 +165,6 @@ def _nearest(nearness_nq: Array, k: int, recall: float | None) -> tuple[Array, A
     nearness_gGq = nearness_gGq.reshape(num_groups, GROUP, -1)
     groups_qk = jnp.sort(jax.lax.top_k(nearness_gGq.max(1).T, k)[1])
     nearness_qkG = nearness_gGq[groups_qk, :, jnp.arange(len(groups_qk))[:, None]]
-    nearness_qk, places_qk = jax.lax.top_k(nearness_qkG.reshape(len(groups_qk), -1), k)
-    return nearness_qk, jnp.take_along_axis(groups_qk, places_qk // GROUP, -1) * GROUP + places_qk % GROUP
+    nearness_qk, within_qk = jax.lax.top_k(nearness_qkG.reshape(len(groups_qk), -1), k)
+    groups_qk = jnp.take_along_axis(groups_qk, within_qk // GROUP, -1)
+    return nearness_qk, groups_qk * GROUP + within_qk % GROUP

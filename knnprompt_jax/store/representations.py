@@ -1,4 +1,4 @@
-"""Representations that distances compare: functions of a prompt's state and the head."""
+"""Representations of prompts that distances compare: functions of a prompt's state and the head."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from knnprompt_jax import lm
+from knnprompt_jax.distances import Representation
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import placement
+from knnprompt_jax.store import rowwise
 
 Array = jax.Array
 
@@ -16,38 +17,37 @@ Array = jax.Array
 def represent(
     head: head_lib.Head,
     states: lm.States,
-    representation: str,
+    representation: Representation,
     label_ids: Sequence[int],
-    then: Callable[[Array], Any] = lambda row: row,
+    then: Callable[[Array], Any] = lambda row_W: row_W,
 ) -> Any:
-    """Return `then(row)` of one row per prompt, float32.
-
-    - "distribution": log-probabilities of all V tokens, the paper's method;
-    - "label_words": log-probabilities of the C label words, renormalised over them;
-    - "hidden": the hidden state [E] after the last normalisation.
-    """
+    """Return `then(row_W)` of the representation of each prompt, float32."""
     options = representation, tuple(label_ids), then
-    return placement.map_rows(_represent, head, states, *options, tile=placement.ROWS_OF_LOGITS)
+    return rowwise.map_rows(_represent, head, states, *options, tile=rowwise.TILE_OF_LOGITS)
 
 
 def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
     """Return log p [N, V] in nats, normalised to float32's last digit; only the result has size N · V."""
-    return represent(head, states, "distribution", ())
+    return represent(head, states, Representation.DISTRIBUTION, ())
 
 
 def label_log_probabilities(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
     """Return log p of the label words, [N, C] in nats."""
-    return placement.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
+    return rowwise.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
 
 
 def _represent(
-    head: head_lib.Head, state: lm.States, representation: str, label_ids: tuple[int, ...], then: Callable[[Array], Any]
+    head: head_lib.Head,
+    state: lm.States,
+    representation: Representation,
+    label_ids: tuple[int, ...],
+    then: Callable[[Array], Any],
 ) -> Any:
-    if representation == "distribution":
-        return then(_log_probabilities(head, state))
-    if representation == "hidden":
+    if representation is Representation.HIDDEN:
         return then(state.hidden_NE)
-    return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_ids)))
+    if representation is Representation.LABEL_WORDS:
+        return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_ids)))
+    return then(_log_probabilities(head, state))
 
 
 def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:

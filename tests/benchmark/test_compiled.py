@@ -19,7 +19,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import distances, kernel, placement, search
+from knnprompt_jax.store import kernel, rowwise
+from knnprompt_jax.store import plan as plan_lib
 from knnprompt_jax.store import store as store_lib
 
 SHAPE = packing.PackShape(prefix=896, width=128, rows=128, outputs=1368)
@@ -143,18 +144,18 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
 
     def abstract(tree, rows, split):
         def resize(leaf):
-            place = placement.by_rows(mesh, leaf.ndim) if split else jax.NamedSharding(mesh, whole)
+            place = rowwise.row_format(mesh, leaf.ndim) if split else jax.NamedSharding(mesh, whole)
             return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=place)
 
         return jax.tree.map(resize, tree)
 
-    queries = store.codec.queries(states, distances.get("kl"))
-    anchors, shard = abstract(store.anchors, num_anchors, split=True), num_anchors // 8
-    plan = search.make_plan(store.codec, anchors, num_queries, search.SearchOptions(3), 512 * 2**20)
-    keys = distances.Affine(anchors.keys.hidden_NE, anchors.keys.log_z_N)  # As `Codec.references` returns them.
-    given = abstract(queries, num_queries, split=False), keys, anchors.labels_N
+    queries = store.codec.queries(states)
+    keys, labels_M = abstract((store.keys, store.labels_M), num_anchors, split=True)
+    shard = num_anchors // 8
+    plan = plan_lib.make(store.codec, keys, num_queries, 3, 512 * 2**20)
+    given = abstract(queries, num_queries, split=False), keys, labels_M
     program = kernel.search_on.lower(*given, plan.kernel, mesh, parallel.AXES).compile()
-    assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.nbytes < shard * width * 4
+    assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.num_bytes < shard * width * 4
     assert program.memory_analysis().temp_size_in_bytes < 2**20, "distances leave the memory on the chip"
     # XLA counts each loop's body once: one tile of queries and one of anchors.
     operations = 2 * plan.kernel.queries_per_tile * plan.kernel.anchors_per_tile * width

@@ -3,6 +3,7 @@
 The arguments name the models to check, or "likelihoods", "deterministic", "stores", "training" or "refusals".
 """
 
+import itertools
 import re
 import sys
 
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import distances, errors, lm, parallel
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import distances, kernel, placement, representations, search
+from knnprompt_jax.store import kernel, representations, rowwise
 from knnprompt_jax.store import store as store_lib
 from tests import prompt_groups
 from tests.parallel import saved_stores, small, training
@@ -101,12 +102,12 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
     """
     anchors, queries, classes_N = states[:NUM_ANCHORS], states[NUM_ANCHORS:], np.arange(NUM_ANCHORS) % 4
     answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_IDS).argmax(-1)]
-    for kind in store_lib.KINDS:
-        store = store_lib.build(stores.StoreOptions(kind), "", model.head, anchors, classes_N, small.LABEL_IDS)
-        saved_stores.check_places(store, model.mesh)
-        everything = store.search(queries, search.SearchOptions(NUM_ANCHORS))
+    for kind in ("dense", "factored"):
+        store = store_lib.build(stores.StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_IDS)
+        saved_stores.check_shards(store, model.mesh)
+        everything = store.search(queries, NUM_ANCHORS)
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
-        nearest = store.search(queries, search.SearchOptions(5))
+        nearest = store.search(queries, 5)
         answers += [nearest.indices_Qk, kernel.vote(nearest, 4)[0]]
     return [np.asarray(answer) for answer in answers]
 
@@ -115,8 +116,10 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     """Check that equal distances, in exact arithmetic, take the lower anchor index, also across devices."""
     rng = np.random.default_rng(3)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
-    anchors = placement.place(placement.Anchors(keys_NE, np.arange(61, dtype=np.int32)), mesh)
-    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, kernel.Options(23, distances.get("l2")))
+    count = 61 + -61 % mesh.size
+    labels_M = rowwise.pad(np.arange(61, dtype=np.int32), count, rowwise.PADDING)
+    keys, labels_M = rowwise.split((keys_NE, labels_M), mesh)
+    found = kernel.search(queries_QE, keys, labels_M, kernel.Options(23, distances.get("l2").measure))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 
@@ -177,13 +180,14 @@ def check_deterministic() -> None:
         states = states_lib.read(model, prompts, cache)
         assert bool(model.statistics.prompts) == (model_shards not in seen), "the cache mixes numbers of model shards"
         found, anchors, queries = [states], states[:NUM_ANCHORS], states[NUM_ANCHORS:]
-        for kind in store_lib.KINDS:
-            options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
-            store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
-            near = [store.search(queries, search.SearchOptions(5, name)) for name in ("kl", "reverse_kl")]
-            alone = store.search(queries[7:8], search.SearchOptions(5))
-            np.testing.assert_array_equal(alone.distances_Qk, near[0].distances_Qk[7:8])
-            found += near
+        classes_N = np.arange(NUM_ANCHORS) % 4
+        for kind, distance in itertools.product(("dense", "factored"), ("kl", "reverse_kl")):
+            options = stores.StoreOptions(kind)
+            store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_IDS)
+            near = store.search(queries, 5)
+            alone = store.search(queries[7:8], 5)
+            np.testing.assert_array_equal(alone.distances_Qk, near.distances_Qk[7:8])
+            found.append(near)
         bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(parallel.replicate(found))]
         assert seen.setdefault(model_shards, bits) == bits, (data, model_shards)
     print("deterministic")

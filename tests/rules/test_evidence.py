@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.rules import evidence
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it"]
@@ -22,13 +22,12 @@ def fitted():
 @pytest.mark.parametrize("distance", ["kl", "reverse_kl", "kl_labels", "l2"])
 def test_other_anchors_are_those_of_a_search_without_the_anchor(fitted, distance):
     states = fitted.device_states()
-    store = store_lib.build(
-        stores.StoreOptions(), distance, fitted.model.head, states, LABELS, fitted.store.codec.label_ids
-    )
+    label_ids = layout.label_ids(fitted.task, fitted.model.tokenize, "last")
+    store = store_lib.build(stores.StoreOptions(), distance, fitted.model.head, states, LABELS, label_ids)
     for k in (3, 10):
-        nearest = evidence.neighbours(store, search.SearchOptions(k, distance), states)
+        nearest = evidence.neighbours(store, k, states)
         for row in range(len(store)):
-            found = store.search(states[row : row + 1], search.SearchOptions(k + 1, distance))
+            found = store.search(states[row : row + 1], k + 1)
             others = np.asarray(found.indices_Qk[0]) != row
             np.testing.assert_allclose(nearest.distances_Qk[row], found.distances_Qk[0][others][:k], atol=1e-5)
             np.testing.assert_array_equal(nearest.labels_Qk[row], found.labels_Qk[0][others][:k])

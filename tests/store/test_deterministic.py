@@ -1,4 +1,4 @@
-"""Distances of a deterministic store depend on no other query or anchor and on no placement, to the bit."""
+"""Distances of a deterministic store depend on no other query or anchor and on no bound of the memory, to the bit."""
 
 import dataclasses
 
@@ -6,8 +6,6 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies
-
-from knnprompt_jax.store import search
 
 ANCHORS, QUERIES = 211, 53
 
@@ -19,9 +17,9 @@ def steady(world):
     return dataclasses.replace(world, **states)
 
 
-def distances(store, queries, distance):
-    """All distances [Q, N] as bits, in the order of the anchors' ids."""
-    near = store.search(queries, search.SearchOptions(len(store), distance))
+def all_bits(store, queries):
+    """Return all distances [Q, N] as bits, in the order of the anchors' ids."""
+    near = store.search(queries, len(store))
     distances_QN = np.empty(near.distances_Qk.shape, np.float32)
     np.put_along_axis(distances_QN, np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
     return distances_QN[:, np.argsort(store.ids_N)].view(np.int32)
@@ -33,16 +31,14 @@ def kind(request):
 
 
 @pytest.fixture(scope="module")
-def whole(steady, kind):
-    return steady.build(kind)
+def bits_QN(steady, kind):
+    return all_bits(steady.build(kind, "kl"), steady.queries)
 
 
 @pytest.mark.parametrize("distance", ["reverse_kl", "kl_labels", "l2"])
-def test_distances_are_right(steady, whole, kind, distance):
-    if kind == "dense" and distance == "l2":
-        pytest.skip("a dense store of distributions serves no distance of hidden states")
-    bits = distances(whole, steady.queries, distance)
-    np.testing.assert_allclose(bits.view(np.float32), steady.distances(distance), atol=2e-4)
+def test_distances_are_right(steady, kind, distance):
+    bits_QN = all_bits(steady.build(kind, distance), steady.queries)
+    np.testing.assert_allclose(bits_QN.view(np.float32), steady.distances(distance), atol=2e-4)
 
 
 @hypothesis.settings(max_examples=5, deadline=None)
@@ -50,15 +46,12 @@ def test_distances_are_right(steady, whole, kind, distance):
     strategies.lists(strategies.integers(0, QUERIES - 1), min_size=1, max_size=260),
     strategies.sets(strategies.integers(1, ANCHORS - 1), max_size=ANCHORS - 2),
 )
-def test_no_other_query_or_anchor_counts(steady, whole, kind, asked, removed):
-    bits = distances(whole, steady.queries, "kl")
+def test_no_other_query_or_anchor_counts(steady, kind, bits_QN, asked, removed):
     kept_n = np.setdiff1d(np.arange(ANCHORS), list(removed))
-    got = distances(steady.build(kind, rows=kept_n), steady.queries[np.array(asked)], "kl")
-    np.testing.assert_array_equal(got, bits[asked][:, kept_n])
+    got = all_bits(steady.build(kind, "kl", rows=kept_n), steady.queries[np.array(asked)])
+    np.testing.assert_array_equal(got, bits_QN[asked][:, kept_n])
 
 
-def test_host_memory_and_its_bound_count_neither(steady, whole, kind):
-    bits = distances(whole, steady.queries, "kl")
-    streamed = steady.build(kind, placement="host", memory_mb=60.0)
-    assert streamed.anchors.on_host
-    np.testing.assert_array_equal(distances(streamed, steady.queries, "kl"), bits)
+def test_the_bound_of_the_memory_does_not_count(steady, kind, bits_QN):
+    got = all_bits(steady.build(kind, "kl", memory_mb=60.0), steady.queries)
+    np.testing.assert_array_equal(got, bits_QN)

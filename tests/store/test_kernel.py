@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax.store import distances, kernel
+from knnprompt_jax import distances
+from knnprompt_jax.store import kernel
 from tests.store import worlds
 
 NUM_ANCHORS, VOCABULARY = 211, 101
@@ -33,11 +34,10 @@ def definition(name, queries, keys):
 
 def search(queries, keys, name, k, labels=None, **options):
     labels = np.arange(len(keys)) if labels is None else labels
-    queries, keys, labels = (jnp.asarray(array) for array in (queries, keys, labels))
     distance = distances.get(name)
-    return kernel.search(
-        jax.vmap(distance.prepare_query)(queries), keys, labels, kernel.Options(k, distance, **options)
-    )
+    queries = jax.vmap(distance.prepare_query)(jnp.asarray(queries))
+    keys = jax.vmap(distance.prepare_anchor)(jnp.asarray(keys))
+    return kernel.search(queries, keys, jnp.asarray(labels), kernel.Options(k, distance.measure, **options))
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,3 @@ def test_padding_is_never_found():
     real = np.flatnonzero(labels >= 0)
     found = search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "l2", len(real), labels, **TILE)
     np.testing.assert_array_equal(np.sort(found.indices_Qk), np.tile(real, (7, 1)))
-
-
-def test_approximate_search_is_exact_off_tpu(monkeypatch):
-    recalls, approx_max_k = [], jax.lax.approx_max_k
-
-    def recorded(nearness_n, k, recall_target):
-        recalls.append(recall_target)
-        return approx_max_k(nearness_n, k, recall_target=recall_target)
-
-    monkeypatch.setattr(jax.lax, "approx_max_k", recorded)
-    exact, near = (
-        search(peaked(23, 0), peaked(NUM_ANCHORS, 1), "kl", 3, approximate_recall=recall) for recall in (None, 0.9)
-    )
-    assert set(recalls) == {0.9}
-    np.testing.assert_array_equal(near.indices_Qk, exact.indices_Qk)

@@ -7,14 +7,14 @@ from scipy import special
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import placement, representations
+from knnprompt_jax.store import representations, rowwise
 
 VOCABULARY, WIDTH, LABEL_IDS = 503, 13, (5, 11, 97)
 
 
 def make(shift=0.0, dtype=jnp.float32, error=0.0):
     """A head, states and their log-probabilities in float64; log Z of the states has an error."""
-    rng, rows = np.random.default_rng(0), placement.ROWS_PER_TILE + 3
+    rng, rows = np.random.default_rng(0), rowwise.TILE + 3
     head_VE = jnp.asarray(rng.normal(size=(VOCABULARY, WIDTH)), dtype).at[:, 0].set(1)
     hidden_NE = rng.normal(size=(rows, WIDTH)).astype(np.float32)
     hidden_NE[:, 0] = shift  # Moves all logits, as trained heads do.
@@ -30,7 +30,7 @@ def make(shift=0.0, dtype=jnp.float32, error=0.0):
 def test_distributions_are_those_of_float64(shift, dtype, error):
     """The head's values are taken as stored, all else is float32. An error of log Z does not pass to the distribution."""
     head, states, logp_NV = make(shift, dtype, error)
-    got_NV = representations.represent(head, states, "distribution", ())
+    got_NV = representations.log_probabilities(head, states)
     assert got_NV.dtype == jnp.float32
     np.testing.assert_allclose(got_NV, logp_NV, atol=5e-5)
     np.testing.assert_allclose(np.exp(np.asarray(got_NV, np.float64)).sum(-1), 1, atol=2e-6)

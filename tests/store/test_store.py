@@ -1,54 +1,61 @@
-"""What a dense store keeps, and the errors of stores."""
+"""Stores by kind and distance, and their errors."""
 
 import re
+import types
 
-import jax
+import numpy as np
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax import distances, errors
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import search
+from knnprompt_jax.store import rowwise
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
 USER_ERRORS = {
-    "needs at least one anchor": lambda store, world: world.build("dense", rows=slice(0, 0)),
-    "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse"),
-    "key_dtype='int8': choose from float32": lambda store, world: world.build("dense", key_dtype="int8"),
+    "needs at least one anchor": lambda store, world: world.build("dense", "kl", rows=slice(0, 0)),
+    "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse", "kl"),
     "distance='bag': choose from kl, reverse_kl": lambda store, world: world.build("auto", "bag"),
     "k=0: choose from 1 to 211": lambda store, world: world.search(store, 0),
     "k=212: choose from 1 to 211": lambda store, world: world.search(store, 212),
-    "distance='backward': choose from kl, reverse_kl": lambda store, world: world.search(store, 1, "backward"),
-    "approximate_recall=1.5: choose a probability": lambda store, world: roughly(store, world, 1.5),
-    "approximate_recall=0.0: choose a probability": lambda store, world: roughly(store, world, 0.0),
-    "memory_mb=1: this search needs more than": lambda store, world: world.search(
-        world.build("dense", memory_mb=1.0), 1
+    "memory_mb=1: this search needs about 3.7 MiB": lambda store, world: world.search(
+        world.build("dense", "kl", memory_mb=1.0), 1
     ),
 }
 
 
-def roughly(store, world, recall):
-    store.search(world.queries, search.SearchOptions(1, approximate_recall=recall))
-
-
 @pytest.mark.parametrize("message", USER_ERRORS)
 def test_user_errors(world, message):
-    store = world.build("factored")
+    store = world.build("factored", "kl")
     with pytest.raises(errors.UserError, match=re.escape(message)):
         USER_ERRORS[message](store, world)
 
 
-@pytest.mark.parametrize("built_for, others", [("l2", ()), ("kl_labels", ("reverse_kl_labels",))])
-def test_a_dense_store_keeps_what_its_distance_compares(world, built_for, others):
-    store = world.build("dense", built_for)
-    assert store.distances == (built_for, *others)
-    worlds.check_ranks(world.search(store, 3, built_for).indices_Qk, world.distances(built_for))
-    with pytest.raises(errors.UserError, match=f"distance='kl': choose from {built_for}"):
-        world.search(store, 3)
+@pytest.mark.parametrize("kind", ["auto", "dense", "factored"])
+@pytest.mark.parametrize("distance", ["kl_labels", "reverse_kl_labels", "l2"])
+def test_small_representations_are_kept_as_they_are(world, kind, distance):
+    store = world.build(kind, distance)
+    np.testing.assert_allclose(world.all_distances(store), world.distances(distance), atol=1e-4, rtol=1e-5)
+    worlds.check_ranks(world.search(store, 3).indices_Qk, world.distances(distance))
+    assert rowwise.row_bytes(store.keys) == 4 * (worlds.WIDTH if distance == "l2" else 1 + len(worlds.LABEL_IDS))
 
 
-def test_host_memory_is_for_a_single_process(monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    store_lib.check_processes(stores.StoreOptions())
-    with pytest.raises(errors.UserError, match="placement='host' is for a single process"):
-        store_lib.check_processes(stores.StoreOptions(placement="host"))
+@pytest.mark.parametrize("distance", distances.DISTANCES)
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_the_size_of_an_anchor_is_known_before_there_is_one(world, kind, distance):
+    store = world.build(kind, distance, rows=slice(0, 7))
+    config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH)
+    found = store_lib.anchor_bytes(stores.StoreOptions(kind), distance, config, len(worlds.LABEL_IDS))
+    assert found == rowwise.row_bytes(store.keys)
+    assert store.num_bytes == 7 * (found + 4)
+
+
+def test_ids_are_those_given(world):
+    store = world.build("factored", "kl", rows=slice(0, 5), ids=[7, 3, 9, 1, 2])
+    assert store.ids_N.tolist() == [7, 3, 9, 1, 2]
+    np.testing.assert_array_equal(store.labels_N, world.labels_N[:5])
+
+
+def test_no_queries(world):
+    nearest = world.build("factored", "kl").search(world.queries[:0], 3)
+    assert nearest.indices_Qk.shape == nearest.labels_Qk.shape == (0, 3)

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
@@ -12,8 +11,7 @@ from scipy import special
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import placement
-from knnprompt_jax.store import search as search_lib
+from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 
 VOCABULARY, WIDTH, LABEL_IDS = 4999, 97, (3, 4998, 7, 11, 13)
@@ -61,27 +59,29 @@ class World:
         h_QE, h_NE = (np.asarray(each.hidden_NE, np.float64) for each in (self.queries, self.anchors))
         return distances(name, h_QE, h_NE, self.logp_QV, self.logk_NV)
 
-    def build(self, kind: str, distance: str = "", rows: slice | np.ndarray = slice(None), **options: Any) -> Any:
-        """A store of some of the anchors."""
-        ids = options.pop("ids", None)
-        store_options = stores.StoreOptions(kind, **options)
-        anchors, labels_N = self.anchors[rows], self.labels_N[rows]
-        return store_lib.build(store_options, distance, self.head, anchors, labels_N, LABEL_IDS, ids=ids)
+    def build(
+        self,
+        kind: str,
+        distance: str,
+        rows: slice | np.ndarray = slice(None),
+        memory_mb: float = 512.0,
+        **further: Any,
+    ) -> store_lib.Store:
+        """Return a store of some of the anchors; `further` are further arguments of `store_lib.build`."""
+        options = stores.StoreOptions(kind, memory_mb)
+        anchors = self.anchors[rows]
+        labels_N = self.labels_N[rows]
+        return store_lib.build(options, distance, self.head, anchors, labels_N, LABEL_IDS, **further)
 
-    def search(self, store: store_lib.Store, k: int, distance: str = "kl") -> Any:
-        return store.search(self.queries, search_lib.SearchOptions(k, distance))
+    def search(self, store: store_lib.Store, k: int) -> kernel.Neighbours:
+        return store.search(self.queries, k)
 
-    def all_distances(self, store: store_lib.Store, distance: str) -> np.ndarray:
-        """The store's own distances [Q, N], in the order of its anchors."""
-        nearest = self.search(store, len(store), distance)
+    def all_distances(self, store: store_lib.Store) -> np.ndarray:
+        """Return the store's own distances [Q, N], in the order of its anchors."""
+        nearest = self.search(store, len(store))
         distances_QN = np.empty(nearest.distances_Qk.shape)
         np.put_along_axis(distances_QN, np.asarray(nearest.indices_Qk), np.asarray(nearest.distances_Qk, float), -1)
         return distances_QN
-
-
-def placed(store: store_lib.Store, mesh: jax.sharding.Mesh | None = None, on_host: bool = False) -> store_lib.Store:
-    """The same anchors elsewhere."""
-    return dataclasses.replace(store, anchors=placement.place(store.unpadded, mesh, on_host), mesh=mesh)
 
 
 def check_ranks(indices_Qk: Any, want_QN: np.ndarray, least: float = 0.8, margin: Any = MARGIN) -> None:

@@ -1,0 +1,44 @@
+"""The dense store: the representation that the distance compares, as in the paper, for example log-probabilities of all tokens."""
+
+import dataclasses
+from typing import Any
+
+from knnprompt_jax import lm
+from knnprompt_jax.distances import Distance
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import representations, rowwise
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseCodec:
+    """Maps states to keys and queries of W numbers each: V, C or E, as the distance compares them.
+
+    Attributes:
+        head: the head that gives distributions.
+        distance: the distance of the search.
+        label_ids: one token per class.
+        deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.
+    """
+
+    head: head_lib.Head
+    distance: Distance
+    label_ids: tuple[int, ...]
+    deterministic: bool = False
+
+    def encode(self, states: lm.States) -> Any:
+        """Return the keys of anchors: a pytree of arrays with N rows."""
+        distance = self.distance
+        return representations.represent(
+            self.head, states, distance.representation, self.label_ids, distance.prepare_anchor
+        )
+
+    def queries(self, states: lm.States) -> Any:
+        """Return the queries of `kernel.search`: a pytree of arrays with Q rows, each as large as a key."""
+        distance = self.distance
+        return representations.represent(
+            self.head, states, distance.representation, self.label_ids, distance.prepare_query
+        )
+
+    def working_bytes(self, num_queries: int) -> int:
+        """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""
+        return 3 * 4 * rowwise.TILE_OF_LOGITS * len(self.head)
