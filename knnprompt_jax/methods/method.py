@@ -325,8 +325,8 @@ class Method:
         """Whether it trains a model of its own and needs no language model."""
         return "model" in self.entry.preset
 
-    def options(self, settings: Any) -> Any:
-        """Return the options of its base method in `settings`, a `MethodOptions`, with the values of its preset."""
+    def options(self, settings: methods.MethodOptions) -> Any:
+        """Return the options of its base method in `settings`, with the values of its preset."""
         return dataclasses.replace(getattr(settings, self.entry.base), **self.entry.preset)
 
     def obstacle(self, problem: Problem, options: options_lib.Options) -> str:
