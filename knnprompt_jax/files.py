@@ -21,42 +21,50 @@ _SETTLED_NS = 2_000_000_000  # A file that changed more recently may change agai
 
 @contextlib.contextmanager
 def lock(path: pathlib.Path, named: pathlib.Path | None = None, timeout: float = 0) -> Iterator[None]:
-    """Lock `path` against other processes and threads; raises UserError if one of them holds it for `timeout` seconds.
+    """Lock `path` against other processes and threads.
 
-    The lock is the empty file `.<name>.lock` beside `path` (beside the target of a link). It is removed at the end, and one that a
-    killed process left locks nothing. A missing folder is made. In a run of several processes, process 0 locks for all of them:
-    `with parallel.enter_in_main(files.lock(path)): ...`
+    The lock is the empty file `.<name>.lock` beside `path` (beside the target of a link). It is removed at the end; a
+    file that a killed process left locks nothing. A missing folder is made. In a job of several processes, process 0
+    locks for all of them: `with parallel.enter_in_main(files.lock(path)): ...`
 
     Args:
+        path: the file to lock.
         named: the path that errors name instead of `path`.
+        timeout: the seconds to wait for another process or thread that holds the lock.
+
+    Raises:
+        UserError: the lock is held for `timeout` seconds (`Busy`), or cannot be made.
     """
-    display, name = named or path, _sibling(path, "lock")
-    holder = filelock.FileLock(name, timeout=timeout)
+    display = named or path
+    lock_path = _sibling(path, "lock")
+    holder = filelock.FileLock(lock_path, timeout=timeout)
     try:
-        name.parent.mkdir(parents=True, exist_ok=True)
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
         holder.acquire()
     except filelock.Timeout:
-        check_writable(name.parent, folder=True)  # filelock raises Timeout, too, where no file can be made.
+        check_writable(lock_path.parent, folder=True)  # filelock also raises Timeout where no file can be made.
         raise errors.Busy(f"{display}: another process is writing to it") from None
     except FileExistsError as error:  # From mkdir.
-        raise errors.UserError(f"{display}: {name.parent} is a file, not a folder") from error
+        raise errors.UserError(f"{display}: {lock_path.parent} is a file, not a folder") from error
     except OSError as error:
         raise errors.UserError(f"{display}: {refusal(error)}") from error
     try:
         yield
     finally:
-        try:  # Before the release: a process that has opened the file sees, once it has the lock, that the file is gone.
-            with contextlib.suppress(OSError):
-                name.unlink()
-        finally:
-            holder.release()
+        # The file is removed before the release, so that a process that waits for it notices that it is gone.
+        with contextlib.suppress(OSError):
+            lock_path.unlink()
+        holder.release()
 
 
 @contextlib.contextmanager
 def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path to write to, and move the written file to `path` at the end. After an exception `path` is unchanged.
 
-    A link is followed. Raises UserError if the system refuses (full disk, read-only folder, …).
+    A link is followed.
+
+    Raises:
+        UserError: the system refuses (full disk, read-only folder, …).
     """
     unfinished = draft(path)
     with lock(unfinished, path), refusals(path):
@@ -68,7 +76,7 @@ def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def write(path: pathlib.Path, content: str | bytes) -> None:
-    """Write a file with `new_file`, text in UTF-8, and make its folder; raise UserError if the system refuses."""
+    """Write a file as by `new_file`, text in UTF-8, and make its folder; raise UserError if the system refuses."""
     with new_file(path) as unfinished:
         unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
 
@@ -112,11 +120,15 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
 
 
 def user_cache() -> pathlib.Path | None:
-    """Return the folder for results that can be recomputed: KNNPROMPT_CACHE, or `knnprompt_jax` in the user's cache folder (XDG).
+    """Return the folder for results that can be recomputed.
 
-    None if KNNPROMPT_CACHE=off, or the folder cannot be made or written to.
+    The folder is KNNPROMPT_CACHE, by default `knnprompt_jax` in the user's cache folder (XDG).
+
+    Returns:
+        The folder; None if KNNPROMPT_CACHE=off, or the folder cannot be made or written to.
     """
-    given, base = os.environ.get("KNNPROMPT_CACHE", ""), os.environ.get("XDG_CACHE_HOME", "")
+    given = os.environ.get("KNNPROMPT_CACHE", "")
+    base = os.environ.get("XDG_CACHE_HOME", "")
     if given == "off":
         return None
     home = pathlib.Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
@@ -129,7 +141,7 @@ def user_cache() -> pathlib.Path | None:
 
 
 def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: int) -> None:
-    """Remove files that were used longest ago until the files have at most `max_bytes`; keep those used since that time."""
+    """Remove the least recently used files until the files have at most `max_bytes`; keep those used since that time."""
     entries = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
@@ -143,19 +155,27 @@ def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: 
 
 
 def sha256(file: pathlib.Path) -> str:
-    """Return the SHA-256 (hex) of a file; the user's cache folder remembers it until the file's path, size or times change."""
-    stat, cache = file.stat(), user_cache()
+    """Return the SHA-256 (hex) of a file; the user's cache folder keeps it until the file's path, size or times change."""
+    stat = file.stat()
+    cache = user_cache()
+    if cache is None:
+        return _sha256(file)
     state = json.dumps([os.path.realpath(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
-    memory = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest() if cache else None
+    cached = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
-        if memory and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(encoding="ascii")):
+        known = cached.read_text(encoding="ascii")
+        if re.fullmatch("[0-9a-f]{64}", known):
             return known
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if memory and max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
-        with contextlib.suppress(errors.UserError):  # The memory only saves time.
-            write(memory, digest)
+    digest = _sha256(file)
+    if max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
+        with contextlib.suppress(errors.UserError):  # The cache only saves time.
+            write(cached, digest)
     return digest
+
+
+def _sha256(file: pathlib.Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
@@ -165,21 +185,22 @@ def refusals(path: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise errors.UserError(refusal(error, path)) from error
-    except ValueError as error:
-        if not (code := re.search(r"os_error_code='(\d+)'", str(error))):  # TensorStore's form.
+    except ValueError as error:  # Orbax raises the errors of TensorStore.
+        code = re.search(r"os_error_code='(\d+)'", str(error))
+        if code is None:
             raise
         raise errors.UserError(f"{path}: {os.strerror(int(code[1]))}") from error
 
 
 def refusal(error: OSError, path: pathlib.Path | None = None) -> str:
-    """Return what the system refused and why; `path` is named if the error names no file."""
+    """Return what the system refused and why; the message names `path` if the error names no file."""
     named = path if error.filename is None else error.filename
     reason = error.strerror or str(error)
     return reason if named is None else f"{named}: {reason}"
 
 
 def real(path: pathlib.Path) -> pathlib.Path:
-    """Return the absolute path without links; raises UserError for a path that cannot be one, and for the root folder."""
+    """Return the absolute path without links; raise UserError for a path with NUL characters and for the root folder."""
     if "\0" in str(path):
         raise errors.UserError(f"{str(path)!r}: a path has no NUL characters")
     with refusals(path):

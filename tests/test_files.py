@@ -29,7 +29,7 @@ def held(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["/proc/store", "{}/file/store", "{}/file/folder/store"])
-def test_a_lock_that_cannot_be_made_is_no_other_process(tmp_path, path):
+def test_a_lock_in_an_unwritable_folder_blames_no_other_process(tmp_path, path):
     (tmp_path / "file").touch()
     with pytest.raises(errors.UserError) as caught, files.lock(pathlib.Path(path.format(tmp_path))):
         pass
@@ -61,7 +61,7 @@ def test_the_lock_of_a_killed_process_holds_nothing(held):
     assert not list(path.parent.iterdir())
 
 
-def test_a_new_file_is_whole_or_not_there(tmp_path):
+def test_a_new_file_is_complete_or_absent(tmp_path):
     path = tmp_path / "file"
     for content in (b"one", b"two"):
         with files.new_file(path) as draft:
@@ -79,7 +79,7 @@ def test_a_new_file_is_whole_or_not_there(tmp_path):
         pass
 
 
-def test_links_stay(tmp_path):
+def test_a_link_to_a_replaced_file_remains(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "file").symlink_to(tmp_path / "there" / "file")
     for content in ("one", "two"):

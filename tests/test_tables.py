@@ -11,7 +11,7 @@ from knnprompt_jax import app, errors, tables
 
 
 @pytest.mark.parametrize(("text", "cell"), [("=1+1", "'=1+1"), ("-1.5", "-1.5"), ("-x", "'-x"), ("a=b", "a=b")])
-def test_cells_are_no_formulas(text, cell):
+def test_spreadsheets_run_no_cell_as_a_formula(text, cell):
     assert tables.to_cell(text) == cell
 
 
@@ -36,7 +36,7 @@ def test_tables_are_aligned_and_spreads_use_the_sample_standard_deviation():
     assert tables.spread([0.25]) == "25.0"
 
 
-def test_line_breaks_within_cells_end_no_row():
+def test_line_breaks_within_cells_do_not_end_a_row():
     rows = [["a\rb", "c\nd", "e\r\n"], ["", 'f"g', "h,i"]]
     text = tables.to_csv([*rows, ["j", 2, 0.5]])
     assert list(csv.reader(io.StringIO(text, newline=""))) == [*rows, ["j", "2", "0.5"]] and text.endswith(

@@ -1,4 +1,7 @@
-"""The output of predictions: standard output, or a file that appears when it is complete, and an interrupted run resumes."""
+"""The output of predictions: standard output, or a file.
+
+A file appears when it is complete, and an interrupted run resumes.
+"""
 
 import contextlib
 import hashlib
@@ -35,46 +38,50 @@ class Output:
     header: bytes = b""
 
     def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
-        """Return the rows that no earlier run has finished."""
+        """Return the rows that no earlier run has finished; see `FileOutput.unfinished`."""
         return read()
 
     def write(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append the predictions of a batch; the header comes before the first."""
-        content = content if self.num_bytes else self.header + content
+        """Append the predictions of a batch; the header precedes the first batch."""
+        if not self.num_bytes:
+            content = self.header + content
         self.num_bytes += len(content)
         self.num_predictions += len(examples)
         self.put(content, examples)
 
     def put(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append bytes, the last ones of the output's `num_bytes`."""
+        """Append bytes, which `num_bytes` already counts."""
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
 
     def finish(self) -> None:
-        """End the output."""
-        if not self.num_bytes:  # There were no rows.
+        """Complete the output; without rows, it is only the header."""
+        if not self.num_bytes:
             self.write(b"", ())
 
 
 class FileOutput(Output):
-    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` notes how much of it is finished."""
+    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` records how much is finished."""
 
     def __init__(self, path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False):
-        """Begin or resume the file at `path`, which the caller has locked.
+        """Begin or resume the file.
 
         Args:
+            path: the file, which the caller has locked.
             plan: everything that the predictions depend on, except the rows.
-            overwrite: replace an earlier file once the new one is complete, and drop what a run with another plan or of
-                other rows began.
+            overwrite: replace an earlier file once the new one is complete, and drop the unfinished output of a run with
+                another plan or other rows.
 
         Raises:
             UserError: the file exists already, or an unfinished run had another plan or was damaged.
         """
-        self.path, self.plan, self._overwrite = path, plan, overwrite
+        self.path = path
+        self.plan = plan
+        self._overwrite = overwrite
         self._draft = files.draft(path)
         self._progress = self._draft.with_suffix(".progress")
         with files.refusals(path):
-            if not self._draft.exists():  # A process died after it had moved the finished file into its place.
+            if not self._draft.exists():  # A process died after it had moved the finished file to its path.
                 self._progress.unlink(missing_ok=True)
             if path.exists() and not overwrite:
                 raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
@@ -91,32 +98,31 @@ class FileOutput(Output):
             source: the path of the input, or - for standard input, which can be read only once.
 
         Raises:
-            UserError: a bad row comes before the last finished one, or the input does not begin with the finished rows
-                (with `overwrite`, the output then begins anew).
+            UserError: a bad row precedes the last finished one, or the input does not begin with the finished rows
+                (with `overwrite`, the output of a file then begins anew).
         """
-        remaining, seen = read(), 0
+        remaining = read()
+        num_seen = 0
         for row in remaining:
-            if isinstance(row, errors.UserError) and seen < self.num_rows:
+            if isinstance(row, errors.UserError) and num_seen < self.num_rows:
                 raise row
             if isinstance(row, errors.UserError) or row.row >= self.num_rows:
                 remaining = itertools.chain([row], remaining)
                 break
             self._digest.update(splits.row_content(row))
-            seen = row.row + 1
+            num_seen = row.row + 1
         if self._digest.hexdigest() == self._checksum:
             return remaining
-        if source == commands.STANDARD or not self._overwrite:
-            name, advice = source, "add --overwrite"
-            if source == commands.STANDARD:  # Its first rows are gone, so that they cannot be labelled again.
-                name, advice = "standard input", f"remove {self._draft}"
-            raise errors.UserError(
-                f"{name}: its first {self.num_rows} rows are not those labelled already: choose another output, or {advice}"
-            )
+        problem = f"its first {self.num_rows} rows are not those labelled already: choose another output, or"
+        if source == commands.STANDARD:  # Its first rows are consumed, so they cannot be labelled again.
+            raise errors.UserError(f"standard input: {problem} remove {self._draft}")
+        if not self._overwrite:
+            raise errors.UserError(f"{source}: {problem} add --overwrite")
         self._begin()
         return read()
 
     def put(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append bytes, durably, and note them as finished."""
+        """Append bytes durably and record them as finished."""
         with files.refusals(self.path), self._draft.open("ab") as file:
             file.write(content)
             file.flush()
@@ -124,25 +130,35 @@ class FileOutput(Output):
         for example in examples:
             self._digest.update(splits.row_content(example))
             self.num_rows = example.row + 1
-        note = {"plan": self.plan, "rows": self.num_rows, "checksum": self._digest.hexdigest()}
-        note |= {"predictions": self.num_predictions, "bytes": self.num_bytes, "kept": self.kept}
-        files.write(self._progress, json.dumps(note))
+        progress = {
+            "plan": self.plan,
+            "rows": self.num_rows,
+            "checksum": self._digest.hexdigest(),
+            "predictions": self.num_predictions,
+            "bytes": self.num_bytes,
+            "kept": self.kept,
+        }
+        files.write(self._progress, json.dumps(progress))
 
     def finish(self) -> None:
-        """Put the complete file in its place."""
+        """Move the complete file to its path."""
         super().finish()
         with files.refusals(self.path):
             files.finish_file(self.path)
             self._progress.unlink(missing_ok=True)
 
     def _resume(self) -> None:
+        """Restore the attributes of an unfinished run, unless its plan differs."""
         try:
-            note = json.loads(self._progress.read_text(encoding="utf-8"))
-            differing = [name for name, value in self.plan.items() if note["plan"].get(name) != value]
-            self.num_rows, self._checksum = int(note["rows"]), note["checksum"]
-            self.num_predictions = int(note.get("predictions", self.num_rows))
-            self.num_bytes, self.kept = int(note["bytes"]), tuple(note["kept"])
-            if (size := self._draft.stat().st_size) < self.num_bytes:
+            progress = json.loads(self._progress.read_text(encoding="utf-8"))
+            differing = [name for name, value in self.plan.items() if progress["plan"].get(name) != value]
+            self.num_rows = int(progress["rows"])
+            self.num_predictions = int(progress["predictions"])
+            self.num_bytes = int(progress["bytes"])
+            self.kept = tuple(progress["kept"])
+            self._checksum = progress["checksum"]
+            size = self._draft.stat().st_size
+            if size < self.num_bytes:
                 raise ValueError(f"{size} of {self.num_bytes} bytes")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise errors.UserError(
@@ -154,12 +170,13 @@ class FileOutput(Output):
         elif self._overwrite:
             self._begin()
         else:
+            options = ", ".join(f"--{name}" for name in differing)
             raise errors.UserError(
-                f"{self.path}: an unfinished run had another --{', --'.join(differing)}: choose another file, or add --overwrite"
+                f"{self.path}: an unfinished run had another {options}: choose another file, or add --overwrite"
             )
 
     def _begin(self) -> None:
-        """Drop what earlier runs have written."""
+        """Begin an empty output, without what earlier runs wrote."""
         self.num_rows = self.num_predictions = self.num_bytes = 0
         self.kept = ()
         self._digest = hashlib.sha256()
@@ -171,10 +188,15 @@ class FileOutput(Output):
 
 @contextlib.contextmanager
 def opened(path: str, plan: dict[str, Any], overwrite: bool = False) -> Iterator[Output]:
-    """Lock and yield the output, a file or - for standard output.
+    """Lock and yield the output.
+
+    Args:
+        path: a file, or - for standard output.
+        plan: see `FileOutput`.
+        overwrite: see `FileOutput`.
 
     Raises:
-        UserError: another process writes to the file, it cannot be written, or as `FileOutput`.
+        UserError: another process writes to the file, the file cannot be written, or `FileOutput` refuses it.
     """
     if path == commands.STANDARD:
         yield Output()

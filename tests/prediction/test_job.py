@@ -36,7 +36,7 @@ def labels(output):
 
 
 @pytest.mark.usefixtures("loaded")
-def test_predictions_are_the_classifiers(classifier, rows, saved, table, tmp_path):
+def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, table, tmp_path):
     done = job.run(settings(saved, table, tmp_path / "out.jsonl", probabilities=True))
     assert (done.rows, done.earlier) == (180, 0)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -58,7 +58,7 @@ def test_predictions_are_the_classifiers(classifier, rows, saved, table, tmp_pat
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_killed_run_goes_on_to_the_same_bytes(saved, table, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bytes(saved, table, tmp_path):
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     job.run(settings(saved, table, whole))
     places = (f"--classifier={saved}", f"--input={table}", f"--output={killed}")
@@ -74,7 +74,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(saved, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_bad_row_stops_and_its_repair_goes_on(saved, table, tmp_path):
+def test_a_run_stops_at_a_bad_row_and_resumes_after_its_repair(saved, table, tmp_path):
     good, lines = table.read_bytes(), table.read_bytes().splitlines(keepends=True)
     output, skipped, whole = (tmp_path / f"{name}.jsonl" for name in ("out", "skipped", "whole"))
     job.run(settings(saved, table, whole))
@@ -92,7 +92,7 @@ def test_a_bad_row_stops_and_its_repair_goes_on(saved, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
-def test_skipped_rows_are_no_predictions_and_a_resumed_run_names_them(saved, table, tmp_path):
+def test_skipped_rows_get_no_prediction_and_a_resumed_run_counts_them(saved, table, tmp_path):
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     odd = [b"%d, \r\n" % row if row % 2 else lines[row + 1] for row in range(100)]
     table.write_bytes(b"".join([lines[0], *odd, b"\xff\r\n", *lines[102:]]))

@@ -43,7 +43,7 @@ def test_formats(tmp_path, monkeypatch, kind, encoding):
         ("csv", ONE, "\n", "it is empty; a header with the columns' names is needed"),
     ],
 )
-def test_what_would_make_every_row_bad_is_an_error(tmp_path, kind, task, content, message):
+def test_a_missing_column_is_an_error_and_not_a_bad_row(tmp_path, kind, task, content, message):
     path = tmp_path / f"rows.{kind}"
     path.write_text(content)
     with pytest.raises(errors.UserError, match=f"rows.{kind}: {message}"):
@@ -59,7 +59,7 @@ def test_what_would_make_every_row_bad_is_an_error(tmp_path, kind, task, content
         ("jsonl", '{"sentence": "a"}\n{"sentence": "b\\ud800"}\n{"sentence": "c"}\n', "2: field 'sentence' holds half"),
     ],
 )
-def test_bad_rows_are_named_and_passed(tmp_path, caplog, kind, content, message):
+def test_skipped_bad_rows_are_logged_with_their_line(tmp_path, caplog, kind, content, message):
     path = tmp_path / f"rows.{kind}"
     path.write_text(content)
     first, bad, last = texts(ONE, str(path))
@@ -99,7 +99,7 @@ def test_unreadable_inputs(monkeypatch, arguments, message):
         (TWO, "a", "--text: give the fields first, second as JSON: --text="),
     ],
 )
-def test_a_single_text(task, text, expected):
+def test_the_text_of_the_command_line_becomes_fields(task, text, expected):
     if isinstance(expected, dict):
         assert rows.parse_text(task, text) == expected
     else:

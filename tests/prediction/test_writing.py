@@ -64,7 +64,7 @@ def one(label, share=1.0):
     return Predictions(np.array([label]), np.array([[share]]), np.zeros((1, 1)), np.zeros((1, 1), int))
 
 
-def test_where_the_classifier_abstains_the_likeliest_class_has_the_probability():
+def test_an_abstention_has_the_probability_of_the_likeliest_class():
     said = dataclasses.replace(one("a", 0.25), labels=np.array([None]))
     assert form("csv", classes=["a"]).lines(rows(0), said) == b"0,,0.25,0,0.0\n"
     assert (
@@ -107,5 +107,5 @@ COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")
     ("keep", "columns"),
     [("ids", ("ticket_id", "uuid")), ("all", COLUMNS), ("none", ()), ("label, ids,label", ("label", "ids"))],
 )
-def test_which_columns_are_kept(keep, columns):
+def test_kept_columns_are_ids_or_named_ones(keep, columns):
     assert writing.kept(keep, COLUMNS) == columns

@@ -20,7 +20,7 @@ def arranged(texts, shared):
 
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
-def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
+def test_every_prompt_has_a_row_of_its_own(texts, shared, step_tokens):
     prompts = arranged(texts, shared)
     assert prompt_groups.tokens_of(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
     for group in prompts.groups:

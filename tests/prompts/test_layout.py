@@ -128,7 +128,7 @@ def test_error_refuses_long_prompts_and_names_the_longest():
         layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
 
 
-def test_each_query_after_its_own_demonstrations():
+def test_each_query_follows_its_own_demonstrations():
     """A whole prompt each, truncated like any other."""
     shown = [DEMONSTRATIONS[:1], DEMONSTRATIONS, DEMONSTRATIONS[2:]]
     pairs = list(zip(shown, QUERIES, strict=True))

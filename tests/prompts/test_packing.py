@@ -50,7 +50,7 @@ def test_the_example_of_the_docstring():
 
 
 @pytest.mark.parametrize("name, mean, count", [("TREC", 14.4, 4398), ("MR", 29.4, 2032)])
-def test_whole_sets_leave_little_unused(name, mean, count):
+def test_packing_leaves_few_unused_tokens(name, mean, count):
     """Lengths as those of suffixes of the paper's tasks at 1,024 shots: skewed, a few tokens at least.
 
     Unused tokens cost a pass through the blocks, unused ends one through the head (their number is rounded up to 8s).
@@ -63,7 +63,7 @@ def test_whole_sets_leave_little_unused(name, mean, count):
     assert count / packed.output_positions_TJ.size > 0.85
 
 
-def test_what_suffixes_begin_with_is_packed_once():
+def test_tokens_that_suffixes_share_are_packed_once():
     """Every token of a forest once, however its suffixes are ordered: one that ends within another, and one given twice."""
     suffixes = ([5, 7, 11, 13], [5, 7, 17], [3], [5, 7], [5, 7, 11, 13], [3, 19, 23], [7, 5])
     for shift in range(len(suffixes)):
@@ -73,7 +73,7 @@ def test_what_suffixes_begin_with_is_packed_once():
         assert packed.num_tokens == 5 + 3 + 2 and packed.shape.rows == 1
 
 
-def test_a_part_that_is_denser_than_its_group_has_room_for_its_reads():
+def test_a_part_that_is_denser_than_its_group_has_room_for_its_outputs():
     """The rest of a partly cached set is packed in the set's shape: short suffixes alone fill a step with more ends."""
     group = prompt_groups.make_random_group([97] * 24 + [3] * 211, prefix_length=5)
     shape = packing.choose_shape([group], 512)
@@ -90,7 +90,7 @@ LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)
 @hypothesis.given(
     LENGTHS, LENGTHS, strategies.integers(0, 150), strategies.integers(1, 2000), strategies.integers(2, 9)
 )
-def test_any_lengths(lengths, other_lengths, prefix_length, step_tokens, vocabulary):
+def test_groups_of_any_lengths_are_packed_whole(lengths, other_lengths, prefix_length, step_tokens, vocabulary):
     """The fewer tokens there are, the more suffixes begin alike."""
     groups = [
         prompt_groups.make_random_group(lengths, prefix_length, 0, vocabulary),

@@ -29,7 +29,7 @@ def write(folder, **lines):
 @pytest.mark.parametrize(
     "words", [LINES["label_words"], "{01: outage, 2.0: login, no: billing}", "[billing, outage, login]"]
 )
-def test_values_are_read_as_they_are_written(tmp_path, words):
+def test_labels_like_no_and_01_stay_strings(tmp_path, words):
     task = catalogue.get(str(write(tmp_path, label_words=words)))
     assert task == Task(
         name="support",

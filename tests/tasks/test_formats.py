@@ -61,14 +61,14 @@ def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
         (b"text,label\n", "klingon", "encoding='klingon': unknown; choose utf-8"),
     ],
 )
-def test_bytes_that_are_no_text_are_refused_with_line_and_byte(tmp_path, content, encoding, message):
+def test_undecodable_bytes_are_refused_with_line_and_byte(tmp_path, content, encoding, message):
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
     assert message in refusal(path, encoding)
 
 
 @pytest.mark.parametrize(("delimiter", "name"), [(";", "rows.csv"), ("\t", "rows.csv"), (";", "rows.tsv")])
-def test_other_separators_are_seen_in_the_header(tmp_path, delimiter, name):
+def test_other_delimiters_are_found_in_the_header(tmp_path, delimiter, name):
     path = tmp_path / name
     path.write_text('\n"text"|label\n"well, yes|\nno"|x\n'.replace("|", delimiter))
     assert list(formats.read(path)) == [(f"{path}:3", {"text": f"well, yes{delimiter}\nno", "label": "x"})]
@@ -104,7 +104,7 @@ def test_headers_from_spreadsheets(tmp_path, header):
         ("rows.csv", "sep=\t\na\ttext", ["a", "text"]),
     ],
 )
-def test_marks_that_separate_nothing(tmp_path, name, header, columns):
+def test_delimiters_within_quotes_are_ignored(tmp_path, name, header, columns):
     delimiter = "," if "," in header else "\t"
     (tmp_path / name).write_text(f"{header}\nx{delimiter}b;c;d\n")
     assert [row for _, row in formats.read(tmp_path / name)] == [dict(zip(columns, ["x", "b;c;d"], strict=True))]
@@ -116,7 +116,7 @@ def test_a_quote_that_is_never_closed_is_refused_soon(tmp_path):
 
 
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE])
-def test_marks_of_utf_32(tmp_path, mark):
+def test_byte_order_marks_of_utf_32_are_recognised(tmp_path, mark):
     order = {codecs.BOM_UTF32_LE: "le", codecs.BOM_UTF32_BE: "be"}[mark]
     (tmp_path / "rows.csv").write_bytes(mark + "text,label\ngrün,x\n".encode(f"utf-32-{order}"))
     assert [row["text"] for _, row in formats.read(tmp_path / "rows.csv")] == ["grün"]
@@ -142,7 +142,7 @@ def test_parquet_that_python_cannot_read(tmp_path, columns, message):
     assert message in refusal(path, "utf-8")
 
 
-def test_places_are_the_first_lines_of_rows(tmp_path):
+def test_the_place_of_a_row_is_its_first_line(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b'\n\r\ntext,label\n\n"a\nb\r\nc",x\n  \nd,y\n')
     assert list(formats.read(path)) == [

@@ -29,7 +29,7 @@ def test_columns_of_texts_are_fields(given):
     assert Task.infer(*given) == EXPECTED
 
 
-def test_a_few_cells_that_are_no_texts_do_not_hide_a_column():
+def test_a_column_with_a_few_other_cells_than_texts_is_a_field():
     rows = [{"text": f"word {index}", "product": "pen"} for index in range(9)] + [{"text": 404, "product": "pen"}]
     task = Task.infer(rows, list("ab" * 5))
     assert task.fields == ("text", "product")
@@ -37,12 +37,12 @@ def test_a_few_cells_that_are_no_texts_do_not_hide_a_column():
         inputs.labelled(task, rows, list("ab" * 5))
 
 
-def test_a_column_with_many_cells_that_are_no_texts_is_left_out():
+def test_a_column_with_many_other_cells_than_texts_is_no_field():
     rows = [{"text": f"word {index}", "answer": answer} for index, answer in enumerate(["yes", 3, "n/a", 4.5, "no"])]
     assert Task.infer(rows, list("abaab")).fields == ("text",)
 
 
-def test_a_column_that_some_rows_lack_is_used_only_if_there_is_no_other():
+def test_an_incomplete_column_is_a_field_only_if_no_other_is():
     rows = [{"title": "a", "text": "b"}, {"text": "c"}, {"title": "d", "text": "e"}]
     assert Task.infer(rows, list("xyx")).fields == ("text",)
     rows = [{"id": f"A{index}", **({"text": "b"} if index else {})} for index in range(20)][::-1]
@@ -53,7 +53,7 @@ def test_a_column_that_some_rows_lack_is_used_only_if_there_is_no_other():
     ("label", "message"),
     [("bill\ud83d", "row 1: label .* holds half a character: U\\+D83D"), ("a\0", "row 1: label 'a.x00' ends in a NUL")],
 )
-def test_labels_that_cannot_be_kept_are_refused(label, message):
+def test_labels_that_no_array_or_file_holds_are_refused(label, message):
     with pytest.raises(errors.UserError, match=message):
         Task.infer(["a", "b"], ["x", label])
 
@@ -109,7 +109,7 @@ def test_columns_and_template_can_be_chosen():
         ("id", ["a", "b c"], True),
     ],
 )
-def test_ids_numbers_and_dates_are_no_fields(column, values, is_text, caplog):
+def test_columns_of_ids_numbers_or_dates_are_not_fields(column, values, is_text, caplog):
     rows = [{column: value, "body": "x y", "label": label} for value, label in zip(values, "pq", strict=True)]
     assert Task.infer(rows).fields == ((column, "body") if is_text else ("body",))
     alone = [{column: value, "label": label} for value, label in zip(values, "pq", strict=True)]
@@ -126,7 +126,7 @@ def test_ids_numbers_and_dates_are_no_fields(column, values, is_text, caplog):
         ("{{\n}}\n{body}\n{title} is", "", "{\n}\nb\n is"),
     ],
 )
-def test_lines_of_empty_fields_are_left_out_except_the_last(template, title, prompt):
+def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prompt):
     for empty in ("", None, float("nan"), pd.NA, pd.NaT, np.float32("nan")):
         rows = [{"title": title or empty, "body": "b"}, {"title": "c", "body": "d"}]
         task = Task.infer(rows, ["x", "y"], template=template)
@@ -157,6 +157,6 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
         ((["a"], ["x"]), {"empty": "none"}, "empty='none': choose from allow, skip, error"),
     ],
 )
-def test_what_is_no_task_is_refused(given, options, message):
+def test_rows_without_texts_or_labels_are_refused(given, options, message):
     with pytest.raises(errors.UserError, match=message):
         Task.infer(*given, **options)

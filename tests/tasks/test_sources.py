@@ -63,14 +63,14 @@ def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):
         ({"path": "{}/rows.csv", "data_dir": "{}"}, "choose one place"),
     ],
 )
-def test_missing_rows_list_what_there_is(tmp_path, options, message):
+def test_missing_rows_list_the_files_that_exist(tmp_path, options, message):
     write_split(tmp_path, "dev.jsonl", [])
     given = {name: value.format(tmp_path) for name, value in options.items()}
     with pytest.raises(errors.UserError, match=message):
         sources.load_rows(TASK, given.pop("split", "train"), **given)
 
 
-def test_labels_may_stand_in_another_column(tmp_path):
+def test_the_label_column_can_have_any_name(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("team,no,sentence,label\n1,A-7,a b,x\n0,A-8,c,y\n")
     first, second = sources.load_rows(TASK, "train", path=str(path), label_column="team")
@@ -123,7 +123,7 @@ def test_the_first_bad_rows_are_named(tmp_path, num_bad, caplog):
     assert caplog.text.count("the label is missing") == 5 and ("…" in caplog.text) == (num_bad > 5)
 
 
-def test_dropped_rows_go_back_to_their_lines(tmp_path):
+def test_dropped_rows_are_restored_at_their_lines(tmp_path):
     rows = [{"sentence": word, "label": "0"} for word in "abcdefg"]
     kept = [row for line, row in enumerate(rows) if line not in (0, 3, 6)]
     write_split(tmp_path, "train_subset.jsonl", kept)

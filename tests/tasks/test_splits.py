@@ -74,7 +74,7 @@ def test_class_sizes_are_counted_and_short_classes_named():
     assert "class '1' (good) has 2 train rows of the 5 asked for: 2 are demonstrations, 0 anchors" in warning
 
 
-def test_all_rows_are_used_and_at_most_half_of_a_class_shown():
+def test_all_rows_are_used_and_at_most_half_of_a_class_are_demonstrations():
     rows = [{"sentence": str(i), "label": label} for i, label in enumerate("0" * 7 + "1" * 3 + "2")]
     split = splits.draw(make_examples(rows), TASK, shots=None, demo_shots=2, seed=1)
     assert dict(split.class_counts) == {"0": (7, 2, 5), "1": (3, 1, 2), "2": (1, 0, 1)}

@@ -28,7 +28,7 @@ def test_braces_in_texts_are_plain_characters(text):
     assert Task(**MOOD).render(example, "0") == f"Text: {text}\nMood: bad\n"
 
 
-def test_fields_may_stand_anywhere_and_braces_may_be_doubled():
+def test_templates_may_begin_with_any_field_and_double_braces():
     task = Task(**MOOD | {"fields": ("a", "b"), "template": "{{{b}}} after {a}, {b}:"})
     example = Example(fields={"a": "1", "b": "2"}, label="0")
     assert task.render(example) == "{2} after 1, 2:"
@@ -55,7 +55,7 @@ def test_contradictory_declarations_are_refused(change, message):
         Task(**MOOD | change)
 
 
-def test_examples_are_equal_when_their_rows_are_wherever_they_stand():
+def test_examples_with_equal_columns_are_equal_whatever_their_source():
     example = Example(fields={"a": "x", "b": "y"}, label="0", row=3, source="train.jsonl:4", other={"idx": 7})
     twin = Example(fields={"b": "y", "a": "x"}, label="0", row=5, source="train.jsonl:6", other={"idx": 7})
     assert example == twin and hash(example) == hash(twin)
