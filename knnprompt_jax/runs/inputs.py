@@ -99,7 +99,7 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
 
 
 def load_rows(
-    settings: shared.SharedSettings, name: str, train_file: str = "", eval_file: str = "", count: int = 0
+    settings: shared.EvaluationOptions, name: str, train_file: str = "", eval_file: str = "", count: int = 0
 ) -> Rows:
     """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
 
@@ -144,7 +144,7 @@ def make_problem(
     return method.Problem(task, split, evaluation, model.tokenize, settings.label_token, settings.truncation)
 
 
-def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
+def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
     """Return the options that rows and model come from, for `Run.source`."""
     names = ("rows", "drop_duplicates", "restore_dropped", "hub", "context")
     given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}

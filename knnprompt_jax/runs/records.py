@@ -11,19 +11,49 @@ import pathlib
 import platform
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 from sklearn import metrics
 
 from knnprompt_jax import errors, files, parallel
-from knnprompt_jax.runs.run import Run
+from knnprompt_jax.methods import method
 
 FORMAT = 5
 PACKED = ".jsonl.gz"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 _LISTED = 8
 _UNEVEN = 1.5
+
+
+class Model(Protocol):
+    """A model by the name that it was requested by."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Run(Protocol):
+    """The part of a run that its record repeats; `runs.run.Run` describes it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def problem(self) -> method.Problem: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def source(self) -> Mapping[str, Any]: ...
+    @property
+    def experiment(self) -> str: ...
+    @property
+    def cell(self) -> Mapping[str, Any]: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def file_name(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -140,17 +140,22 @@ class RowOptions(LabelledFileOptions):
             self.refuse(("label_column",), "with --hub, whose columns the task names")
 
 
-class SharedSettings(ReadingOptions, RowOptions, MethodOptions):
-    """The options of every job that runs methods on tasks."""
+class EvaluationOptions(RowOptions):
+    """The rows to classify, and the treatment of duplicates."""
 
     split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
+    drop_duplicates: bool = options_lib.option(
+        False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
+    )
+
+
+class SharedSettings(ReadingOptions, EvaluationOptions, MethodOptions):
+    """The options of every job that runs methods on tasks."""
+
     context: int = options_lib.option(
         0,
         "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
         least=0,
-    )
-    drop_duplicates: bool = options_lib.option(
-        False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
     output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
     distributed: DistributedOptions = options_lib.group(DistributedOptions)

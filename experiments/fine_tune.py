@@ -1,0 +1,27 @@
+"""Fine-tunes a BERT or a decoder with a classification head, to compare with methods that train no model.
+
+python experiments/fine_tune.py --model=tiny --shots=8 --seeds=1,2
+python experiments/fine_tune.py --method=fine_tuning_bert --tasks=sst2,mr --data_dir=data --shots=32,128 --experiment=fine_tuning
+python experiments/fine_tune.py --model=gpt2 --tasks=own --train_file=train.csv --eval_file=test.csv
+
+Records have the format of compare and paper; `report` shows them together. A finished run is skipped, a killed run resumes.
+"""
+
+from knnprompt_jax import app
+from knnprompt_jax.settings import fine_tuning
+
+FLAGS = app.Flags(fine_tuning.FineTuneSettings)
+
+
+def main() -> None:
+    from knnprompt_jax import parallel
+    from knnprompt_jax.fine_tuning import job
+
+    done = job.run(FLAGS.value)
+    if parallel.is_main():
+        app.show(job.render(done))
+        app.show(f"\nrecords: {FLAGS.value.output}/; to see them: knnprompt report --records={FLAGS.value.output}")
+
+
+if __name__ == "__main__":
+    app.run(main, FLAGS)

@@ -1,0 +1,190 @@
+"""Run fine-tuning on tasks and splits and write the same records as `compare` and `paper`."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import files, parallel, tables
+from knnprompt_jax.fine_tuning import classifier, texts, trainer
+from knnprompt_jax.methods import method
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hub, registry, tokenizers
+from knnprompt_jax.models.weights import checkpoints, tensor_files
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.runs import inputs, records
+from knnprompt_jax.settings.fine_tuning import METHODS, FineTuneSettings, Hyperparameters
+from knnprompt_jax.tasks import splits
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """A BERT or a decoder without its weights."""
+
+    name: str
+    config: config_lib.DecoderConfig
+    path: pathlib.Path
+    tokenizer: Any
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the files of weights, configuration and tokenizer."""
+        return tensor_files.fingerprint(self.path)
+
+
+def describe(name: str) -> Backbone:
+    """Return the model of a name or folder; raise UserError if it does not exist or is not supported."""
+    config, path = registry.describe(name, families=tuple(registry.FAMILIES))
+    return Backbone(name, config, path, tokenizers.load(path, of_prompts=False, vocab_size=config.vocab_size))
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Fine-tuning on a split. Its attributes are those that `records.Record.of` reads."""
+
+    name: str
+    model: Backbone
+    problem: method.Problem
+    hyperparameters: Hyperparameters
+    source: dict[str, Any]
+    experiment: str = ""
+    cell: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the outcome depends on, in JSON's types; model and rows by content."""
+        split = self.problem.split
+        return {
+            "task": self.problem.digest,
+            "shots": split.shots,
+            "demo_shots": split.demo_shots,
+            "seed": split.seed,
+            "model": self.model.fingerprint,
+            "runs": "fine_tuning",
+            "options": self.hyperparameters.to_dict(),
+        }
+
+    @functools.cached_property
+    def key(self) -> str:
+        """SHA-256 of the settings."""
+        return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def file_name(self) -> str:
+        """The name of the record's file."""
+        split = self.problem.split
+        digest = hashlib.sha256(f"{self.key} {self.name} {self.experiment}".encode()).hexdigest()[:16]
+        task = self.problem.task.name
+        model = hub.base_name(self.model.name)
+        return f"{task}-{model}-{self.name}-m{split.shots}-d{split.demo_shots}-seed{split.seed}-{digest}.json"
+
+
+def run(settings: FineTuneSettings) -> list[records.Record]:
+    """Train and evaluate on every split and write each record as soon as it is finished.
+
+    Runs whose records are in the output folder are skipped. A killed run resumes from its last checkpoint.
+
+    Raises:
+        UserError: anything that cannot work, before training where possible.
+    """
+    inputs.join_processes(settings.distributed)
+    folder = pathlib.Path(settings.output)
+    for path in (folder, pathlib.Path(settings.checkpoints)):
+        parallel.call_in_main(functools.partial(files.check_writable, path, folder=True))
+    runs = list(plan(settings))
+    done = records.finished(folder, runs)
+    for one in runs:
+        if one.file_name not in done:
+            path = folder / one.experiment / one.file_name
+            with parallel.enter_in_main(files.lock(path)):
+                done[one.file_name] = _run(one, settings)
+                parallel.call_in_main(functools.partial(records.write, path.parent, done[one.file_name]))
+            parallel.call_in_main(functools.partial(shutil.rmtree, _checkpoints(settings, one), ignore_errors=True))
+    parallel.wait_for_all("records")
+    return [done[one.file_name] for one in runs]
+
+
+def plan(settings: FineTuneSettings) -> Iterator[Run]:
+    """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
+    model = describe(settings.model_name)
+    for name in settings.tasks:
+        rows = inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
+        for shots in settings.shots:
+            for seed in dict.fromkeys(settings.seeds):
+                split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
+                inputs.log_warnings(split.warnings)
+                problem = method.Problem(rows.task, split, rows.evaluation, layout.tokenize_with(model.tokenizer))
+                yield Run(
+                    settings.method,
+                    model,
+                    problem,
+                    settings.hyperparameters(rows.task.name, shots),
+                    inputs.source_of(settings),
+                    settings.experiment or "",
+                )
+
+
+def _checkpoints(settings: FineTuneSettings, one: Run) -> pathlib.Path:
+    """Return the folder of a run's checkpoints."""
+    return pathlib.Path(settings.checkpoints) / one.file_name.removesuffix(".json")
+
+
+def _run(one: Run, settings: FineTuneSettings) -> records.Record:
+    """Train on a split and classify its evaluation rows."""
+    started = time.monotonic()
+    problem = one.problem
+    task = problem.task
+    hyperparameters = one.hyperparameters
+    mesh = trainer.make_mesh(hyperparameters.batch)
+    backbone = checkpoints.load(
+        one.model.path, one.model.config, jnp.float32, lambda path: jax.NamedSharding(mesh, P())
+    )
+    network = classifier.SequenceClassifier(backbone, task.num_classes, nnx.Rngs(problem.split.seed))
+    length = min(hyperparameters.max_length, one.model.config.num_positions)
+    encode = functools.partial(
+        texts.encode, task, tokenizer=one.model.tokenizer, max_length=length, as_pairs=network.is_bidirectional
+    )
+    train_rows = encode(problem.train_rows)
+    queries = encode(problem.evaluation)
+    y = np.array([task.class_index(example.label) for example in problem.train_rows])
+    tuner = trainer.Trainer(network, hyperparameters, mesh, problem.split.seed)
+    losses = tuner.train(train_rows, y, _checkpoints(settings, one), settings.checkpoint_every, {"key": one.key})
+    predicted = tuple(task.labels[index] for index in tuner.predict_proba(queries).argmax(-1))
+    note = f"{hyperparameters.steps} steps of {hyperparameters.batch} rows"
+    if losses:
+        note += f", last loss {losses[-1]:.3f}"
+    # The backward pass costs about two forward passes.
+    trained = 3 * hyperparameters.steps * hyperparameters.batch * train_rows.lengths_N.mean()
+    outcome = records.Outcome(
+        accuracy=float(np.mean([label == row.label for label, row in zip(predicted, problem.evaluation, strict=True)])),
+        predicted=predicted,
+        prompts=len(queries),
+        seconds={"language_model": 0.0, "method": round(time.monotonic() - started, 3)},
+        lm_tokens=int(queries.lengths_N.sum() + trained),
+        note=note,
+    )
+    return records.Record.of(one, outcome)
+
+
+def render(done: Sequence[records.Record]) -> str:
+    """Return a table with the mean accuracy ± standard deviation over seeds of each task and number of shots."""
+    groups: dict[tuple[str, int], list[records.Record]] = {}
+    for record in done:
+        groups.setdefault((record.task, record.shots), []).append(record)
+    rows = []
+    for (task, shots), members in groups.items():
+        accuracy = tables.spread([record.accuracy for record in members])
+        rows.append([task, f"{shots:,}", f"{len(members)}", accuracy, members[-1].note])
+    title = f"{METHODS[done[0].method].title}: {done[0].model}"
+    return f"{title}\n\n" + tables.render(["task", "m", "seeds", "accuracy %", "training of the last seed"], rows)
