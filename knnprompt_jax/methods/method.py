@@ -294,11 +294,9 @@ class Method:
         cost: estimates the cost of its own passes before weights are loaded.
         rows_used: the train rows of a split that it uses. "demonstrations": only these. "draws": other random
             demonstrations, in the same number. "shots": demonstrations and anchors. "texts": the texts of both, so that
-            it needs no anchors. "train": it trains on all rows.
+            it needs no anchors.
         model_name: returns the name of a further model that its options name, or "". The files of that model enter the
             key of a run.
-        neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run excludes
-            them.
         variant: a suffix for other code under the same entry, which enters the key of a run.
     """
 
@@ -309,7 +307,6 @@ class Method:
     cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
     rows_used: str = "shots"
     model_name: Callable[[Any], str] = name_no_model
-    neutral_options: tuple[str, ...] = ()
     variant: str = ""
 
     @property
@@ -319,11 +316,6 @@ class Method:
     @property
     def title(self) -> str:
         return self.entry.title
-
-    @property
-    def own_model(self) -> bool:
-        """Whether it trains a model of its own and needs no language model."""
-        return "model" in self.entry.preset
 
     def options(self, settings: methods.MethodOptions) -> Any:
         """Return the options of its base method in `settings`, with the values of its preset."""

@@ -3,6 +3,7 @@
 import dataclasses
 
 from knnprompt_jax.methods import registry
+from knnprompt_jax.settings import fine_tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,7 +13,7 @@ class KnownMethod:
     Attributes:
         title: its name in tables.
         printed_as: its names in the paper's tables.
-        rows_used: which of a split's train rows it uses, as `methods.method.Method` describes.
+        rows_used: which of a split's train rows it uses, as `methods.method.Method` describes; "train": all.
         own_model: the model that it trains; empty if it reads the language model of the run.
     """
 
@@ -22,9 +23,11 @@ class KnownMethod:
     own_model: str = ""
 
 
-METHODS = {
-    name: KnownMethod(
-        one.title, one.entry.printed_as, one.rows_used, one.entry.preset["model"] if one.own_model else ""
-    )
-    for name, one in registry.METHODS.items()
+_COMPARED = {
+    name: KnownMethod(one.title, one.entry.printed_as, one.rows_used) for name, one in registry.METHODS.items()
 }
+_FINE_TUNED = {
+    name: KnownMethod(entry.title, entry.printed_as, "train", entry.preset.get("model", ""))
+    for name, entry in fine_tuning.METHODS.items()
+}
+METHODS = {**_COMPARED, **_FINE_TUNED}

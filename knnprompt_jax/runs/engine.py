@@ -56,7 +56,7 @@ def run(
 
 def _read(
     passes: Sequence[run_lib.Pass], progress: "_Progress", cache: states.AnyCache | None
-) -> Iterator[tuple[run_lib.Pass, layout.Prompts, states.Reading | None]]:
+) -> Iterator[tuple[run_lib.Pass, layout.Prompts, states.Reading]]:
     """Yield each pass with its prompts and their states; all passes share one packing and its compiled programs."""
     all_prompts = [planned.build_prompts() for planned in passes]
     warnings = (text for run in passes[0].runs for text in run.problem.split.warnings)
@@ -68,17 +68,15 @@ def _read(
             oversized,
             passes[0].model.context,
         )
-    readings: Iterator[states.Reading | None] = itertools.repeat(None)
-    if passes[0].reads_prompts:
-        titles = [progress.title(planned) for planned in passes]
-        readings = states.read_sets(passes[0].model, all_prompts, cache, titles)
-    yield from zip(passes, all_prompts, readings)  # noqa: B905 (`readings` may be endless)
+    titles = [progress.title(planned) for planned in passes]
+    readings = states.read_sets(passes[0].model, all_prompts, cache, titles)
+    yield from zip(passes, all_prompts, readings, strict=True)
 
 
 def _run_all(
     planned: run_lib.Pass,
     prompts: layout.Prompts,
-    reading: states.Reading | None,
+    reading: states.Reading,
     cache: states.AnyCache | None,
     folder: pathlib.Path,
     before_writing: BeforeWriting | None,
@@ -96,12 +94,12 @@ def _run(
     planned: run_lib.Pass,
     run: run_lib.Run,
     prompts: layout.Prompts,
-    reading: states.Reading | None,
+    reading: states.Reading,
     cache: states.AnyCache | None,
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
     indices = {prompt_set: planned.indices(run, prompt_set) for prompt_set in run.method.needs}
-    own_states = {prompt_set: reading.states[rows] for prompt_set, rows in indices.items()} if reading else {}
+    own_states = {prompt_set: reading.states[rows] for prompt_set, rows in indices.items()}
     context = method.Context(run.problem, run.model, own_states, run.datastore, cache)
     started = time.monotonic()
     prediction = run.method.run(context, run.options)
@@ -109,15 +107,13 @@ def _run(
     members = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
     num_truncated = np.isin(prompts.truncated_index, members).sum()
     classes_Q = np.asarray(prediction.classes_Q)
-    shared_seconds = reading.seconds if reading else 0.0
-    num_read = reading.num_read if reading else 0
     outcome = records.Outcome(
         accuracy=float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
         predicted=tuple(run.problem.task.labels[index] for index in classes_Q),
         prompts=len(members) + prediction.prompts,
         truncated_prompts=int(num_truncated) + prediction.truncated,
-        seconds={"language_model": round(shared_seconds, 3), "method": round(method_seconds, 3)},
-        prompts_per_second=round(num_read / max(1e-9, shared_seconds), 2),
+        seconds={"language_model": round(reading.seconds, 3), "method": round(method_seconds, 3)},
+        prompts_per_second=round(reading.num_read / max(1e-9, reading.seconds), 2),
         lm_tokens=_num_tokens(prompts, members) + prediction.tokens,
         note="; ".join(filter(None, (run.note, prediction.note))),
         candidates=prediction.candidates,

@@ -53,7 +53,6 @@ class Run:
         Batch and packing may change the last digits of a state and are not part of it.
         """
         split = self.problem.split
-        options = self.options.to_dict()
         method_model = self.method.model_name(self.options)
         return {
             "task": self.problem.digest,
@@ -68,7 +67,7 @@ class Run:
             "deterministic": self.model.deterministic,
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
             "runs": self.method.entry.base + self.method.variant,
-            "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
+            "options": self.options.to_dict(),
             "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",
             "datastore": self.datastore.to_dict(),
         }
@@ -109,14 +108,9 @@ class Pass:
         return f"{self.model.short_name} {problem.task.name} seed {problem.split.seed}, {count} demonstrations in all"
 
     @property
-    def packing_key(self) -> tuple[str, int, bool]:
+    def packing_key(self) -> tuple[str, int]:
         """Consecutive passes with equal keys share one packing."""
-        return self.runs[0].problem.task.name, len(self.demonstrations), self.reads_prompts
-
-    @property
-    def reads_prompts(self) -> bool:
-        """Whether any method uses the language model. Some train a model of their own instead."""
-        return not all(run.method.own_model for run in self.runs)
+        return self.runs[0].problem.task.name, len(self.demonstrations)
 
     @functools.cached_property
     def queries(self) -> dict[str, Example]:
@@ -174,13 +168,10 @@ class Pass:
 
 
 def passes_of(model: lm.LanguageModel, runs: Iterable[Run]) -> list[Pass]:
-    """Group the runs of one task and model into passes, those with fewer demonstrations first.
-
-    A run whose method trains a model of its own is a pass by itself.
-    """
+    """Group the runs of one task and model into passes, those with fewer demonstrations first."""
     groups = collections.defaultdict(list)
     for run in runs:
         key = tuple(example.row for example in run.problem.split.demonstrations)
-        groups[(key, run.file_name if run.method.own_model else "")].append(run)
+        groups[key].append(run)
     passes = [Pass(model, tuple(members)) for members in groups.values()]
     return sorted(passes, key=lambda planned: len(planned.demonstrations))

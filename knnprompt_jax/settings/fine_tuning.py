@@ -5,26 +5,31 @@ from typing import Any
 
 from knnprompt_jax import errors, options, shipped
 from knnprompt_jax.settings import shared
+from knnprompt_jax.settings.methods import Entry
 from knnprompt_jax.settings.models import DTYPES, DistributedOptions
 from knnprompt_jax.tasks import catalogue
 
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A method by its title in tables, the model that it trains by default, and its names in the paper's tables."""
-
-    title: str
-    model: str
-    printed_as: tuple[str, ...] = ()
-
-
-METHODS = {
-    "fine_tuning": Entry("Fine-tuning", shipped.DEFAULT),
-    "fine_tuning_bert": Entry("Fine-tuning, BERT-large", "google-bert/bert-large-uncased", ("BERT Large FT",)),
-    "fine_tuning_gpt2": Entry("Fine-tuning, GPT-2 large", "openai-community/gpt2-large", ("GPT Large FT",)),
-}
+_ENTRIES = (
+    Entry("fine_tuning", "Fine-tuning", "fine_tuning"),
+    Entry(
+        "fine_tuning_bert",
+        "Fine-tuning, BERT-large",
+        "fine_tuning",
+        {"model": "google-bert/bert-large-uncased"},
+        printed_as=("BERT Large FT",),
+    ),
+    Entry(
+        "fine_tuning_gpt2",
+        "Fine-tuning, GPT-2 large",
+        "fine_tuning",
+        {"model": "openai-community/gpt2-large"},
+        printed_as=("GPT Large FT",),
+    ),
+)
+METHODS = {entry.name: entry for entry in _ENTRIES}
 
 
 class OptimizerOptions(options.Options):
@@ -108,7 +113,7 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     @property
     def model_name(self) -> str:
         """The model to train."""
-        return self.model or METHODS[self.method].model
+        return self.model or METHODS[self.method].preset.get("model", shipped.DEFAULT)
 
     def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
         """Return the hyper-parameters for a task and a number of shots."""

@@ -6,14 +6,12 @@ from typing import Any
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.settings.classifiers import KNNOptions, RuleOptions
-from knnprompt_jax.settings.models import FLOATS
 
 ALL = "all"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 BM25 = "bm25"
 ORDERS = ("nearest_first", "nearest_last")
 COMBINATIONS = ("probability", "log_probability", "vote")
-_BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
 
 class EncoderOptions(options.Options):
@@ -135,28 +133,6 @@ class UpperBoundOptions(options.Options):
     num_prompts: int = options.option(1000, "Number of random prompts to try.", least=1)
 
 
-class FineTuningOptions(options.Options):
-    """Options of fine-tuning. Weights stay float32."""
-
-    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
-    checkpoints: str = options.option("", "Folder for checkpoints, from which training resumes; empty: none.")
-    steps: int = options.option(0, "Optimizer steps; 0: the paper's for the number of shots.", least=0)
-    batch: int = options.option(0, "Rows per step; 0: the paper's for the task.", least=0)
-    learning_rate: float = options.option(1e-5, "Learning rate of the first step; it falls linearly to 0.", least=1e-12)
-    weight_decay: float = options.option(0.01, "AdamW's weight decay; biases and normalisation have none.", least=0)
-    clip: float = options.option(1.0, "Maximum norm of the gradient.", least=1e-12)
-    dropout: float = options.option(0.1, "Share of activations to drop.", least=0, most=0.99)
-    max_length: int = options.option(256, "Maximum tokens of a text; further tokens are dropped.", least=1)
-    dtype: str = options.option("float32", "Dtype of activations.", choices=FLOATS)
-    remat: bool = options.option(False, "Recompute activations in the backward pass, to save memory.")
-    checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
-
-    def with_published(self, task_name: str, shots: int) -> "FineTuningOptions":
-        """Replace steps and batch of 0 by the paper's; the steps are those of its next larger number of shots."""
-        steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
-        return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
-
-
 class MethodOptions(options.Options):
     """The options of each base method: `--knn.k=5` sets an option of `knn` and of its presets."""
 
@@ -169,7 +145,6 @@ class MethodOptions(options.Options):
     demonstration_upper_bound: UpperBoundOptions = options.group(UpperBoundOptions)
     noisy_channel: NoisyChannelOptions = options.group(NoisyChannelOptions)
     prompt_compose: RetrievalOptions = options.group(RetrievalOptions)
-    fine_tuning: FineTuningOptions = options.group(FineTuningOptions)
     tfidf: TfidfOptions = options.group(TfidfOptions)
     contextual_calibration: ContextualOptions = options.group(ContextualOptions)
     domain_context_calibration: options.Options = options.group(options.Options)
@@ -208,7 +183,6 @@ class Entry:
 _KNN = ("kNN Prompting", "LM Distribution + D_KL")
 _CHOOSES = "its settings are chosen for each split: name the method to run it"
 _NEEDS_ENCODER = "it needs a sentence encoder: name the method to download or load one"
-_TRAINS = "it trains a model for each split: name the method to run it"
 _ENTRIES = (
     Entry("icl", "In-context learning", "icl", printed_as=("ICL", "In-Context Learning", "ICL Baseline")),
     Entry("icl_multi_token", "In-context learning, whole labels", "icl_multi_token"),
@@ -260,23 +234,6 @@ _ENTRIES = (
         {"retriever": "cambridgeltl/trans-encoder-bi-simcse-bert-base"},
         printed_as=("Trans-Encoder",),
         excluded_because=_NEEDS_ENCODER,
-    ),
-    Entry("fine_tuning", "Fine-tuning, the run's model", "fine_tuning", excluded_because=_TRAINS),
-    Entry(
-        "fine_tuning_bert",
-        "Fine-tuning, BERT-large",
-        "fine_tuning",
-        {"model": "google-bert/bert-large-uncased"},
-        printed_as=("BERT Large FT",),
-        excluded_because=_TRAINS,
-    ),
-    Entry(
-        "fine_tuning_gpt2",
-        "Fine-tuning, GPT-2 large",
-        "fine_tuning",
-        {"model": "openai-community/gpt2-large"},
-        printed_as=("GPT Large FT",),
-        excluded_because=_TRAINS,
     ),
     Entry("tfidf", "TF-IDF, logistic regression", "tfidf"),
     Entry(

@@ -80,7 +80,7 @@ def test_every_option_of_every_method_changes_the_key(job, rows, model, world, m
     for name, declared in registry.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
         for option, default, metadata in options_lib.declarations(methods.MethodOptions.groups()[declared.entry.base]):
-            if option in declared.neutral_options or option in declared.entry.preset:
+            if option in declared.entry.preset:
                 continue
             if declared.entry.preset and option in ("centroid", "distance"):
                 continue  # Class means need a distance between distributions.
