@@ -24,4 +24,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, FLAGS)
+    FLAGS.run(main)

@@ -43,7 +43,7 @@ def find_file(subject: "workload.Subject") -> pathlib.Path:
 
 
 if __name__ == "__main__":
-    FLAGS = app.Flags(LlamaSettings)
+    FLAGS = app.Flags(LlamaSettings, keeps_programs=False)
 
     def main() -> None:
         """Print and save the result."""

@@ -225,7 +225,7 @@ _matvec = jax.jit(jnp.matmul)
 
 
 if __name__ == "__main__":
-    FLAGS = app.Flags(SearchSettings)
+    FLAGS = app.Flags(SearchSettings, keeps_programs=False)
 
     def main() -> None:
         """Print and save the result."""

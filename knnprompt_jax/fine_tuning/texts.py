@@ -34,8 +34,8 @@ class Texts:
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
         """Return tokens and token types [size, width] and lengths [size] of some rows, padded on the right and with extra rows."""
-        tokens_BT, lengths_B = packing.pad([self.tokens[row] for row in rows], size, width)
-        types_BT, _ = packing.pad([self.types[row] for row in rows], size, width)
+        tokens_BT, lengths_B = packing.pad_sequences([self.tokens[row] for row in rows], size, width)
+        types_BT, _ = packing.pad_sequences([self.types[row] for row in rows], size, width)
         return tokens_BT, types_BT, lengths_B
 
 
