@@ -21,7 +21,7 @@ from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example, Task
 
 COVERAGES = (0.5, 0.8, 0.9, 1.0)
-_MOST = 20  # The most mistakes that are listed.
+_MAX_MISTAKES = 20  # Mistakes that are listed.
 
 
 def run(settings: commands.EvaluationSettings) -> str:
@@ -111,14 +111,17 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     labels = tuple(words[label] for label in measured.labels)
     coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
     mistakes = "The most probable predictions come first: check these labels, or add anchors like these texts."
-    wrong, by_share = _mistakes(measured, examples, task, labels), _coverage(measured)
     with drawing.style():
         return [
             Section("summary", "Summary", "All rows together.", listings=(_summary(measured),)),
-            Section("mistakes", "Mistakes", mistakes, listings=(wrong,)),
+            Section("mistakes", "Mistakes", mistakes, listings=(_mistakes(measured, examples, task, labels),)),
             measures.confusion(measured, labels),
             Section(
-                "coverage", "Accuracy against coverage", coverage, listings=(by_share,), figures=(_risk(measured),)
+                "coverage",
+                "Accuracy against coverage",
+                coverage,
+                listings=(_coverage(measured),),
+                figures=(_risk(measured),),
             ),
             measures.calibration(measured),
         ]
@@ -134,7 +137,8 @@ def describe(measured: Measures) -> str:
 
 def _summary(measured: Measures) -> Listing:
     overall = measured.overall
-    low, high = 100 * overall["accuracy_low"], 100 * overall["accuracy_high"]
+    low = 100 * overall["accuracy_low"]
+    high = 100 * overall["accuracy_high"]
     loss = "Mean −log of the probability of the true class, in nats."
     if overall["impossible_rows"]:
         loss += f" {overall['impossible_rows']:,} of the rows had probability 0 and count as 36 nats."
@@ -167,8 +171,9 @@ def _coverage(measured: Measures) -> Listing:
 
 def _risk(measured: Measures) -> drawing.Figure:
     """Draw accuracy against coverage."""
-    panel, curve = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
-    style = drawing.line_style(0) | ({"marker": ""} if len(curve) > _MOST else {})
+    panel = drawing.Panel("", "rows answered, %", "accuracy, %")
+    curve = measured.coverage
+    style = drawing.line_style(0) | ({"marker": ""} if len(curve) > _MAX_MISTAKES else {})
     panel.axes.plot(100 * curve.coverage, 100 * curve.accuracy, **style)
     panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
     panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * curve.accuracy.min()), 102))
@@ -177,24 +182,19 @@ def _risk(measured: Measures) -> drawing.Figure:
 
 
 def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, labels: Sequence[str]) -> Listing:
-    wrong_Q, p_Q = measured.y_Q != measured.predicted_Q, measured.confidence_Q
-    order = [at for at in np.argsort(-p_Q, kind="stable").tolist() if wrong_Q[at]][:_MOST]
+    """Return the mistakes with the highest probabilities."""
+    is_wrong_Q = measured.y_Q != measured.predicted_Q
+    p_Q = measured.confidence_Q
+    order = [index for index in np.argsort(-p_Q, kind="stable").tolist() if is_wrong_Q[index]][:_MAX_MISTAKES]
     ids = tuple(examples[0].ids) if examples else ()
-    rows = tuple(
-        (
-            *(str(row.ids.get(name, "")) for name in ids),
-            *(
-                row.source.rpartition(":")[2].strip(),
-                task.retrieval_text(row),
-                labels[true],
-                labels[predicted],
-                f"{p:.2f}",
-            ),
-        )
-        for row, true, predicted, p in (
-            (examples[at], measured.y_Q[at], measured.predicted_Q[at], p_Q[at]) for at in order
-        )
-    )
-    count = int(wrong_Q.sum())
+    rows = []
+    for index in order:
+        example = examples[index]
+        own_ids = [str(example.ids.get(name, "")) for name in ids]
+        line = example.source.rpartition(":")[2].strip()
+        true = labels[measured.y_Q[index]]
+        predicted = labels[measured.predicted_Q[index]]
+        rows.append((*own_ids, line, task.retrieval_text(example), true, predicted, f"{p_Q[index]:.2f}"))
+    count = int(is_wrong_Q.sum())
     number = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
-    return Listing(f"{number}.", (*ids, "Line", "Text", "Label", "Prediction", "Probability"), rows)
+    return Listing(f"{number}.", (*ids, "Line", "Text", "Label", "Prediction", "Probability"), tuple(rows))

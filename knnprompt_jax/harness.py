@@ -104,7 +104,8 @@ class HarnessModel(model_lib.TemplateLM):
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log p of whole texts in nats, each token after as many tokens as fit before it."""
-        windows, owners = [], []
+        windows = []
+        owners = []
         for number, (string,) in enumerate(request.args for request in requests):
             for window in utils.get_rolling_token_windows(
                 self.tok_encode(string), self.prefix_token_id, self.max_length, 1
@@ -136,8 +137,8 @@ class HarnessModel(model_lib.TemplateLM):
         with shown as report:
             scores = self.lm.score(built, report)
         answers = {
-            texts[place]: (float(log_p.sum(dtype=np.float64)), bool(is_greatest.all()))
-            for place, log_p, is_greatest in zip(order, scores.log_p, scores.is_greatest, strict=True)
+            texts[index]: (float(log_p.sum(dtype=np.float64)), bool(is_greatest.all()))
+            for index, log_p, is_greatest in zip(order, scores.log_p, scores.is_greatest, strict=True)
         }
         for request, text in zip(requests, wanted, strict=True):
             if request[0] is not None:
@@ -149,16 +150,17 @@ def families(texts: Sequence[Text], order: list[int], first: int = 0) -> Iterato
     """Group sorted texts by the common beginnings of their contexts; append the index of each, counted from `first`, to `order`."""
     if not texts:
         return
-    common, rest = _common([context for context, _ in texts]), []
-    places = enumerate(texts, first)
-    for start, group in itertools.groupby(places, lambda place: place[1][0][common : common + _MIN_PREFIX]):
+    common = _common([context for context, _ in texts])
+    rest = []
+    numbered = enumerate(texts, first)
+    for start, group in itertools.groupby(numbered, lambda pair: pair[1][0][common : common + _MIN_PREFIX]):
         members = list(group)
         if len(start) == _MIN_PREFIX and len(members) >= _MIN_TEXTS:
             yield from families([text for _, text in members], order, members[0][0])
         else:
             rest += members
     if rest:
-        order += [place for place, _ in rest]
+        order += [index for index, _ in rest]
         contexts = [context for _, (context, _) in rest]
         common = _common(contexts)
         yield continuations.Family(

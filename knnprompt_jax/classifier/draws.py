@@ -72,9 +72,9 @@ def candidates(
     for number in _numbers(task, rows, model, options.demo_shots):
         drawing = draw(rows, number, options.random_state)
         drawn.setdefault(_shots_of(drawing.demonstrations), drawing)
-    most = max(len(drawing.anchors) for drawing in drawn.values())
-    if k is not None and k > most:
-        raise errors.UserError(f"k={k}: there are {most} anchors; choose k ≤ {most}")
+    max_k = max(len(drawing.anchors) for drawing in drawn.values())
+    if k is not None and k > max_k:
+        raise errors.UserError(f"k={k}: there are {max_k} anchors; choose k ≤ {max_k}")
     return {shots: drawing for shots, drawing in drawn.items() if len(drawing.anchors) >= (k or 1)}
 
 
@@ -95,11 +95,11 @@ def _numbers(task: Task, rows: Sequence[Example], model: lm.LanguageModel, demo_
     return numbers_given
 
 
-def _automatic_numbers(most: int, rows: Sequence[Example]) -> list[int]:
+def _automatic_numbers(limit: int, rows: Sequence[Example]) -> list[int]:
     """Return M_T, at most a quarter of the largest class, then 2 and 0; powers of two rarely change with the rows."""
     largest = max(collections.Counter(row.label for row in rows).values())
-    most = max((size for size in statistics.DEMO_SHOTS if size <= min(most, largest // 4)), default=0)
-    return sorted({most, min(_FEW, most), 0}, reverse=True)
+    largest_number = max((size for size in statistics.DEMO_SHOTS if size <= min(limit, largest // 4)), default=0)
+    return sorted({largest_number, min(_FEW, largest_number), 0}, reverse=True)
 
 
 def max_demo_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel) -> int:

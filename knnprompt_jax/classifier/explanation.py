@@ -1,4 +1,4 @@
-"""Why a text got its label: the contributions of its words, and its neighbours with the largest terms of their distance."""
+"""An explanation of a label: the contributions of the text's words, and its neighbours with the terms of their distance."""
 
 import dataclasses
 import functools
@@ -21,11 +21,14 @@ from knnprompt_jax.classifier.fitted import Fitted, label_ids_of
 from knnprompt_jax.store import representations, rowwise
 from knnprompt_jax.tasks.task import Example
 
-MOST_PARTS = 64  # A longer text is split into parts of several words.
-_WIDTH, _PART_WIDTH = 100, 60  # The most characters of a text, and of a part of it.
-_MOST = 10  # The most neighbours and parts that are printed.
-_LEAST = 0.005  # Smaller contributions are not printed.
-_FOR, _AGAINST, _PLAIN = "\033[1;32m", "\033[4;31m", "\033[0m"  # Bold green, underlined red.
+MAX_PARTS = 64  # A longer text is split into parts of several words.
+_MAX_WIDTH = 100  # Characters of a printed text.
+_MAX_PART_WIDTH = 60  # Characters of a printed part.
+_MAX_LISTED = 10  # Printed neighbours and parts.
+_MIN_CONTRIBUTION = 0.005  # Smaller contributions are not printed.
+_FOR = "\033[1;32m"  # Bold green.
+_AGAINST = "\033[4;31m"  # Underlined red.
+_PLAIN = "\033[0m"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Part:
 
     Attributes:
       field: the name of its field.
-      start, stop: its place there, in characters.
+      start, stop: its position in the field, in characters.
       contribution: the probability of the label minus the probability without this part.
     """
 
@@ -64,8 +67,8 @@ class Reason:
     after_anchor: float
 
     def __str__(self) -> str:
-        in_text, in_anchor = (f"{100 * share:.2g} %" for share in (self.after_text, self.after_anchor))
-        return f"{self.text!r} {self.nats:z.4f} ({in_text}, {in_anchor})"
+        probabilities = f"{100 * self.after_text:.2g} %, {100 * self.after_anchor:.2g} %"
+        return f"{self.text!r} {self.nats:z.4f} ({probabilities})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why a text got its label; printed with colours in a terminal and in a notebook.
+    """An explanation of a label; printed with colours in a terminal and in a notebook.
 
     Attributes:
       fields: its texts by field name.
@@ -158,9 +161,9 @@ def _neighbours(
 
 
 def split(fields: Mapping[str, str]) -> list[Part]:
-    """Split texts into words, or into parts of several words where there are more than `MOST_PARTS`."""
+    """Split texts into words, or into parts of several words where there are more than `MAX_PARTS`."""
     words = {field: list(re.finditer(r"\S+", text)) for field, text in fields.items()}
-    count = math.ceil(sum(map(len, words.values())) / MOST_PARTS)
+    count = math.ceil(sum(map(len, words.values())) / MAX_PARTS)
     return [
         Part(field, members[at].start(), members[min(at + count, len(members)) - 1].end())
         for field, members in words.items()
@@ -172,7 +175,8 @@ def without(example: Example, parts: Sequence[Part]) -> Iterator[Example]:
     """Yield the example without each of the parts."""
     for part in parts:
         text = example.fields[part.field]
-        before, after = text[: part.start], text[part.stop :]
+        before = text[: part.start]
+        after = text[part.stop :]
         left = before + after.lstrip() if after.strip() else before.rstrip()
         yield dataclasses.replace(example, fields={**example.fields, part.field: left})
 
@@ -195,7 +199,8 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     logk_kW = representations.represent(head, anchors, distance.representation, label_ids)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     if distance.reads_label_words:
-        texts, groups_W = np.array(fitted.task.label_words), np.arange(fitted.task.num_classes)
+        texts = np.array(fitted.task.label_words)
+        groups_W = np.arange(fitted.task.num_classes)
     else:
         texts, groups_W = _vocabulary(fitted.model.tokenizer, len(head))
     found = []
@@ -218,7 +223,7 @@ def to_terminal(explanation: Explanation, coloured: bool) -> str:
     if coloured:
         return "\n".join(_lines(explanation, lambda text, share: f"{_FOR if share > 0 else _AGAINST}{text}{_PLAIN}"))
     words, *lines = _lines(explanation, lambda text, contribution: text)
-    return "\n".join([_cut(words, _WIDTH), *lines])
+    return "\n".join([_cut(words, _MAX_WIDTH), *lines])
 
 
 def to_html(explanation: Explanation) -> str:
@@ -239,19 +244,20 @@ def _lines(
     Args:
       mark: marks an escaped word with a contribution.
     """
-    marked, listed = [], []
+    marked = []
+    listed = []
     for part in explanation.parts:
-        text = _cut(_plain(part.of(explanation.fields)), _PART_WIDTH)
+        text = _cut(_plain(part.of(explanation.fields)), _MAX_PART_WIDTH)
         marked.append(escape(text))
-        if abs(part.contribution) >= _LEAST:
+        if abs(part.contribution) >= _MIN_CONTRIBUTION:
             marked[-1] = mark(escape(text), part.contribution)
             listed.append((part.contribution, f"{text!r} {part.contribution:+.2f}"))
-    largest = [words for _, words in sorted(listed, key=lambda item: -abs(item[0]))[:_MOST]]
+    largest = [words for _, words in sorted(listed, key=lambda item: -abs(item[0]))[:_MAX_LISTED]]
     contributions = "no single word changes the probability of the label"
     if largest:
         contributions = f"words that change the probability of {explanation.label}: {', '.join(largest)}"
-    classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MOST]
-    shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _LEAST)
+    classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MAX_LISTED]
+    shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
     aside = "" if explanation.has_votes else "; the linear probe does not use them"
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
     lines.append(f"nearest anchors by {explanation.measure}{aside}:")
@@ -259,13 +265,13 @@ def _lines(
         lines.append(
             "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
         )
-    for near in explanation.neighbours[:_MOST]:
-        text = _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in near.fields.values()), _WIDTH)
+    for near in explanation.neighbours[:_MAX_LISTED]:
+        text = _cut(" | ".join(_plain(value[: 2 * _MAX_WIDTH]) for value in near.fields.values()), _MAX_WIDTH)
         lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")
         if near.reasons:
             lines.append(f"    {', '.join(map(str, near.reasons))}")
-    if len(explanation.neighbours) > _MOST:
-        lines.append(f"  and {len(explanation.neighbours) - _MOST} more")
+    if len(explanation.neighbours) > _MAX_LISTED:
+        lines.append(f"  and {len(explanation.neighbours) - _MAX_LISTED} more")
     return [" ".join(marked), *(escape(errors.printable(line, kept="")) for line in lines)]
 
 

@@ -37,7 +37,8 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         if "options_kind" not in vars(cls):
             return
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
-        kinds, fields = inspect.Parameter, dataclasses.fields(cls.options_kind)
+        kinds = inspect.Parameter
+        fields = dataclasses.fields(cls.options_kind)
         given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
         options = [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
         cls.__signature__ = inspect.Signature([*given, *options])  # type: ignore[attr-defined]
@@ -94,14 +95,14 @@ class Predictions:
     distances: np.ndarray
     ids: np.ndarray
 
-    def abstaining(self, least: float) -> "Predictions":
-        """Replace each label of a lower probability than `least` by None; raise UserError unless `least` is 0 to 1."""
-        if not isinstance(least, numbers.Real) or not 0 <= least <= 1:
-            raise errors.UserError(f"abstain={least!r}: choose a probability from 0 to 1")
-        if not least:
+    def abstaining(self, threshold: float) -> "Predictions":
+        """Replace each label of a lower probability than `threshold` by None; raise UserError unless it is 0 to 1."""
+        if not isinstance(threshold, numbers.Real) or not 0 <= threshold <= 1:
+            raise errors.UserError(f"abstain={threshold!r}: choose a probability from 0 to 1")
+        if not threshold:
             return self
         labels = self.labels.astype(object)
-        labels[self.probabilities.max(-1, initial=0) < least] = None
+        labels[self.probabilities.max(-1, initial=0) < threshold] = None
         return dataclasses.replace(self, labels=labels)
 
 
@@ -119,14 +120,16 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     Raises:
       UserError: as `queries`; a missing or unknown label; X and y of different lengths.
     """
-    rows, labels, examples = rows_of(X, task.fields), label_list(y), []
+    rows = rows_of(X, task.fields)
+    labels = label_list(y)
+    examples = []
     if len(rows) != len(labels):
         raise errors.UserError(f"X has {len(rows)} rows, y {len(labels)} labels: each row needs one")
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
-        place = f"row {index}"
+        source = f"row {index}"
         try:
-            fields = task.fields_of(place, row)
-            examples.append(Example(fields, task.label_of(place, label), first + index, place))
+            fields = task.fields_of(source, row)
+            examples.append(Example(fields, task.label_of(source, label), first + index, source))
         except errors.EmptyCell:
             if task.empty != SKIP:
                 raise
@@ -200,7 +203,7 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
         given = [share.item() if np.ndim(share) == 0 and hasattr(share, "item") else share for share in given]
         if len(given) != len(labels_C):
             raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")
-        shares = [given[place] for place in np.argsort(label_order(labels_C))]
+        shares = [given[index] for index in np.argsort(label_order(labels_C))]
     if wrong := [share for share in shares if not isinstance(share, numbers.Real)]:
         raise errors.UserError(f"{message}: {wrong[0]!r} is not a number")
     shares_C = np.array(shares, float)

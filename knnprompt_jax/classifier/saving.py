@@ -86,9 +86,9 @@ def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
     given = model.identity
     if made.fingerprint != given.fingerprint:
         advice = "restore the model's files" if made.name == given.name else f"give the model {made.name!r}"
-        made_with, found = (f"{each.name} ({each.fingerprint[:8]})" for each in (made, given))
         raise errors.UserError(
-            f"{saved.path}: made with another model: {made_with}, not {found}; {advice}, or fit again"
+            f"{saved.path}: made with another model: {made.name} ({made.fingerprint[:8]}), not {given.name} "
+            f"({given.fingerprint[:8]}); {advice}, or fit again"
         )
     for name in ("dtype", "deterministic", "context"):
         if getattr(made, name) != getattr(given, name):

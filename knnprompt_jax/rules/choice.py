@@ -22,8 +22,10 @@ class Score:
     @property
     def words(self) -> str:
         """Accuracy and macro F1, in percent."""
-        accuracy, error, macro_f1 = (100 * each for each in (self.accuracy, self.standard_error, self.macro_f1))
-        return f"accuracy {accuracy:.1f} % (standard error {error:.1f}), macro F1 {macro_f1:.1f} %"
+        return (
+            f"accuracy {100 * self.accuracy:.1f} % (standard error {100 * self.standard_error:.1f}), "
+            f"macro F1 {100 * self.macro_f1:.1f} %"
+        )
 
     @property
     def cells(self) -> list[str]:

@@ -25,9 +25,9 @@ from knnprompt_jax.settings.classifiers import AUTO, METRICS, RULES, WEIGHTS
 KS = (1, 3, 7, 15, 31)
 DISTANCES = tuple(name for name, distance in distances.DISTANCES.items() if distance.is_candidate)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
-FEWEST = 10  # Minimum number of anchors for a choice.
+MIN_ANCHORS = 10  # Minimum number of anchors for a choice.
 _FOLDS = 5
-_LEAST = 2e-16  # The least probability of a true class, as in scikit-learn's log loss.
+_MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +53,25 @@ class Grid:
         return cls(names, **{name: (value,) for name, value in given.items() if value != AUTO})
 
     def default(self, evidence: Evidence) -> Rule:
-        """Return the rule for fewer than `FEWEST` anchors; raise UserError on weights that need more."""
+        """Return the rule for fewer than `MIN_ANCHORS` anchors; raise UserError on weights that need more."""
         if self.weights == ("distance",):
             raise errors.UserError(
-                f"weights='distance': at least {FEWEST} anchors of two classes are needed; leave it out or add rows"
+                f"weights='distance': at least {MIN_ANCHORS} anchors of two classes are needed; leave it out or add rows"
             )
         k = min(self.ks, key=lambda k: (k > len(evidence), abs(k - 3)))
         penalty = min(self.penalties, key=lambda penalty: abs(penalty - 1))
         rule = "votes" if "votes" in self.rules else self.rules[0]
-        layer, probe_count = (0, 0.0) if rule == "votes" else (evidence.layer, 3.0)
-        return Rule(rule, evidence.demo_shots, k, self.distances[0], "uniform", 0.0, penalty, layer, 1.0, probe_count)
+        reads_probe = rule != "votes"
+        return Rule(
+            rule,
+            demo_shots=evidence.demo_shots,
+            k=k,
+            distance=self.distances[0],
+            penalty=penalty,
+            layer=evidence.layer if reads_probe else 0,
+            vote_count=1.0,
+            probe_count=3.0 if reads_probe else 0.0,
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,11 +85,12 @@ class Outcome:
     @classmethod
     def of(cls, p_NC: np.ndarray, y_N: np.ndarray) -> "Outcome":
         own_N = p_NC[np.arange(len(y_N)), y_N]
-        return cls(y_N, p_NC.argmax(-1), -np.log(np.maximum(own_N, _LEAST)))
+        return cls(y_N, p_NC.argmax(-1), -np.log(np.maximum(own_N, _MIN_PROBABILITY)))
 
     @functools.cached_property
     def score(self) -> Score:
-        accuracy, count = float(np.mean(self.predicted_N == self.y_N)), len(self.y_N)
+        accuracy = float(np.mean(self.predicted_N == self.y_N))
+        count = len(self.y_N)
         smoothed = (count * accuracy + 1) / (count + 2)  # One more right and one more wrong: nothing is certain.
         error = float(np.sqrt(smoothed * (1 - smoothed) / count))
         total_C = np.bincount(np.concatenate([self.y_N, self.predicted_N]))  # As label and as prediction.
@@ -93,16 +103,14 @@ class Outcome:
 
         The best of many candidates is the best partly by luck.
         """
-        outcomes = self, best
         if metric == "log_loss":
-            ours_N, theirs_N = (outcome.losses_N for outcome in outcomes)
+            differences_N = self.losses_N - best.losses_N
         else:
-            ours_N, theirs_N = ((outcome.predicted_N != outcome.y_N) * 1.0 for outcome in outcomes)
+            differences_N = 1.0 * (self.predicted_N != self.y_N) - (best.predicted_N != best.y_N)
         if metric == "macro_f1":  # About the mean of the classes' errors.
             counts_C = np.bincount(self.y_N)
-            weights_N = len(self.y_N) / np.count_nonzero(counts_C) / counts_C[self.y_N]
-            ours_N, theirs_N = ours_N * weights_N, theirs_N * weights_N
-        error = float(np.std(ours_N - theirs_N) / np.sqrt(len(ours_N)))
+            differences_N = differences_N * (len(self.y_N) / np.count_nonzero(counts_C) / counts_C[self.y_N])
+        error = float(np.std(differences_N) / np.sqrt(len(differences_N)))
         return self.score.loss(metric) - best.score.loss(metric) <= 2 * error
 
 
@@ -157,10 +165,10 @@ def choose_by_evidence(sets: Sequence[Evidence], grid: Grid, metric: str = METRI
 
     Candidates are compared on the anchors that all sets share. The first rule and set, in grid order, whose best
     candidate is within two standard errors of the overall best is chosen. A candidate better by every metric replaces
-    it. Sets of fewer than `FEWEST` anchors or of a single class are left out.
+    it. Sets of fewer than `MIN_ANCHORS` anchors or of a single class are left out.
     """
     preferred = sets[0]
-    sets = [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1]
+    sets = [evidence for evidence in sets if len(evidence) >= MIN_ANCHORS and len(np.unique(evidence.y_N)) > 1]
     if not sets:
         return Choice(grid.default(preferred), metric=metric)
     common = functools.reduce(np.intersect1d, [evidence.ids_N for evidence in sets])
@@ -172,8 +180,8 @@ def choose_by_evidence(sets: Sequence[Evidence], grid: Grid, metric: str = METRI
 
 def folds(y_N: np.ndarray) -> np.ndarray:
     """Draw the fold of each anchor [N], balanced within each class."""
-    generator, folds_N = np.random.default_rng(0), np.empty(len(y_N), int)
-    order_N = generator.permutation(len(y_N))
+    folds_N = np.empty(len(y_N), int)
+    order_N = np.random.default_rng(0).permutation(len(y_N))
     order_N = order_N[np.argsort(y_N[order_N], kind="stable")]
     folds_N[order_N] = np.arange(len(y_N)) % _FOLDS
     return folds_N
@@ -182,13 +190,13 @@ def folds(y_N: np.ndarray) -> np.ndarray:
 def _best(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray) -> tuple[_Trial, list[_Trial]]:
     """Return the chosen trial and all trials."""
     trials = [trial for evidence in sets for trial in _try_all(evidence, grid, metric, common)]
-    best = _least_loss(trials, metric)
+    best = _best_trial(trials, metric)
     for name, evidence in itertools.product(grid.rules, sets):
         group = [trial for trial in trials if (trial.rule.rule, trial.rule.demo_shots) == (name, evidence.demo_shots)]
-        leader = _least_loss(group, metric)
+        leader = _best_trial(group, metric)
         if leader.outcome.is_as_good(best.outcome, metric):
             better = [trial for trial in trials if leader.outcome.score.is_dominated_by(trial.outcome.score)]
-            return _least_loss([leader, *better], metric), trials
+            return _best_trial([leader, *better], metric), trials
     raise AssertionError("the best is as good as itself")
 
 
@@ -200,7 +208,8 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     for penalty, scores_NP in zip(grid.penalties, scores_JNP, strict=True):
         rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=evidence.layer)
         probes.append(_try(evidence, common, rule, (scores_NP,)))
-    best_votes, best_probe = _least_loss(votes, metric), _least_loss(probes, metric)
+    best_votes = _best_trial(votes, metric)
+    best_probe = _best_trial(probes, metric)
     blend = dataclasses.replace(best_votes.rule, rule="blend", penalty=best_probe.rule.penalty, layer=evidence.layer)
     # A probe keeps the best settings of votes so that `kneighbors` still works.
     settings = {name: getattr(best_votes.rule, name) for name in ("k", "distance", "weights", "bandwidth")}
@@ -212,40 +221,46 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     return [trial for name in grid.rules for trial in trials_by_rule[name]]
 
 
-def _least_loss(trials: Sequence[_Trial], metric: str) -> _Trial:
+def _best_trial(trials: Sequence[_Trial], metric: str) -> _Trial:
     return min(trials, key=lambda trial: trial.outcome.score.loss(metric))
 
 
 def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndarray, ...]]]:
-    compact_y_N, shares_P = evidence.compact_y_N, evidence.shares_P
-    most = np.isfinite(evidence.nearest_left_out[grid.distances[0]][1]).sum(-1).min()
-    ks = [k for k in grid.ks if k <= most] or [max(1, min(grid.ks))]
+    """Yield each candidate of votes with its scores [N, C]."""
+    max_k = np.isfinite(evidence.nearest_left_out[grid.distances[0]][1]).sum(-1).min()
+    ks = [k for k in grid.ks if k <= max_k] or [max(1, min(grid.ks))]
     for distance, k, weights in itertools.product(grid.distances, ks, grid.weights):
         near_NN, distances_NN = evidence.nearest_left_out[distance]
-        near_Nk, distances_Nk = near_NN[:, :k], distances_NN[:, :k]
+        distances_Nk = distances_NN[:, :k]
         # Rows with fewer than k neighbours end in infinite distances.
         last_N = np.where(np.isfinite(distances_Nk), distances_Nk, -np.inf).max(-1)
         bandwidth = float(np.median(last_N - distances_Nk[:, 0])) if weights == "distance" else 0.0
         if weights == "distance" and len(grid.weights) > 1 and not bandwidth > 0:
             continue  # All votes would count the same.
         rule = Rule("votes", evidence.demo_shots, k, distance, weights, bandwidth)
-        yield rule, (rule_lib.vote_scores(compact_y_N[near_Nk], distances_Nk, shares_P, bandwidth),)
+        classes_Nk = evidence.compact_y_N[near_NN[:, :k]]
+        yield rule, (rule_lib.vote_scores(classes_Nk, distances_Nk, evidence.shares_P, bandwidth),)
 
 
 def _try(evidence: Evidence, common: np.ndarray, rule: Rule, scores: tuple[np.ndarray, ...]) -> _Trial:
     """Fit the counts of a rule's scores to all anchors of the set, and classify the common ones."""
-    compact_y_N, shares_P = evidence.compact_y_N, evidence.shares_P
-    counts = rule_lib.fit_counts(scores, compact_y_N, shares_P)
-    vote_count, probe_count = {"votes": (*counts, 0.0), "probe": (0.0, *counts)}.get(rule.rule, counts)
-    p_NP, common_n = rule_lib.probabilities(scores, counts, shares_P), evidence.places(common)
-    rule = dataclasses.replace(rule, vote_count=vote_count, probe_count=probe_count)
-    return _Trial(rule, Outcome.of(p_NP[common_n], compact_y_N[common_n]), scores)
+    y_N = evidence.compact_y_N
+    counts = rule_lib.fit_counts(scores, y_N, evidence.shares_P)
+    p_NP = rule_lib.probabilities(scores, counts, evidence.shares_P)
+    common_n = evidence.indices(common)
+    fitted_rule = dataclasses.replace(
+        rule,
+        vote_count=0.0 if rule.rule == "probe" else counts[0],
+        probe_count=0.0 if rule.rule == "votes" else counts[-1],
+    )
+    return _Trial(fitted_rule, Outcome.of(p_NP[common_n], y_N[common_n]), scores)
 
 
 def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities of each common anchor, by the choice without its fold, and the true classes."""
-    first = sets[0].take(sets[0].places(common))
-    folds_n, num_classes = folds(first.y_N), int(max(evidence.y_N.max() for evidence in sets)) + 1
+    first = sets[0].take(sets[0].indices(common))
+    folds_n = folds(first.y_N)
+    num_classes = int(max(evidence.y_N.max() for evidence in sets)) + 1
     p_nC = np.zeros((len(folds_n), num_classes))
     for fold in range(_FOLDS):
         held_out = first.ids_N[folds_n == fold]
@@ -258,11 +273,11 @@ def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndar
 
 def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: int) -> np.ndarray:
     """Return probabilities [n, C] of the anchors of these ids, by the rule fitted to all others."""
-    places_n = evidence.places(ids_n)
-    rest_M = np.setdiff1d(np.arange(len(evidence)), places_n)
+    indices_n = evidence.indices(ids_n)
+    rest_M = np.setdiff1d(np.arange(len(evidence)), indices_n)
     inputs_NF = evidence.inputs_NF
     fitted = rule_lib.FittedRule.fit(rule, inputs_NF[rest_M], evidence.y_N[rest_M], num_classes)
-    distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, rest_M)]
+    distances_nM = evidence.distances_NN[rule.distance][np.ix_(indices_n, rest_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[rest_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
-    return fitted.probabilities(*near, inputs_NF[places_n])
+    return fitted.probabilities(*near, inputs_NF[indices_n])

@@ -14,7 +14,7 @@ from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 
-LIMIT = 1024  # The most anchors for which all pairs are measured.
+LIMIT = 1024  # The maximum number of anchors for which all pairs are measured.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,18 +40,18 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.y_N)
 
-    def take(self, places_n: np.ndarray) -> "Evidence":
-        """Return the evidence of some of the anchors alone."""
+    def take(self, indices_n: np.ndarray) -> "Evidence":
+        """Return the evidence of some of the anchors."""
         return dataclasses.replace(
             self,
-            ids_N=self.ids_N[places_n],
-            y_N=self.y_N[places_n],
-            inputs_NF=self.inputs_NF[places_n],
-            distances_NN={name: table[np.ix_(places_n, places_n)] for name, table in self.distances_NN.items()},
+            ids_N=self.ids_N[indices_n],
+            y_N=self.y_N[indices_n],
+            inputs_NF=self.inputs_NF[indices_n],
+            distances_NN={name: table[np.ix_(indices_n, indices_n)] for name, table in self.distances_NN.items()},
         )
 
-    def places(self, ids_n: np.ndarray) -> np.ndarray:
-        """Return the places [n] of the anchors with these ids."""
+    def indices(self, ids_n: np.ndarray) -> np.ndarray:
+        """Return the indices [n] of the anchors with these ids."""
         order_N = np.argsort(self.ids_N)
         return order_N[np.searchsorted(self.ids_N, ids_n, sorter=order_N)]
 
@@ -62,16 +62,18 @@ class Evidence:
         An anchor is not its own neighbour, so its class has one anchor fewer than in a search for new texts. Therefore, one
         random anchor of every other class is left out too. Those left out come last, at an infinite distance.
         """
-        generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
+        generator = np.random.default_rng(0)
+        left_out_NN = np.eye(len(self), dtype=bool)
         for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
             if count > 1:
-                rest, members = np.flatnonzero(self.y_N != label), np.flatnonzero(self.y_N == label)
+                rest = np.flatnonzero(self.y_N != label)
+                members = np.flatnonzero(self.y_N == label)
                 left_out_NN[rest, generator.choice(members, len(rest))] = True
         nearest = {}
         for name, distances_NN in self.distances_NN.items():
             distances_NN = np.where(left_out_NN, np.inf, distances_NN)
-            places_NN = np.argsort(distances_NN, -1, kind="stable")
-            nearest[name] = places_NN, np.take_along_axis(distances_NN, places_NN, -1)
+            order_NN = np.argsort(distances_NN, -1, kind="stable")
+            nearest[name] = order_NN, np.take_along_axis(distances_NN, order_NN, -1)
         return nearest
 
     @functools.cached_property
@@ -110,6 +112,6 @@ def neighbours(store: store_lib.Store, k: int, states: lm.States) -> kernel.Neig
         raise errors.UserError(f"k={k}: choose from 1 to {len(store) - 1}, the number of other anchors")
     nearest = store.search(states, k + 1)
     itself_Nk = nearest.indices_Qk == jnp.arange(len(store))[:, None]
-    # Sort the places of other anchors first, in their order, and the place of the anchor itself last.
-    places_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
-    return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Nk, -1), nearest)
+    # Sort the other anchors first, in their order, and the anchor itself last.
+    order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
+    return jax.tree.map(lambda array: jnp.take_along_axis(array, order_Nk, -1), nearest)

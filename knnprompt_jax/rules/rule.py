@@ -16,7 +16,9 @@ from sklearn import linear_model, pipeline, preprocessing
 from knnprompt_jax import distances, lm, options
 from knnprompt_jax.settings.classifiers import RULES, USED_BY, WEIGHTS
 
-_NEWTON_STEPS, _DAMPING, _LEAST_PRIOR = 12, 1e-6, 1e-300
+_NEWTON_STEPS = 12
+_DAMPING = 1e-6
+_MIN_PRIOR = 1e-300
 
 
 class Rule(options.Options):
@@ -88,10 +90,12 @@ class FittedRule:
           y_Q: the classes of the texts if they are the anchors, each of which is then read by a probe of all others.
           prior_C: the share of each class among the texts; by default its share of the anchors.
         """
-        rule, scores, counts = self.rule, [], []
+        rule = self.rule
+        scores = []
+        counts = []
         if rule.rule != "probe":
-            places_Qk = np.searchsorted(self.present_P, classes_Qk)
-            scores.append(vote_scores(places_Qk, np.asarray(distances_Qk, float), self.shares_P, rule.bandwidth))
+            compact_Qk = np.searchsorted(self.present_P, classes_Qk)
+            scores.append(vote_scores(compact_Qk, np.asarray(distances_Qk, float), self.shares_P, rule.bandwidth))
             counts.append(rule.vote_count)
         if self.probe:
             if y_Q is not None:
@@ -103,7 +107,7 @@ class FittedRule:
             counts.append(rule.probe_count)
         p_QP = probabilities(scores, counts, self.shares_P)
         if prior_C is not None:
-            p_QP *= np.maximum(prior_C[self.present_P], _LEAST_PRIOR) / self.shares_P
+            p_QP *= np.maximum(prior_C[self.present_P], _MIN_PRIOR) / self.shares_P
             p_QP /= p_QP.sum(-1, keepdims=True)
         p_QC = np.zeros((len(p_QP), self.num_classes))
         p_QC[:, self.present_P] = p_QP
@@ -149,7 +153,8 @@ def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarr
     An anchor's class is true with probability (N + 1) / (N + 2), as in Platt scaling. So scores that are right for
     every one of a few anchors give no certainty.
     """
-    score_JNC, count = np.stack(scores), len(y_N)
+    score_JNC = np.stack(scores)
+    count = len(y_N)
     truth_NC = np.tile(shares_C / (count + 2), (count, 1))
     truth_NC[np.arange(count), y_N] += (count + 1) / (count + 2)
     counts_J = np.ones(len(score_JNC))
@@ -176,7 +181,8 @@ def fit_probe(inputs_NF: np.ndarray, y_N: np.ndarray, penalty: float) -> pipelin
 
 def left_out_scores(inputs_NF: np.ndarray, y_N: np.ndarray, penalties: Sequence[float]) -> np.ndarray:
     """Return the scores of each anchor [J, N, C] by a probe of all others, for each of J penalties; arguments as in `fit_probe`."""
-    x_NF, alphas = preprocessing.StandardScaler().fit_transform(np.asarray(inputs_NF, float)), np.array(penalties)
+    x_NF = preprocessing.StandardScaler().fit_transform(np.asarray(inputs_NF, float))
+    alphas = np.array(penalties)
     # With a scorer, scikit-learn keeps the predictions instead of their errors.
     ridge = linear_model.RidgeCV(alphas * x_NF.shape[1], scoring="neg_mean_squared_error", store_cv_results=True)
     return np.moveaxis(ridge.fit(x_NF, _truth(y_N)).cv_results_, -1, 0)

@@ -175,7 +175,7 @@ def _describe_rule(content: Content) -> str:
     if content.is_published:
         return f"KNNPrompting: {content.choice.rule.words}"
     return (
-        f"AutoClassifier: {content.choice.rule.words}; nothing was chosen: that takes at least {choosing.FEWEST} "
+        f"AutoClassifier: {content.choice.rule.words}; nothing was chosen: that takes at least {choosing.MIN_ANCHORS} "
         "anchors and two classes"
     )
 

@@ -64,7 +64,7 @@ def test_what_is_left_of_a_text_without_a_part():
 def test_long_texts_are_taken_in_few_parts(count):
     fields = {"a": " ".join(f"w{number}" for number in range(count)), "b": "more"}
     parts = explanation.split(fields)
-    assert len(parts) <= explanation.MOST_PARTS + 1
+    assert len(parts) <= explanation.MAX_PARTS + 1
     assert " ".join(part.of(fields) for part in parts) == f"{fields['a']} more"
 
 
