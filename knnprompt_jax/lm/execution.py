@@ -116,7 +116,8 @@ class Execution:
                 f"{self._name}: a prompt has token id {largest}, but the model has {self._vocab_size} tokens: "
                 "take the model's own tokenizer, or remove the special token from the text"
             )
-        data, local = self.mesh.shape[parallel.DATA], parallel.local_data_shards(self.mesh)
+        data = self.mesh.shape[parallel.DATA]
+        local = parallel.local_data_shards(self.mesh)
         return packing.pack(group, shape, lambda step: step % data in local)
 
     def run(

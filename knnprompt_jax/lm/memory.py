@@ -19,9 +19,11 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
 PREFIX_TOKENS = 2048  # Assumed tokens of demonstrations before prompts are built: more than most tasks have.
-OUTPUTS_PER_ROW = 16  # Assumed read positions per row.
+OUTPUTS_PER_ROW = 16  # Assumed outputs per row.
 MARGIN = 0.9  # The share of a device's memory to fill, because the estimate is right to a tenth.
-_STREAMS, _PROJECTED = 3, 6  # Copies of the residual stream, and of arrays of all heads, in a block.
+# Copies of the residual stream, and of arrays of all heads, in a block.
+_STREAMS = 3
+_PROJECTED = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,16 +91,20 @@ def _working(
     """Return the bytes of the residual stream and of the largest stage of a block or the head."""
     if platform == "cpu":  # XLA computes in float32 there, whatever the dtype of activations.
         size = 4
-    model, tokens = mesh.shape[parallel.MODEL], shape.rows * shape.width
+    model = mesh.shape[parallel.MODEL]
+    tokens = shape.rows * shape.width
     streams = _STREAMS * tokens * config.width * size
     projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
-    kv_heads, queries = max(1, config.num_kv_heads // model), config.num_heads // config.num_kv_heads
+    kv_heads = max(1, config.num_kv_heads // model)
+    queries = config.num_heads // config.num_kv_heads
     if attention.is_in_kernel(shape.prefix, platform):
-        # Only the last block, whose few queries read the keys and values of all tokens, has logits in memory.
-        kept, logits = projected // 2, queries * shape.outputs * (tokens + shape.prefix)
+        # Only the last block, whose few queries attend to all tokens, has logits in memory.
+        kept = projected // 2
+        logits = queries * shape.outputs * (tokens + shape.prefix)
         nbytes = 4 if platform == "tpu" else 4 + size
     else:
-        kept, logits = projected, queries * tokens * (shape.width + shape.prefix)
+        kept = projected
+        logits = queries * tokens * (shape.width + shape.prefix)
         nbytes = 4 if size == 4 else 4 + size
     # Logits are float32; softmax weights in the activations' dtype are beside them, except where XLA fuses or re-uses.
     attending = kept + attention.heads_together(kv_heads, logits, platform) * logits * nbytes

@@ -15,11 +15,12 @@ from knnprompt_jax.models import attention, decoder, sharding
 
 Array = jax.Array
 STEPS_PER_CALL = 4
-_STEP_TOKENS_ON_CPU, _STEP_TOKENS = 2560, 16384
+_STEP_TOKENS_ON_CPU = 2560
+_STEP_TOKENS = 16384
 
 
 def step_tokens(platform: str) -> int:
-    """The default number of packed tokens per step in each data shard."""
+    """Return the default number of packed tokens per step in each data shard."""
     return _STEP_TOKENS_ON_CPU if platform == "cpu" else _STEP_TOKENS
 
 
@@ -30,16 +31,17 @@ def read_prefix(
     with jax.named_scope("prefix"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
     heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
-    k_LHPK, v_LHPK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
+    k_LHPK = jax.lax.with_sharding_constraint(prefix.k, heads)
+    v_LHPK = jax.lax.with_sharding_constraint(prefix.v, heads)
     return attention.Prefix(k_LHPK, v_LHPK, length)
 
 
 def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Any, ...]:
-    """Return the hidden states [J, E], log-partitions [J] and the layers [J, D] that were asked for, at a step's read positions."""
+    """Return the hidden states [J, E], log-partitions [J] and requested layers [J, D] of a step's outputs."""
     with jax.named_scope("suffixes"):
         hidden_JE, layers = model.read_suffixes(*step, **options)
     with jax.named_scope("log_partition"):
-        if not sharding.splits_vocabulary(model.config, mesh):  # Then the prompts are.
+        if not sharding.splits_vocabulary(model.config, mesh):  # Then split the prompts.
             hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
         return hidden_JE, jax.nn.logsumexp(model.head.logits(hidden_JE), -1), layers
 
@@ -48,7 +50,7 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
 def reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     """Return `read_suffixes` with the outputs of these blocks.
 
-    A deterministic model runs its last block on whole rows, like the others, and not on the positions to read alone.
+    A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.
     """
     return functools.partial(read_suffixes, whole_last_block=deterministic, layers=layers)
 
@@ -96,7 +98,7 @@ def map_steps(
 
     rows = P(None, parallel.DATA)
     specs = (P(), P(), P(), *[rows] * len(batch))
-    # Manual over `data` alone, so that no shard's loops wait for another's; `model` stays with the compiler.
+    # Manual only over `data`, so that no shard's loops wait for another's; `model` stays with the compiler.
     sharded = jax.shard_map(
         run_shard, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
     )

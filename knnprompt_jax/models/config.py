@@ -17,7 +17,10 @@ from flax import struct
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 # Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the sum of output
 # and residual.
-BEFORE, BEFORE_BOTH, OUTPUT, AFTER = ("before", "before_both", "output", "after")
+BEFORE = "before"
+BEFORE_BOTH = "before_both"
+OUTPUT = "output"
+AFTER = "after"
 Array = jax.Array
 
 
@@ -123,8 +126,10 @@ class Rotation:
     def __call__(self, x_BSHK: Array) -> Array:
         """Turn the first R numbers of each head; leave the others unchanged."""
         pairs = self.cos_BSr.shape[-1]
-        x_BSHr, y_BSHr = (x_BSHK[..., part * pairs : (part + 1) * pairs].astype(jnp.float32) for part in (0, 1))
-        cos_BS1r, sin_BS1r = self.cos_BSr[:, :, None], self.sin_BSr[:, :, None]
+        x_BSHr = x_BSHK[..., :pairs].astype(jnp.float32)
+        y_BSHr = x_BSHK[..., pairs : 2 * pairs].astype(jnp.float32)
+        cos_BS1r = self.cos_BSr[:, :, None]
+        sin_BS1r = self.sin_BSr[:, :, None]
         turned = [x_BSHr * cos_BS1r - y_BSHr * sin_BS1r, y_BSHr * cos_BS1r + x_BSHr * sin_BS1r]
         return jnp.concatenate([*(part.astype(x_BSHK.dtype) for part in turned), x_BSHK[..., 2 * pairs :]], -1)
 

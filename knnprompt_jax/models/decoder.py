@@ -69,9 +69,9 @@ class Decoder(nnx.Module):
 
         def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, tuple[Array, Array]]:
             block, layer = block_and_layer
-            x_1PD, *kv = block(x_1PD, self._causal(layer, len(positions_P)), self._rotate(rotations, layer))
-            k_GPK, v_GPK = (jnp.moveaxis(repeat_heads_for_shards(array)[0], 1, 0) for array in kv)
-            return x_1PD, (k_GPK, v_GPK)
+            attend = self._causal(layer, len(positions_P))
+            x_1PD, k_1PGK, v_1PGK = block(x_1PD, attend, self._rotate(rotations, layer))
+            return x_1PD, (_head_first(k_1PGK), _head_first(v_1PGK))
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
         _, (k_LGPK, v_LGPK) = jax.lax.scan(body, self._embed(tokens_P[None], positions_P), stack)
@@ -89,55 +89,52 @@ class Decoder(nnx.Module):
         layers: tuple[int, ...] = (),
         whole_last_block: bool = False,
     ) -> tuple[Array, dict[int, Array]]:
-        """Read some tokens of suffixes that are packed into rows.
+        """Return the states of some tokens of suffixes that are packed into rows.
 
-        Each token attends to the prefix and to the tokens that `attention.readable` allows.
+        Each token attends to the prefix and to the tokens that `attention.attention_mask` allows.
 
         Args:
             tokens_BS: the packed suffixes.
-            stops_BS: for each token, the column after the last token of its suffix.
+            stops_BS: for each token, the end of the columns that see it (`prompts.packing`).
             positions_BS: the position of each token in its prompt.
-            output_positions_J: the tokens to return, as flat indices into [B, S].
+            output_positions_J: the tokens whose states are returned, as flat indices into [B, S].
             prefix: the result of `read_prefix`.
             stable_softmax: if false, a state may be NaN where attention logits are very large
                 (see `attention.shared_prefix_attention`).
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            whole_last_block: run the last block on all tokens instead of these J. If most tokens are read, J tokens alone
-                save almost nothing.
+            whole_last_block: run the last block on all tokens instead of only these J, which save almost nothing if most
+                tokens are outputs.
 
         Returns:
             The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all float32.
         """
         assert all(1 <= layer <= self.config.num_layers for layer in layers)
-        last, mask_BSS = self.config.num_layers - 1, attention.readable(stops_BS)
+        last = self.config.num_layers - 1
+        mask_BSS = attention.attention_mask(stops_BS)
         rotations = self._rotations(positions_BS)
         attend_in = functools.partial(self._after_prefix, prefix, stable_softmax)
-
-        def keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
-            return {
-                own: jnp.where(layer == own - 1, x_JD.astype(jnp.float32), kept_JD) for own, kept_JD in kept.items()
-            }
 
         def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
             x_BSD, kept = carry
             attend = attend_in(layer, mask_BSS, positions_BS, positions_BS)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
-            return (x_BSD, keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
+            return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
         kept = {layer: jnp.zeros((len(output_positions_J), self.config.width)) for layer in layers}
         blocks = jnp.arange(last + whole_last_block)
         (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), blocks)
-        x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
+        x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
+        positions_1T = positions_BS.reshape(1, -1)
         if whole_last_block:
             x_JD = x_1TD[0, output_positions_J]
         else:
-            mask_1JT = attention.readable_at(output_positions_J, stops_BS)[None]
+            mask_1JT = attention.attention_mask_at(output_positions_J, stops_BS)[None]
             positions_1J = positions_1T[:, output_positions_J]
             attend = attend_in(last, mask_1JT, positions_1J, positions_1T)
-            tokens_T = jnp.arange(positions_1T.size)
-            rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, output_positions_J))
+            rotate_T = self._rotate(rotations, last, jnp.arange(positions_1T.size))
+            rotate_J = self._rotate(rotations, last, output_positions_J)
             x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
-            kept = keep(kept, last, x_JD)
+            kept = _keep(kept, last, x_JD)
         return self._finish(x_JD), kept
 
     @property
@@ -167,7 +164,8 @@ class Decoder(nnx.Module):
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
     def _causal(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> Attend:
-        rule, weights_dropout = self._rule(layer, length), dropout.at(layers.DROP_WEIGHTS)
+        rule = self._rule(layer, length)
+        weights_dropout = dropout.at(layers.DROP_WEIGHTS)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
 
     def _after_prefix(
@@ -176,18 +174,20 @@ class Decoder(nnx.Module):
         stable_softmax: bool,
         layer: Array | int,
         mask_BST: Array,
-        readers_BS: Array,
-        read_BT: Array,
+        query_positions_BS: Array,
+        key_positions_BT: Array,
     ) -> Attend:
-        """Return the attention in a layer of the tokens at positions `readers_BS` to the prefix and those at `read_BT`."""
+        """Return a layer's attention of queries at some positions to the prefix and to keys at some positions."""
+        in_order = query_positions_BS is key_positions_BT
         own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-        rule = self._rule(layer, prefix.k.shape[2] + read_BT.shape[1])
-        mask_BST = rule.within(mask_BST, readers_BS[:, :, None], read_BT[:, None])
+        rule = self._rule(layer, prefix.k.shape[2] + key_positions_BT.shape[1])
+        mask_BST = rule.within(mask_BST, query_positions_BS[:, :, None], key_positions_BT[:, None])
 
         def attend(q: Array, k: Array, v: Array) -> Array:
-            k, v = repeat_heads_for_shards(k), repeat_heads_for_shards(v)
+            k = repeat_heads_for_shards(k)
+            v = repeat_heads_for_shards(v)
             return attention.shared_prefix_attention(
-                q, k, v, mask_BST, readers_BS, own, rule, stable_softmax, in_order=readers_BS is read_BT
+                q, k, v, mask_BST, query_positions_BS, own, rule, stable_softmax, in_order
             )
 
         return attend
@@ -211,6 +211,17 @@ class Decoder(nnx.Module):
         table = jnp.asarray(tables_L)[layer] if len(self.config.rotary) > 1 else 0
         rotation = jax.tree.map(lambda tables: tables[table], rotations)
         return rotation if tokens_J is None else rotation.at(tokens_J)
+
+
+def _head_first(array_1PGK: Array) -> Array:
+    """Return keys or values of the prefix as [G, P, K]."""
+    return jnp.moveaxis(repeat_heads_for_shards(array_1PGK)[0], 1, 0)
+
+
+def _keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
+    """Return the outputs of requested blocks (numbered from 1) with those of `layer` (numbered from 0), if it is requested."""
+    x_JD = x_JD.astype(jnp.float32)
+    return {number: jnp.where(layer == number - 1, x_JD, kept_JD) for number, kept_JD in kept.items()}
 
 
 def repeat_heads_for_shards(array_BTGK: Array) -> Array:

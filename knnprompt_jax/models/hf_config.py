@@ -26,7 +26,9 @@ _HARMLESS = """
 _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_forward")
 
 # Bounds above those of any model, so that a damaged number asks for no huge amount of memory.
-MOST, MOST_LAYERS, MOST_NUMBER = 2**31 - 1, 1000, 1e30
+MOST = 2**31 - 1
+MOST_LAYERS = 1000
+MOST_NUMBER = 1e30
 _LAYERS = ("num_hidden_layers", "n_layer", "block_count")
 
 
@@ -37,7 +39,9 @@ class Fields:
     """
 
     def __init__(self, values: Json, place: str = "config.json", prefix: str = ""):
-        self.values, self.place, self.prefix = values, place, prefix
+        self.values = values
+        self.place = place
+        self.prefix = prefix
         self._read: set[str] = set()
 
     def value(self, key: str, default: Any = None) -> Any:

@@ -110,7 +110,8 @@ def _find_local(name: str) -> pathlib.Path | None:
     owner, revision, _ = _split(name)
     try:
         path = pathlib.Path(name).expanduser()
-        is_folder, is_file = path.is_dir(), path.is_file()
+        is_folder = path.is_dir()
+        is_file = path.is_file()
         looks_like_path = owner.startswith((".", "~", os.sep)) or owner.count("/") > 1 or owner.endswith("/")
         looks_like_path |= pathlib.Path(owner).exists()
     except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.

@@ -27,23 +27,25 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-# Places of dropout within a block: attention weights, the output of attention, and the output of the MLP.
-DROP_WEIGHTS, DROP_READ, DROP_MLP = range(3)
+# Where a block has dropout: attention weights, the output of attention, and the output of the MLP.
+DROP_WEIGHTS = 0
+DROP_ATTENTION = 1
+DROP_MLP = 2
 
 
 @struct.dataclass
 class Dropout:
     """Zero each number with probability `rate` and scale the others so that means stay the same. Rate 0 changes nothing.
 
-    The zeros depend on the key alone, so that a restarted training draws the same ones.
+    The zeros depend only on the key, so that a restarted training draws the same ones.
     """
 
     key: Any  # A random key; None only if the rate is 0.
     rate: float = struct.field(pytree_node=False)
 
-    def at(self, place: Array | int) -> "Dropout":
-        """Return the same dropout with other draws, for a layer or a place within it."""
-        return dataclasses.replace(self, key=jax.random.fold_in(self.key, place)) if self.rate else self
+    def at(self, number: Array | int) -> "Dropout":
+        """Return the same dropout with other draws, for a layer or a part of it."""
+        return dataclasses.replace(self, key=jax.random.fold_in(self.key, number)) if self.rate else self
 
     def __call__(self, x: Array) -> Array:
         if not self.rate:
@@ -89,7 +91,9 @@ class Norm(nnx.Module):
 
     def __init__(self, shape: tuple[int, ...], kind: str, epsilon: float, dtype: jnp.dtype):
         """`kind` is `DecoderConfig.norm`."""
-        self.kind, self.epsilon, self.axes = kind, epsilon, tuple(range(-len(shape), 0))
+        self.kind = kind
+        self.epsilon = epsilon
+        self.axes = tuple(range(-len(shape), 0))
         self.scale = nnx.Param(jnp.full(shape, kind != "rms_plus_one", dtype))
         if kind == "layer":
             self.bias = zeros(shape, dtype)
@@ -114,20 +118,26 @@ class Attention(nnx.Module):
     """The projections of attention. The caller decides how tokens attend."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        width, heads, kv_heads, size = config.width, config.num_heads, config.num_kv_heads, config.head_size
+        width = config.width
+        heads = config.num_heads
+        kv_heads = config.num_kv_heads
+        size = config.head_size
         self.q_kernel = normal(rngs, (width, heads, size), dtype)
         self.kv_kernel = normal(rngs, (width, 2, kv_heads, size), dtype)
         self.out_kernel = normal(rngs, (heads, size, width), dtype, _output_spread(config))
-        self.has_bias, self.has_out_bias, self.has_norm = config.qkv_bias, config.out_bias, bool(config.qk_norm)
+        self.has_bias = config.qkv_bias
+        self.has_out_bias = config.out_bias
+        self.has_norm = bool(config.qk_norm)
         if self.has_bias:
             self.q_bias = zeros((heads, size), dtype)
             self.kv_bias = zeros((2, kv_heads, size), dtype)
         if self.has_out_bias:
             self.out_bias = zeros((width,), dtype)
         if self.has_norm:
-            shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
-            kind = config.norm, config.norm_epsilon, dtype
-            self.q_norm, self.k_norm = (Norm(shape, *kind) for shape in shapes)
+            is_per_head = config.qk_norm == "head"
+            kind = (config.norm, config.norm_epsilon, dtype)
+            self.q_norm = Norm((size,) if is_per_head else (heads, size), *kind)
+            self.k_norm = Norm((size,) if is_per_head else (kv_heads, size), *kind)
 
     @jax.named_scope("projections")
     def queries(self, x_BSD: Array, rotate: Rotate) -> Array:
@@ -143,17 +153,18 @@ class Attention(nnx.Module):
         """Return keys with their positions, and values, each [B, S, G, K]."""
         kernel_DnGK = self.kv_kernel[...]
         bias_nGK = self.kv_bias[...] if self.has_bias else (None, None)
-        k_BSGK, v_BSGK = (_heads(x_BSD, kernel_DnGK[:, n], bias_nGK[n]) for n in range(2))
+        k_BSGK = _heads(x_BSD, kernel_DnGK[:, 0], bias_nGK[0])
+        v_BSGK = _heads(x_BSD, kernel_DnGK[:, 1], bias_nGK[1])
         if self.has_norm:
             k_BSGK = self.k_norm(k_BSGK).astype(x_BSD.dtype)
         return rotate(k_BSGK), v_BSGK
 
     @jax.named_scope("projections")
-    def output(self, read_BSHK: Array) -> Array:
-        """Project what the heads read to the model's width, [B, S, D]."""
+    def output(self, attended_BSHK: Array) -> Array:
+        """Project the outputs of the heads to the model's width [B, S, D]."""
         kernel_HKD = self.out_kernel[...]
         kernel_FD = kernel_HKD.reshape(-1, kernel_HKD.shape[-1])
-        out_BSD = read_BSHK.reshape(*read_BSHK.shape[:2], len(kernel_FD)) @ kernel_FD
+        out_BSD = attended_BSHK.reshape(*attended_BSHK.shape[:2], len(kernel_FD)) @ kernel_FD
         return out_BSD + self.out_bias[...] if self.has_out_bias else out_BSD
 
 
@@ -161,9 +172,12 @@ class MLP(nnx.Module):
     """Two dense layers with an activation between them. In a gated MLP the activated half multiplies the other half."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        width, inner = config.width, (2, config.mlp_width) if config.gated_mlp else (config.mlp_width,)
+        width = config.width
+        inner = (2, config.mlp_width) if config.gated_mlp else (config.mlp_width,)
         self.first = "gate_up" if config.gated_mlp else "up"
-        self.activation, self.is_gated, self.has_bias = config.activation, config.gated_mlp, config.mlp_bias
+        self.activation = config.activation
+        self.is_gated = config.gated_mlp
+        self.has_bias = config.mlp_bias
         setattr(self, f"{self.first}_kernel", normal(rngs, (width, *inner), dtype))
         self.down_kernel = normal(rngs, (config.mlp_width, width), dtype, _output_spread(config))
         if self.has_bias:
@@ -184,15 +198,18 @@ class Block(nnx.Module):
     """A transformer block: attention and MLP, one after the other or, with `parallel_residual`, side by side on the same input."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        self.places, self.is_parallel = config.norm_places, config.parallel_residual
+        self.places = config.norm_places
+        self.is_parallel = config.parallel_residual
         self.attention = Attention(config, rngs, dtype)
         self.mlp = MLP(config, rngs, dtype)
         if config_lib.BEFORE in self.places or config_lib.AFTER in self.places:
-            self.attention_norm, self.mlp_norm = norm(config, dtype), norm(config, dtype)
+            self.attention_norm = norm(config, dtype)
+            self.mlp_norm = norm(config, dtype)
         if config_lib.BEFORE_BOTH in self.places:
             self.input_norm = norm(config, dtype)
         if config_lib.OUTPUT in self.places:
-            self.attention_output_norm, self.mlp_output_norm = norm(config, dtype), norm(config, dtype)
+            self.attention_output_norm = norm(config, dtype)
+            self.mlp_output_norm = norm(config, dtype)
 
     def __call__(
         self, x_BSD: Array, attend: Attend, rotate: Rotate = unrotated, dropout: Dropout = NO_DROPOUT
@@ -200,19 +217,20 @@ class Block(nnx.Module):
         """Run all tokens through the block. Return the output [B, S, D], the keys and the values [B, S, G, K]."""
         normed_BSD = self._before("attention", x_BSD)
         k_BSGK, v_BSGK = self.attention.keys_and_values(normed_BSD, rotate)
-        read_BSHK = attend(self.attention.queries(normed_BSD, rotate), k_BSGK, v_BSGK)
-        return self._finish(x_BSD, read_BSHK, dropout), k_BSGK, v_BSGK
+        attended_BSHK = attend(self.attention.queries(normed_BSD, rotate), k_BSGK, v_BSGK)
+        return self._finish(x_BSD, attended_BSHK, dropout), k_BSGK, v_BSGK
 
     def at(self, x_1TD: Array, tokens_J: Array, attend: Attend, rotate: Rotate, rotate_J: Rotate) -> Array:
-        """Return the block's output [1, J, D] for tokens `tokens_J` alone, with the keys and values of all tokens."""
+        """Return the block's output [1, J, D] for only the tokens `tokens_J`, with the keys and values of all tokens."""
         x_1JD = x_1TD[:, tokens_J]
         q_1JHK = self.attention.queries(self._before("attention", x_1JD), rotate_J)
         k_1TGK, v_1TGK = self.attention.keys_and_values(self._before("attention", x_1TD), rotate)
         return self._finish(x_1JD, attend(q_1JHK, k_1TGK, v_1TGK))
 
-    def _finish(self, x: Array, read: Array, dropout: Dropout = NO_DROPOUT) -> Array:
-        attended = dropout.at(DROP_READ)(self.attention.output(read))
-        summed = x + self._normed(config_lib.OUTPUT, "attention_output_norm", attended)
+    def _finish(self, x: Array, attended: Array, dropout: Dropout = NO_DROPOUT) -> Array:
+        """Return the block's output, given its input and the outputs of the heads."""
+        projected = dropout.at(DROP_ATTENTION)(self.attention.output(attended))
+        summed = x + self._normed(config_lib.OUTPUT, "attention_output_norm", projected)
         if not self.is_parallel:
             summed = self._normed(config_lib.AFTER, "attention_norm", summed)
         mlp = self.mlp(self._before("mlp", x if self.is_parallel else summed))

@@ -85,11 +85,11 @@ def attend(
     platform: str,
     interpret: bool = False,
 ) -> Array:
-    """Return what each query reads from the first `length` tokens of the prefix and from its row, [B, S, H, K].
+    """Return attention to the first `length` tokens of the prefix and to the row [B, S, H, K].
 
-    Logits are inner products times `scale`. With a window the query at position p reads the prefix from
-    p − `window` + 1 on. The mask says what a query reads of its row; it must exclude later tokens. The output of a query that may
-    read nothing is finite and meaningless.
+    Logits are inner products times `scale`. With a window, the query at position p attends to the prefix from position
+    p − `window` + 1 on. The mask says which tokens of its row a query attends to; it must exclude later tokens. The output
+    of a query that attends to nothing is finite and meaningless.
     """
     limits = jnp.stack([length, jnp.asarray(0 if window is None else window)]).astype(jnp.int32)
     scale = jnp.asarray(scale, q_BSHK.dtype)
@@ -109,12 +109,16 @@ def _attend(*arrays: Array, platform: str, interpret: bool) -> Array:
 
     For heads in pairs, keys and values that several query heads share are repeated. Pallas masks the last tile of rows."""
     q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK, scale, mask_BSS, limits, *positions = arrays
-    (batch, width, heads, size), prefix = q_BSHK.shape, k_GPK.shape[1]
+    batch, width, heads, size = q_BSHK.shape
+    prefix = k_GPK.shape[1]
     tiling = _tiling(q_BSHK, k_BSGK.shape[2], prefix, platform)
     if (copies := heads // k_BSGK.shape[2] // tiling.shared) > 1:
-        k_BSGK, v_BSGK = (jnp.repeat(array, copies, 2) for array in (k_BSGK, v_BSGK))
-        k_GPK, v_GPK = (jnp.repeat(array, copies, 0) for array in (k_GPK, v_GPK))
-    head_size, row = tiling.lanes // tiling.heads, tiling.width * tiling.parts
+        k_BSGK = jnp.repeat(k_BSGK, copies, 2)
+        v_BSGK = jnp.repeat(v_BSGK, copies, 2)
+        k_GPK = jnp.repeat(k_GPK, copies, 0)
+        v_GPK = jnp.repeat(v_GPK, copies, 0)
+    head_size = tiling.lanes // tiling.heads
+    row = tiling.width * tiling.parts
 
     def flat(array: Array, *tile: int) -> Array:
         filled = _filled(array, tile)
@@ -130,12 +134,14 @@ def _attend(*arrays: Array, platform: str, interpret: bool) -> Array:
     positions = [flat(array[..., None], 1, row, 1) for array in positions]
     tokens[0] = tokens[0] * scale
     run = _on_tpu if platform == "tpu" else _on_gpu
-    read = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, interpret=interpret)
-    return read.reshape(batch, row, heads, head_size)[:, :width, :, :size]
+    attended = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, interpret=interpret)
+    return attended.reshape(batch, row, heads, head_size)[:, :width, :, :size]
 
 
 def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
-    (batch, width, heads, size), most, is_tpu = q_BSHK.shape, TILES[platform], platform == "tpu"
+    batch, width, heads, size = q_BSHK.shape
+    most = TILES[platform]
+    is_tpu = platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
     lanes = rounding.round_up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
     # A TPU's fast memory holds no more; Triton would compile more in float32 for minutes.
@@ -151,7 +157,9 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
 def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret: bool) -> Array:
     """Run on a TPU. The last axis of the grid is the blocks of keys, the row's and then the prefix's."""
     q_TF, _, _, k_PF, *_ = arrays
-    tile, lanes, parts = tiling.queries, tiling.lanes, tiling.parts
+    tile = tiling.queries
+    lanes = tiling.lanes
+    parts = tiling.parts
     blocks = parts + k_PF.shape[0] // tiling.keys
 
     def own(head: Array, query: Array, key: Array) -> tuple[Array, Array]:
@@ -182,9 +190,12 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret
 
 
 def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Tiling) -> None:
-    """Absorb one block of keys of the row or of the prefix for one block of queries; unread blocks are skipped."""
-    tile, lanes, parts, size = tiling.queries, tiling.lanes, tiling.parts, tiling.lanes // tiling.heads
-    k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref, top_ref, total_ref, sum_ref = refs
+    """Add one block of keys of the row or of the prefix for one block of queries; fully masked blocks are skipped."""
+    tile = tiling.queries
+    lanes = tiling.lanes
+    parts = tiling.parts
+    size = tiling.lanes // tiling.heads
+    k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, attended_ref, top_ref, total_ref, sum_ref = refs
     number = pl.program_id(2)
     start = (number - parts) * tiling.keys
     lane_1F = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
@@ -192,13 +203,15 @@ def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Til
     exists_1F = lane_1F < heads * size - pl.program_id(0) * lanes
 
     def absorb(k_PF: Array, v_PF: Array, masked: Callable[[Array], Array], rows: int, first: bool = False) -> None:
-        q_TF, sum_TF = q_ref[...], None if first else sum_ref[...]
+        q_TF = q_ref[...]
+        sum_TF = None if first else sum_ref[...]
         for head in range(tiling.heads):
             carry = None if first else (top_ref[head, :, :1], total_ref[head, :, :1], sum_ref[...])
             is_own_1F = lane_1F // size == head
             head_q_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
             top_T1, total_T1, new_TF = _absorb(carry, head_q_TF, k_PF, v_PF, masked, rows)
-            top_ref[head], total_ref[head] = (jnp.broadcast_to(x_T1, (tile, _LANES)) for x_T1 in (top_T1, total_T1))
+            top_ref[head] = jnp.broadcast_to(top_T1, (tile, _LANES))
+            total_ref[head] = jnp.broadcast_to(total_T1, (tile, _LANES))
             sum_TF = new_TF if sum_TF is None or tiling.heads == 1 else jnp.where(is_own_1F, new_TF, sum_TF)
         sum_ref[...] = sum_TF
 
@@ -215,7 +228,7 @@ def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Til
         total_TF = total_ref[0, :, :1]
         for head in range(1, tiling.heads):
             total_TF = jnp.where(lane_1F < head * size, total_TF, total_ref[head, :, :1])
-        read_ref[...] = (sum_ref[...] / jnp.maximum(total_TF, 1e-30)).astype(read_ref.dtype)
+        attended_ref[...] = (sum_ref[...] / jnp.maximum(total_TF, 1e-30)).astype(attended_ref.dtype)
 
     pl.when(number == 0)(functools.partial(absorb_row, first=True))
     if parts > 1:
@@ -226,12 +239,14 @@ def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Til
 
 
 def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret: bool) -> Array:
-    """Run on a GPU. A loop reads the prefix block by block, a second loop the row up to the queries."""
+    """Run on a GPU. One loop goes over the blocks of the prefix, a second loop over those of the row."""
     q_TF, _, _, k_PF, *_ = arrays
-    tile, parts, lanes = tiling.width, tiling.parts, tiling.lanes
+    tile = tiling.width
+    parts = tiling.parts
+    lanes = tiling.lanes
 
     def kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref) -> None:
-        k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref = refs
+        k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, attended_ref = refs
         q_TF = q_ref[...]
 
         def from_prefix(number: Array, carry: Carry) -> Carry:
@@ -250,7 +265,7 @@ def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret
         carry = zeros_T1 + MASKED, zeros_T1, jnp.zeros((tile, lanes), jnp.float32)
         carry = jax.lax.fori_loop(0, pl.cdiv(limits_ref[0], tiling.keys), from_prefix, carry)
         _, total_T1, sum_TF = jax.lax.fori_loop(0, pl.program_id(0) % parts + 1, from_row, carry)
-        read_ref[...] = (sum_TF / jnp.maximum(total_T1, 1e-30)).astype(read_ref.dtype)
+        attended_ref[...] = (sum_TF / jnp.maximum(total_T1, 1e-30)).astype(attended_ref.dtype)
 
     by_query = pl.BlockSpec((tile, lanes), lambda query, head: (query, head))
     by_row = pl.BlockSpec((tile * parts, lanes), lambda query, head: (query // parts, head // tiling.shared))
@@ -273,7 +288,7 @@ def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, interpret
 
 
 def _mask(limits_ref: Ref, positions: list[Ref], start: Array, shape: tuple[int, int]) -> Array:
-    """Return which of the prefix's keys from number `start` on each query reads."""
+    """Return which of the prefix's keys from index `start` on each query attends to."""
     key_TP = start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
     mask_TP = key_TP < limits_ref[0]
     for position_ref in positions:
@@ -289,16 +304,18 @@ def _absorb(
     masked: Callable[[Array], Array],
     rows: int = 1,
 ) -> Carry:
-    """Return the carry after one more block of keys and values. A query reads only keys of its own row, one of `rows`."""
+    """Return the carry after one more block of keys and values. A query attends only to keys of its own row, one of `rows`."""
     logits_TP = masked(_products(q_TF, k_PF, 1, rows))
     top_T1 = logits_TP.max(-1, keepdims=True)
     if carry is not None:
         top_T1 = jnp.maximum(carry[0], top_T1)
     weights_TP = jnp.exp(logits_TP - top_T1)
-    total_T1, sum_TF = weights_TP.sum(-1, keepdims=True), _products(weights_TP.astype(v_PF.dtype), v_PF, 0, rows)
+    total_T1 = weights_TP.sum(-1, keepdims=True)
+    sum_TF = _products(weights_TP.astype(v_PF.dtype), v_PF, 0, rows)
     if carry is not None:
         shrink_T1 = jnp.exp(carry[0] - top_T1)
-        total_T1, sum_TF = shrink_T1 * carry[1] + total_T1, shrink_T1 * carry[2] + sum_TF
+        total_T1 = shrink_T1 * carry[1] + total_T1
+        sum_TF = shrink_T1 * carry[2] + sum_TF
     return top_T1, total_T1, sum_TF
 
 

@@ -88,7 +88,8 @@ def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str]
 
 def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding | Format]:
     """Return the place of each weight as a function of its path: its sharding and, on a TPU, its layout in memory."""
-    sharding_of, layouts = shardings(config, mesh), _layouts(config, mesh)
+    sharding_of = shardings(config, mesh)
+    layouts = _layouts(config, mesh)
 
     def place(path: str) -> NamedSharding | Format:
         return Format(Layout(layouts[path]), sharding_of(path)) if path in layouts else sharding_of(path)
@@ -103,7 +104,8 @@ def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple
         return {}
     layouts = dict(_TPU_LAYOUTS)
     if config.head_size % _REGISTER == 0:
-        model, kv_heads = mesh.shape[parallel.MODEL], config.num_kv_heads
+        model = mesh.shape[parallel.MODEL]
+        kv_heads = config.num_kv_heads
         kv_heads_here = kv_heads if kv_heads % model else kv_heads // model
         layouts["blocks.attention.kv_kernel"] = (0, 2, 1, 3, 4) if _fill_tiles(kv_heads_here) else (0, 2, 3, 4, 1)
         if not _fill_tiles(config.num_heads // model):

@@ -64,8 +64,8 @@ def _load_folder(folder: pathlib.Path) -> Any:
 
 def _with_roles(tokenizer: Any, folder: pathlib.Path) -> Any:
     """Take BOS and EOS from config.json where tokenizer_config.json does not mention them, as in GPT-2's folders."""
-    paths = (folder / name for name in ("config.json", "tokenizer_config.json"))
-    ids, named = (json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths)
+    ids = _read_json(folder / "config.json")
+    named = _read_json(folder / "tokenizer_config.json")
     for role in ("bos_token", "eos_token"):
         id_ = ids.get(f"{role}_id")
         if role not in named and getattr(tokenizer, role) is None and type(id_) is int and 0 <= id_ < len(tokenizer):
@@ -73,9 +73,16 @@ def _with_roles(tokenizer: Any, folder: pathlib.Path) -> Any:
     return tokenizer
 
 
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Return the object in a file; an empty one if there is no file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
-    bare, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    first, last = whole[: len(whole) - len(bare)], whole[len(bare) :]
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    first = whole[: len(whole) - len(bare)]
+    last = whole[len(bare) :]
 
     def name(tokens: list[int]) -> str:
         return str(tokenizer.convert_ids_to_tokens(tokens[:1])[0])

@@ -39,7 +39,9 @@ class Training:
             folder: where checkpoints are saved; none are if it is None.
             run: a description in JSON types. Each description has a folder of its own, so that only the same run resumes.
         """
-        self.step, self.params, self._state = 0, params, state
+        self.step = 0
+        self.params = params
+        self._state = state
         self._manager: ocp.CheckpointManager | None = None
         if not folder:
             return
@@ -54,7 +56,8 @@ class Training:
                     f"{self._manager.directory}/{step}: damaged checkpoint ({errors.one_line(error)}); remove it to begin anew"
                 ) from None
             nnx.replace_by_pure_dict(params, saved["params"])
-            self.step, self._state = step, jax.tree.unflatten(jax.tree.structure(state), saved["optimizer"])
+            self.step = step
+            self._state = jax.tree.unflatten(jax.tree.structure(state), saved["optimizer"])
 
     def steps(self, update: Update, total: int, checkpoint_every: int, learning_rate: float) -> Iterator[float]:
         """Update until step `total`, yield the loss of each step, and save the last step.
@@ -64,15 +67,21 @@ class Training:
         with tqdm.tqdm(total=total, initial=self.step, unit="step", disable=None) as bar:
             while self.step < total:
                 self.params, self._state, loss_before = update(self.step, self.params, self._state)
-                self.step, loss = self.step + 1, float(loss_before)
+                self.step += 1
+                loss = float(loss_before)
                 if not math.isfinite(loss):
                     raise errors.UserError(f"the loss is {loss} at step {self.step}: lower {learning_rate=}")
                 bar.update()
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
                 yield loss
-                if self._manager and (self.step % checkpoint_every == 0 or self.step == total):
-                    with files.refusals(self._manager.directory):  # The checkpoint replaces the one before.
-                        self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
+                if self.step % checkpoint_every == 0 or self.step == total:
+                    self._save()
+
+    def _save(self) -> None:
+        """Replace the checkpoint, if there is a folder for it."""
+        if self._manager:
+            with files.refusals(self._manager.directory):
+                self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
 
     def _tree(self) -> dict[str, Any]:
         return {"params": nnx.to_pure_dict(self.params), "optimizer": jax.tree.leaves(self._state)}

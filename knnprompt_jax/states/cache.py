@@ -40,13 +40,14 @@ class MemoryCache:
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
-        is_cached_N, rows = np.zeros(len(keys_N), bool), []
+        is_cached_N = np.zeros(len(keys_N), bool)
+        rows = []
         with self._lock:
-            for place, key in enumerate(keys_N):
+            for index, key in enumerate(keys_N):
                 row = self._rows.get(key.tobytes())
                 if row is not None and len(row) == width:
                     self._rows.move_to_end(key.tobytes())
-                    is_cached_N[place] = True
+                    is_cached_N[index] = True
                     rows.append(row)
         return is_cached_N, np.stack(rows) if rows else np.zeros((0, width), np.float32)
 
@@ -73,10 +74,11 @@ class Cache:
     is_durable = True
 
     def __init__(self, folder: pathlib.Path, max_bytes: int):
-        self.folder, self.max_bytes = folder, max_bytes
+        self.folder = folder
+        self.max_bytes = max_bytes
         self._started_ns = time.time_ns()
         self._known_files: set[pathlib.Path] = set()
-        self._places: dict[bytes, tuple[pathlib.Path, int]] = {}
+        self._location_by_key: dict[bytes, tuple[pathlib.Path, int]] = {}
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which keys are cached [N], and the rows of these [n, `width`] (float32). Damaged files are removed."""
@@ -84,17 +86,19 @@ class Cache:
             self._known_files.add(path)
             keys_n = _read_array(path, "keys_N", (np.uint8, KEY.itemsize))
             for row, key in enumerate(keys_n if keys_n is not None else ()):
-                self._places[key.tobytes()] = path, row
+                self._location_by_key[key.tobytes()] = path, row
         rows_by_path: dict[pathlib.Path, list[tuple[int, int]]] = collections.defaultdict(list)
-        for place, key in enumerate(keys_N):
-            if found := self._places.get(key.tobytes()):
-                rows_by_path[found[0]].append((place, found[1]))
-        is_cached_N, rows_NF = np.zeros(len(keys_N), bool), np.zeros((len(keys_N), width), np.float32)
+        for index, key in enumerate(keys_N):
+            if found := self._location_by_key.get(key.tobytes()):
+                rows_by_path[found[0]].append((index, found[1]))
+        is_cached_N = np.zeros(len(keys_N), bool)
+        rows_NF = np.zeros((len(keys_N), width), np.float32)
         for path, wanted in rows_by_path.items():
-            places, rows = map(list, zip(*wanted, strict=True))
+            indices, rows = map(list, zip(*wanted, strict=True))
             cached_NF = _read_array(path, "rows_NF", (np.float32, width), max(rows) + 1)
             if cached_NF is not None:
-                is_cached_N[places], rows_NF[places] = True, cached_NF[rows]
+                is_cached_N[indices] = True
+                rows_NF[indices] = cached_NF[rows]
                 with contextlib.suppress(OSError):
                     os.utime(path)  # The time of its last use.
         return is_cached_N, rows_NF[is_cached_N]

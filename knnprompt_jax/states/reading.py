@@ -1,8 +1,9 @@
 """Read each distinct prompt once, skip cached prompts, and cache finished chunks.
 
 A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested layer. The
-key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its numbers. A restarted
-job finds its finished chunks in the cache. Each chunk is packed independently, so the resumed job gives bitwise the same states.
+key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its numbers.
+Batch and packing may change a state's last digits and are not part of its key. A restarted job finds its finished
+chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the same states.
 
 In names of arrays, N counts prompts and U distinct prompts.
 """
@@ -46,14 +47,14 @@ def read(
     """Return the states of all prompts, in order, their rows split over every device.
 
     Args:
-      cache: where states are looked up and kept; by default all prompts are read.
-      title: the title of the progress bar.
-      repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
-        the same size share their compiled programs, at the cost of a few percent of padding.
-      layers: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
+        cache: where states are looked up and kept; by default all prompts are read.
+        title: the title of the progress bar.
+        repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
+            the same size share their compiled programs, at the cost of a few percent of padding.
+        layers: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
 
     Raises:
-      UserError: a distribution is not finite, because weights are damaged or overflow.
+        UserError: a distribution is not finite, because weights are damaged or overflow.
     """
     [reading] = read_sets(model, [prompts], cache, [title], repeated, layers)
     return reading.states
@@ -98,57 +99,107 @@ def _read_set(
     layers: tuple[int, ...],
     report: progress.Progress,
 ) -> tuple[lm.States, int]:
-    """Return the states of one set of prompts, and how many the model read. Process 0 alone looks into the cache and writes to it."""
+    """Return the states of one set of prompts, and the number of prompts that the model read."""
     layers = tuple(sorted(layers))  # The order of the arrays of `States`.
-    stops = model.config.state_width + 1 + model.config.width * np.arange(len(layers) + 1)
     if not prompts.num_prompts:
-        return _placed(model, np.zeros((0, stops[-1]), np.float32), layers), 0
+        return _placed(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
+    keys_N = _keys(prompts, _identity(model))
+    keys_U, first_U, order_N = np.unique(keys_N, return_index=True, return_inverse=True)
+    report(prompts.num_prompts - len(first_U), 0)
+    if not cache or not model.fingerprint:
+        states = model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report)
+        return states, len(first_U)
+    rows_UF, parts = _look_up(cache, keys_U, layers, _widths(model, layers))
+    is_missing_U = ~np.all([part.is_cached_U for part in parts], 0)
+    report(int(np.sum(~is_missing_U)), 0)
+    for chunk in _chunks(model, prompts, first_U, cache.is_durable):
+        missing = chunk[is_missing_U[chunk]]
+        if missing.size:
+            states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
+            _keep(cache, parts, rows_UF, missing, states)
+    return _placed(model, rows_UF[order_N], layers), int(is_missing_U.sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A part of each prompt's row with keys of its own, so that jobs which request other layers can reuse it.
+
+    Attributes:
+        keys_U: the keys of the prompts.
+        columns: the columns of the part in a row.
+        is_cached_U: whether the cache had the part before the pass.
+    """
+
+    keys_U: np.ndarray
+    columns: slice
+    is_cached_U: np.ndarray
+
+
+def _widths(model: lm.LanguageModel, layers: Sequence[int]) -> list[int]:
+    """Return the numbers of columns of a row: the state with its log-partition, then each layer."""
+    return [model.config.state_width + 1] + [model.config.width] * len(layers)
+
+
+def _identity(model: lm.LanguageModel) -> str:
+    """Return everything besides a prompt's tokens that its state depends on."""
     identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
         identity += f" {model.platform}"
     if model.deterministic:  # Results are bitwise equal only for the same number of devices per copy of the weights.
         identity += f" {model.mesh.shape[parallel.MODEL]}"
-    keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
-    report(prompts.num_prompts - len(first_U), 0)
-    if not cache or not model.fingerprint:
-        return model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report), len(first_U)
-    # Each part has its own key, so jobs that request other layers can reuse it.
-    parts = [(keys_U, slice(0, stops[0]))]
-    for layer, start, stop in zip(layers, stops[:-1], stops[1:], strict=True):
-        digests = [hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U]
-        parts.append((np.array(digests, cache_lib.KEY), slice(start, stop)))
-    rows_UF, is_cached_PU = np.zeros((len(keys_U), stops[-1]), np.float32), []
-    for keys, columns in parts:
-        is_cached_U, rows_UF[:, columns] = _look_up(cache, keys, columns.stop - columns.start)
-        is_cached_PU.append(is_cached_U)
-    is_whole_U = np.all(is_cached_PU, 0)
-    report(int(is_whole_U.sum()), 0)
-    for chunk in _chunks(model, prompts, first_U, cache.is_durable):
-        missing = chunk[~is_whole_U[chunk]]
-        if missing.size:
-            states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
-            read_nF = np.concatenate([leaf.reshape(len(missing), -1) for leaf in leaves], -1)
-            for (keys, columns), is_cached_U in zip(parts, is_cached_PU, strict=True):
-                is_new_n = ~is_cached_U[missing]
-                rows_UF[missing[is_new_n], columns] = read_nF[is_new_n, columns]
-                if is_new_n.any() and parallel.is_main():
-                    cache.keep(keys[missing[is_new_n]], rows_UF[missing[is_new_n], columns])
-    return _placed(model, rows_UF[order_N], layers), int(np.sum(~is_whole_U))
+    return identity
+
+
+def _look_up(
+    cache: cache_lib.AnyCache, keys_U: np.ndarray, layers: Sequence[int], widths: Sequence[int]
+) -> tuple[np.ndarray, list[_Part]]:
+    """Return the rows [U, F] of all prompts, zero where the cache has none, and their parts."""
+    rows_UF = np.zeros((len(keys_U), sum(widths)), np.float32)
+    parts = []
+    start = 0
+    for layer, width in zip((None, *layers), widths, strict=True):
+        keys = keys_U if layer is None else _layer_keys(keys_U, layer)
+        columns = slice(start, start + width)
+        is_cached_U, rows_UF[:, columns] = _look_up_in_main(cache, keys, width)
+        parts.append(_Part(keys, columns, is_cached_U))
+        start += width
+    return rows_UF, parts
+
+
+def _layer_keys(keys_U: np.ndarray, layer: int) -> np.ndarray:
+    digests = [hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U]
+    return np.array(digests, cache_lib.KEY)
+
+
+def _keep(
+    cache: cache_lib.AnyCache, parts: Sequence[_Part], rows_UF: np.ndarray, members: np.ndarray, states: lm.States
+) -> None:
+    """Write the states of the prompts `members` into their rows; process 0 adds the parts that the cache lacks."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
+    read_nF = np.concatenate([leaf.reshape(len(members), -1) for leaf in leaves], -1)
+    for part in parts:
+        is_new_n = ~part.is_cached_U[members]
+        new = members[is_new_n]
+        rows_UF[new, part.columns] = read_nF[is_new_n, part.columns]
+        if new.size and parallel.is_main():
+            cache.keep(part.keys_U[new], rows_UF[new, part.columns])
 
 
 def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
     """Return the states that rows in host memory hold, split over the devices by row."""
     width = model.config.state_width
-    hidden_NE, log_z_N, rest_NF = rows_NF[:, :width], rows_NF[:, width], rows_NF[:, width + 1 :]
+    hidden_NE = rows_NF[:, :width]
+    log_z_N = rows_NF[:, width]
+    rest_NF = rows_NF[:, width + 1 :]
     by_layer = dict(zip(layers, np.split(rest_NF, len(layers), 1), strict=True)) if layers else {}
     hidden_NE, log_z_N, by_layer = parallel.put_rows((hidden_NE, log_z_N, by_layer), model.mesh)
     return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
 
 
-def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _look_up_in_main(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which prompts process 0 finds in the cache [U], and rows [U, `width`] that are zero where it finds none."""
-    is_cached_U, rows_UF = np.zeros(len(keys_U), bool), np.zeros((len(keys_U), width), np.float32)
+    is_cached_U = np.zeros(len(keys_U), bool)
+    rows_UF = np.zeros((len(keys_U), width), np.float32)
     if parallel.is_main():
         is_cached_U, found_nF = cache.find(keys_U, width)
         rows_UF[is_cached_U] = found_nF
@@ -190,14 +241,15 @@ def _chunks(
 
 def _select(prompts: layout.Prompts, members: np.ndarray) -> layout.Prompts:
     """Return some of the prompts, numbered in the order of `members`."""
-    place_N = np.full(prompts.num_prompts, -1)
-    place_N[members] = np.arange(len(members))
+    number_N = np.full(prompts.num_prompts, -1)
+    number_N[members] = np.arange(len(members))
     groups = []
     for group in prompts.groups:
-        places = place_N[group.index]
-        if (places >= 0).any():
-            part = group.take(np.flatnonzero(places >= 0))
-            groups.append(dataclasses.replace(part, index=places[places >= 0]))
+        numbers = number_N[group.index]
+        is_member = numbers >= 0
+        if is_member.any():
+            part = group.take(np.flatnonzero(is_member))
+            groups.append(dataclasses.replace(part, index=numbers[is_member]))
     return dataclasses.replace(prompts, groups=tuple(groups), num_prompts=len(members))
 
 
@@ -225,5 +277,6 @@ def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
         suffixes = tuple(np.concatenate([group.prefix_P[shared:], suffix]) for suffix in group.suffixes)
         whole = dataclasses.replace(group, prefix_P=group.prefix_P[:shared], suffixes=suffixes)
         is_wide_N = np.array([len(suffix) > packing.ROW_WIDTH for suffix in suffixes])
-        groups += [whole.take(np.flatnonzero(is_wide_N == wide)) for wide in (False, True) if (is_wide_N == wide).any()]
+        parts = [whole.take(np.flatnonzero(~is_wide_N)), whole.take(np.flatnonzero(is_wide_N))]
+        groups += [part for part in parts if part.suffixes]
     return dataclasses.replace(prompts, groups=tuple(groups))

@@ -121,8 +121,8 @@ def test_padding_has_no_say(small_decoder, monkeypatch):
     assert model.statistics.compilations == 2, "padding must not make the stable softmax necessary"
 
 
-@pytest.mark.parametrize(("sharpness", "compilations"), [(1, 2), (49, 3)])
-def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compilations):
+@pytest.mark.parametrize(("sharpness", "compilations", "tolerance"), [(1, 2, TOLERANCE), (49, 3, 0.1)])
+def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compilations, tolerance):
     """Accelerators get the next call before the last is checked for overflow, after which the stable softmax takes over."""
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
@@ -134,8 +134,8 @@ def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compi
         read.append(states.read(ours, prompts))
         assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"
     jax.tree.map(np.testing.assert_array_equal, *read)
-    error_NE = np.abs(read[0].hidden_NE - batched(model, prompts))
-    assert np.median(error_NE) < TOLERANCE, "softmax may be so sharp that rounding sometimes decides"
+    print("MAXDIFF", sharpness, abs(read[0].hidden_NE - batched(model, prompts)).max())
+    np.testing.assert_allclose(read[0].hidden_NE, batched(model, prompts), atol=tolerance)
 
 
 @pytest.mark.parametrize("stable_softmax", [True, False])

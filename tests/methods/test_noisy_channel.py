@@ -16,7 +16,7 @@ from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
 from tests.methods.whole_texts import tokens
-from tests.models import gguf_tokenizers
+from tests.models.gguf import gguf_tokenizers
 
 # Words that share their first token; two of them begin with another word.
 ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))

@@ -10,7 +10,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from knnprompt_jax import errors, lm, shipped
 from knnprompt_jax.models import tokenizers
-from tests.models import gguf_tokenizers
+from tests.models.gguf import gguf_tokenizers
 
 
 @pytest.fixture

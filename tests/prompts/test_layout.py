@@ -13,7 +13,7 @@ from knnprompt_jax.models import tokenizers as model_tokenizers
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 from tests import prompt_groups
-from tests.models import gguf_tokenizers
+from tests.models.gguf import gguf_tokenizers
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
 DEMONSTRATIONS = [

@@ -57,7 +57,8 @@ class Encoder(nnx.Module):
             layer_dropout = dropout.at(layer)
 
             def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
-                scale, weights_dropout = self.config.attention_scale, layer_dropout.at(layers.DROP_WEIGHTS)
+                scale = self.config.attention_scale
+                weights_dropout = layer_dropout.at(layers.DROP_WEIGHTS)
                 return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
 
             return block(x_BTD, attend, dropout=layer_dropout)[0], None
@@ -68,7 +69,8 @@ class Encoder(nnx.Module):
 
     def pool(self, hidden_BTD: Array) -> Array:
         """Return BERT's pretrained summary of a whole sequence [B, D]: a dense layer and tanh on the first token's state."""
-        kernel_DD, bias_D = self.pooler_kernel[...].astype(jnp.float32), self.pooler_bias[...].astype(jnp.float32)
+        kernel_DD = self.pooler_kernel[...].astype(jnp.float32)
+        bias_D = self.pooler_bias[...].astype(jnp.float32)
         return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)
 
 

@@ -51,7 +51,9 @@ def _rotations(hf: hf_config.Fields) -> llama.Rope:
         _SLIDING: {"rope_theta": hf.number("rope_local_base_freq", 1e4)},
         _FULL: {"rope_theta": hf.number("rope_theta", 1e6), **(hf.table("rope_scaling") or {})},
     }
-    size, context, tables = llama.head_size(hf), hf.size("max_position_embeddings"), []
+    size = llama.head_size(hf)
+    context = hf.size("max_position_embeddings")
+    tables = []
     for kind in _LAYER_TYPES:
         parameters = {**given[kind], **(nested.get(kind) or {})}
         rope.refuse_partial(parameters)

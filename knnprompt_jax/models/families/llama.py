@@ -35,7 +35,9 @@ def config_from_hf(
     Raises:
         UserError: a switch that is not supported and changes the model, or a size that is missing or wrong.
     """
-    width, heads, size = hf.size("hidden_size"), hf.size("num_attention_heads"), head_size(hf)
+    width = hf.size("hidden_size")
+    heads = hf.size("num_attention_heads")
+    size = head_size(hf)
     tables, context = rotations or rotations_of(hf, 1e4)
     shared = {
         "family": hf.value("model_type"),
@@ -65,7 +67,8 @@ def config_from_hf(
 
 def head_size(hf: hf_config.Fields) -> int:
     """Return the size of a head. Without `head_dim` the heads share the width."""
-    width, heads = hf.size("hidden_size"), hf.size("num_attention_heads")
+    width = hf.size("hidden_size")
+    heads = hf.size("num_attention_heads")
     return hf.size("head_dim", width // heads if width % heads == 0 else None)
 
 
@@ -76,7 +79,8 @@ def attention_biases(hf: hf_config.Fields) -> dict[str, Any]:
 
 def rotations_of(hf: hf_config.Fields, theta: float) -> Rope:
     """Return rotary positions that are the same in all layers and turn whole heads; `theta` is the default base."""
-    given, context = rope.parameters(hf, theta), hf.size("max_position_embeddings")
+    given = rope.parameters(hf, theta)
+    context = hf.size("max_position_embeddings")
     rope.refuse_partial(given)
     original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")
     table, context = rope.frequencies(given, head_size(hf), context, original)
@@ -127,7 +131,8 @@ def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Phi-3 and Phi-4: LongRoPE for long contexts, fused projections."""
-    given, context = rope.parameters(hf, 1e4), hf.size("max_position_embeddings")
+    given = rope.parameters(hf, 1e4)
+    context = hf.size("max_position_embeddings")
     if given.get("rope_type", given.get("type")) in ("su", "yarn"):  # Older names in this family.
         given |= {"rope_type": "longrope", "type": "longrope"}
     original = hf.size("original_max_position_embeddings", 4096)
@@ -146,7 +151,8 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read SmolLM3, which has no positions in every fourth layer."""
     _require_full_attention(hf)
     hf.value("pretraining_tp")  # Left over from Llama.
-    num_layers, interval = hf.size("num_hidden_layers"), hf.size("no_rope_layer_interval", 4)
+    num_layers = hf.size("num_hidden_layers")
+    interval = hf.size("no_rope_layer_interval", 4)
     default = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
     has_positions = hf.per_layer("no_rope_layers", num_layers, (0, 1)) or default
     (table,), context = rotations_of(hf, 2e6)

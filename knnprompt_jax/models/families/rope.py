@@ -35,7 +35,7 @@ def parameters(
 def refuse_partial(given: Parameters) -> None:
     """Raise UserError if only a part of the head turns, for families in which all of it does."""
     if (share := given.get("partial_rotary_factor") or 1.0) != 1:
-        raise errors.UserError(f"config.json: partial_rotary_factor={share}: this family supports 1.0 alone")
+        raise errors.UserError(f"config.json: partial_rotary_factor={share}: this family supports only 1.0")
 
 
 def frequencies(
@@ -60,7 +60,8 @@ def frequencies(
         raise errors.UserError(f"config.json: {share} of a head of {size} cannot be turned in pairs")
     stored_original = fields.size("original_max_position_embeddings", context)
     original = original or stored_original
-    radians_r, scale = fields.number("rope_theta") ** -(np.arange(pairs) / pairs), 1.0
+    radians_r = fields.number("rope_theta") ** -(np.arange(pairs) / pairs)
+    scale = 1.0
     if kind == "linear":
         radians_r = radians_r / fields.number("factor")
     elif kind == "dynamic":
@@ -79,14 +80,16 @@ def divided(table: config.Frequencies, factors: list[float] | None) -> config.Fr
     if factors is None:
         return table
     if not isinstance(factors, list) or len(factors) != len(table.radians) or not all(f > 0 for f in factors):
-        raise errors.UserError(f"rope_freqs: {len(table.radians)} positive factors are needed")
+        raise errors.UserError(f"rope_freqs: {len(table.radians)} positive factors are required")
     radians_r = np.asarray(table.radians, np.float32) / np.asarray(factors, np.float32)
     return config.Frequencies(tuple(radians_r.tolist()), table.scale)
 
 
 def _llama3(fields: hf_config.Fields, radians_r: np.ndarray, original: int) -> np.ndarray:
     """Stretch long waves by `factor`, keep short waves, and blend the ones between (Llama 3.1)."""
-    factor, low, high = (fields.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    factor = fields.number("factor")
+    low = fields.number("low_freq_factor")
+    high = fields.number("high_freq_factor")
     if low >= high:
         raise errors.UserError(f"config.json: low_freq_factor={low} is not below high_freq_factor={high}")
     turns_r = original * radians_r / (2 * np.pi)
@@ -96,7 +99,8 @@ def _llama3(fields: hf_config.Fields, radians_r: np.ndarray, original: int) -> n
 
 def _longrope(fields: hf_config.Fields, radians_r: np.ndarray, original: int, context: int) -> tuple[np.ndarray, float]:
     """Divide each frequency by its short factor, which is valid up to the original context (Ding et al., "LongRoPE", 2024)."""
-    short_r, long_r = (fields.value(f"{which}_factor") for which in ("short", "long"))
+    short_r = fields.value("short_factor")
+    long_r = fields.value("long_factor")
     for values in (short_r, long_r):
         if not isinstance(values, list) or len(values) != len(radians_r) or not all(value > 0 for value in values):
             raise fields.wrong("short_factor, long_factor", f"they need {len(radians_r)} positive numbers each")

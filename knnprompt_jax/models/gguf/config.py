@@ -41,7 +41,8 @@ def config_json(file: pathlib.Path) -> Json:
 def _sizes(fields: Fields) -> Json:
     """Return the keys that all architectures share. The embeddings' rows, padding included, are the vocabulary."""
     fields.require("attention.causal", True)
-    header, width = fields.header, fields.size("embedding_length")
+    header = fields.header
+    width = fields.size("embedding_length")
     if "token_embd.weight" not in header.tensors:
         raise errors.UserError(f"{header.file}: no tensor token_embd.weight")
     rows, *columns = header.shape("token_embd.weight")

@@ -90,14 +90,16 @@ class _Reader(gguf.GGUFReader):
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list[int], list[gguf.GGUFValueType]]:
         if raw_type != gguf.GGUFValueType.ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
-        kind, length = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
+        kind = self._get(orig_offs, np.uint32)
+        length = self._get(orig_offs + 4, np.uint64)
         item = gguf.GGUFValueType(kind[0])
         if item in self.gguf_scalar_to_np:
             numbers = self._get(orig_offs + 12, self.gguf_scalar_to_np[item], length[0])
             return 12 + numbers.nbytes, [kind, length, numbers], [2], [gguf.GGUFValueType.ARRAY, item]
         if item != gguf.GGUFValueType.STRING:
             raise ValueError(f"an array of {item.name} at byte {orig_offs}")
-        parts, offset = [kind, length], orig_offs + 12
+        parts = [kind, length]
+        offset = orig_offs + 12
         for _ in range(int(length[0])):
             parts += self._get_str(offset)
             offset += 8 + parts[-1].nbytes

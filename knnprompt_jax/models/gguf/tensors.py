@@ -5,17 +5,16 @@ llama.cpp's converter (its folder `conversion`) rearranges some tensors; that is
 
 import contextlib
 import functools
-import json
 import os
 import pathlib
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
 import gguf
 import ml_dtypes
 import numpy as np
+import safetensors.numpy
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.models.gguf import header as gguf_header
@@ -51,11 +50,14 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
     for name, tensor in fields.header.tensors.items():
         if name == _ROPE_TENSOR:
             continue
-        shape, restore = fields.header.shape(name), _restoration(fields, name)
+        shape = fields.header.shape(name)
+        restore = _restoration(fields, name)
         if restore is None and tensor.tensor_type in _STORED:
-            dtype, view = _STORED[tensor.tensor_type], functools.partial(numbers, fields.header, name)
+            dtype = _STORED[tensor.tensor_type]
+            view = functools.partial(numbers, fields.header, name)
         else:
-            dtype, view = np.dtype(np.float32), functools.partial(_compute, fields.header, name, restore)
+            dtype = np.dtype(np.float32)
+            view = functools.partial(_compute, fields.header, name, restore)
         yield tensor_files.Tensor(fields.header.file, names.get(name, name), shape, dtype, view)
 
 
@@ -96,50 +98,31 @@ def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
     its bound, or the system refuses: the cache only saves time.
     """
     quantised = [name for name, tensor in header.tensors.items() if tensor.tensor_type not in _STORED]
-    num_bytes, cache = sum(4 * int(header.tensors[name].n_elements) for name in quantised), files.user_cache()
+    num_bytes = sum(4 * int(header.tensors[name].n_elements) for name in quantised)
+    cache = files.user_cache()
     if not cache or not 0 < num_bytes <= _CACHED_BYTES:
         return {}
     with contextlib.suppress(errors.UserError, OSError):
         version = metadata.version("gguf")
         path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}-gguf-{version}.safetensors"
-        if not _is_whole(path):
-            with files.new_file(path) as draft:
-                _write(draft, header, quantised)
+        tensors = {tensor.key: tensor for tensor in _read_or_write(path, header, quantised)}
         os.utime(path)  # The time of its last use.
         files.remove_oldest(path.parent.glob("*.safetensors"), _CACHED_BYTES, time.time_ns())
-        return {tensor.key: tensor for tensor in tensor_files.read([path])}
+        return tensors
     return {}
 
 
-def _write(path: pathlib.Path, header: gguf_header.Header, names: Sequence[str]) -> None:
-    """Write dequantised tensors as safetensors, one at a time: `safetensors` itself needs all of them in memory.
-
-    A last tensor holds the CRC-32 of all bytes before it.
-    """
-    described, end = {}, 0
-    for name in names:
-        start, end = end, end + 4 * int(header.tensors[name].n_elements)
-        described[name] = {"dtype": "F32", "shape": header.shape(name), "data_offsets": (start, end)}
-    described["crc32"] = {"dtype": "U8", "shape": (4,), "data_offsets": (end, end + 4)}
-    text = json.dumps(described).encode()
-    text += b" " * (-len(text) % 8)
-    head = len(text).to_bytes(8, "little") + text
-    with path.open("wb") as file:
-        file.write(head)
-        checksum = zlib.crc32(head)
-        for name in names:
-            array = np.ascontiguousarray(_dequantise(header, name), np.float32)
-            array.tofile(file)
-            checksum = zlib.crc32(array.data, checksum)
-        file.write(checksum.to_bytes(4, "little"))
-
-
-def _is_whole(path: pathlib.Path) -> bool:
-    """Return whether the file exists and ends with the CRC-32 of all its other bytes."""
-    if not path.exists() or path.stat().st_size <= 4:  # Four zeros are the checksum of no bytes.
-        return False
-    content = np.memmap(path, np.uint8, "r")
-    return zlib.crc32(content[:-4].data).to_bytes(4, "little") == content[-4:].tobytes()
+def _read_or_write(
+    path: pathlib.Path, header: gguf_header.Header, names: Sequence[str]
+) -> Iterable[tensor_files.Tensor]:
+    """Return the tensors of a safetensors file; write the file first if it is missing or truncated."""
+    try:
+        return list(tensor_files.read([path]))
+    except errors.UserError:
+        arrays = {name: np.ascontiguousarray(_dequantise(header, name), np.float32) for name in names}
+        with files.new_file(path) as draft:
+            safetensors.numpy.save_file(arrays, draft)
+        return tensor_files.read([path])
 
 
 def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:

@@ -20,13 +20,17 @@ from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import header as gguf_header
 
 # Kinds of tokens, numbered as in SentencePiece.
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_NORMAL = 1
+_CONTROL = 3
+_USER_DEFINED = 4
+_UNUSED = 5
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
 _CASED += r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _REST
 
@@ -102,7 +106,8 @@ def load(file: pathlib.Path) -> Any:
     header = gguf_header.read(file)
     fields = gguf_header.Fields(header, "tokenizer.ggml.")
     model = fields.choice("model", None, ("gpt2", "llama"))
-    tokens, merges = fields.value("tokens"), fields.value("merges")
+    tokens = fields.value("tokens")
+    merges = fields.value("merges")
     if not isinstance(tokens, list) or not tokens:
         raise fields.wrong("tokens", "not in the file, or no list")
     if duplicates := [token for token, count in collections.Counter(tokens).items() if count > 1]:
@@ -123,7 +128,8 @@ def load(file: pathlib.Path) -> Any:
         if model == "gpt2":
             tokenizer, bos = _byte_level(vocabulary)
         else:
-            tokenizer, bos = _sentencepiece(vocabulary, tokens[roles["unk"]] if "unk" in roles else None), True
+            tokenizer = _sentencepiece(vocabulary, tokens[roles["unk"]] if "unk" in roles else None)
+            bos = True
         tokenizer.add_tokens(_added_tokens(vocabulary, model, set(roles.values())))
     except errors.UserError:
         raise
@@ -191,7 +197,8 @@ def _sentencepiece(vocabulary: _Vocabulary, unknown: str | None) -> tokenizers.T
     if vocabulary.has_prefix:
         steps.insert(0, normalizers.Prepend(_BLANK))
         undo.append(decoders.Strip(" ", 1, 0))
-    tokenizer.normalizer, tokenizer.decoder = normalizers.Sequence(steps), decoders.Sequence(undo)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.decoder = decoders.Sequence(undo)
     return tokenizer
 
 

@@ -71,7 +71,8 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
 
 def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
     """Return the tensors of each leaf, with all names and shapes checked; a tied model may have a head."""
-    is_gguf, family = path.suffix == ".gguf", registry.FAMILIES[config.family]
+    is_gguf = path.suffix == ".gguf"
+    family = registry.FAMILIES[config.family]
     files = [path] if is_gguf else tensor_files.find(path)
     is_flax = files[0].suffix == ".msgpack"
     if is_flax and not family.flax_table:
@@ -136,8 +137,10 @@ def _slices(parts: list[range], starts: Iterable[int]) -> tuple[slice, ...]:
 
 def _check_tied(head: Source, tokens: Source) -> None:
     """Raise UserError if the stored head differs from the embeddings, which a tied model uses as its head."""
-    (head_piece, head_tensor), (tokens_piece, tokens_tensor) = head, tokens
-    head_VE, tokens_VE = head_piece.import_view(head_tensor.view()), tokens_piece.import_view(tokens_tensor.view())
+    head_piece, head_tensor = head
+    tokens_piece, tokens_tensor = tokens
+    head_VE = head_piece.import_view(head_tensor.view())
+    tokens_VE = tokens_piece.import_view(tokens_tensor.view())
     for row in range(0, len(tokens_VE), _COMPARED_ROWS):
         if not np.array_equal(head_VE[row : row + _COMPARED_ROWS], tokens_VE[row : row + _COMPARED_ROWS]):
             place = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"

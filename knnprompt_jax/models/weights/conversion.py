@@ -121,7 +121,8 @@ def _piece(name: str, rule: NameRule, layer: int | None, axes: Mapping[str, int]
     axis = right.index("j") if rule.fused else 0
     first = sum(segments[: rule.segment])
     segment = slice(first, first + segments[rule.segment]) if rule.fused else slice(0, sizes[right[0]])
-    start, box = [], []
+    start = []
+    box = []
     for letter in right:
         is_place = letter == "n" or (letter == "j" and rule.fused[0] == "1")
         if is_place and rule.part is None:
@@ -129,7 +130,8 @@ def _piece(name: str, rule: NameRule, layer: int | None, axes: Mapping[str, int]
         start.append(rule.part or 0 if is_place else 0)
         box.append(segment.stop - segment.start if letter == "j" else sizes[letter])
     if layer is not None:
-        start, box = [layer, *start], [1, *box]
+        start = [layer, *start]
+        box = [1, *box]
     shape = tuple(math.prod(sizes[axis] for axis in re.findall(r"\w", group)) for group in groups)
     return Piece(
         name.format(layer=layer), rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes, axis, segment

@@ -25,7 +25,8 @@ class Index:
     """The places of the arrays in the bytes of a file."""
 
     def __init__(self, bytes_: np.ndarray):
-        self._bytes, self._at = bytes_, 0
+        self._bytes = bytes_
+        self._at = 0
 
     def arrays(self, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[int, ...], np.dtype, int]]:
         """Yield the key (its parts joined by "."), shape, dtype and first byte of each array.
@@ -59,10 +60,12 @@ class Index:
             raise ValueError(f"no array at byte {self._at}")
         self._at += 2 + width
         self._read("read_array_header")
-        shape, name = tuple(self._read("unpack")), self._read("unpack")
+        shape = tuple(self._read("unpack"))
+        name = self._read("unpack")
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         start = self._at + 1 + _BINARIES[self._bytes[self._at]]
-        size, end = int.from_bytes(self._bytes[self._at + 1 : start], "big"), start + math.prod(shape) * dtype.itemsize
+        size = int.from_bytes(self._bytes[self._at + 1 : start], "big")
+        end = start + math.prod(shape) * dtype.itemsize
         if dtype.hasobject or end != start + size or end > len(self._bytes):
             raise ValueError(f"an array at byte {self._at} whose bytes do not fit its shape, or the end of the file")
         self._at = end

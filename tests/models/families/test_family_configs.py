@@ -71,7 +71,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
     [
         ("Llama-3.1-8B", {"is_causal": False}, "is_causal=False is not supported; only is_causal=True is"),
         ("Llama-3.1-8B", {"rope_interleaved": True}, "rope_interleaved=True: not supported, and it may change"),
-        ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports 1.0 alone"),
+        ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports only 1.0"),
         ("Llama-3.1-8B", {"rope_scaling": {**ROPE, "mrope_section": [16]}}, "mrope_section=[16]: not supported"),
         ("Llama-3.1-8B", {"rope_scaling": LLAMA3}, "low_freq_factor=4.0 is not below high_freq_factor=4.0"),
         (
@@ -164,5 +164,5 @@ def test_factors_of_a_gguf_file_divide():
     assert rope.divided(table, [1.0, 2.0, 8.0]) == config_lib.Frequencies((1.0, 0.25, 0.03125), 1.5)
     assert rope.divided(table, None) is table
     for factors in ([1.0, 2.0], [1.0, 2.0, 0.0], "not a list"):
-        with pytest.raises(errors.UserError, match="rope_freqs: 3 positive factors are needed"):
+        with pytest.raises(errors.UserError, match="rope_freqs: 3 positive factors are required"):
             rope.divided(table, factors)

@@ -8,10 +8,10 @@ import pytest
 
 from knnprompt_jax import errors, shipped
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
-from tests.models import gguf_tokenizers
-from tests.models.gguf_tokenizers import NORMAL, TEXTS, UNUSED
+from tests.models.gguf import gguf_tokenizers
+from tests.models.gguf.gguf_tokenizers import NORMAL, TEXTS, UNUSED
 
-GPT2 = pathlib.Path(__file__).resolve().parents[3] / "shared" / "tokenizers" / "gpt2" / "tokenizer.json"
+GPT2 = pathlib.Path(__file__).resolve().parents[4] / "shared" / "tokenizers" / "gpt2" / "tokenizer.json"
 
 # The text by which llama.cpp's converter (get_vocab_base_pre in conversion/base.py) recognises published tokenizers, and the
 # SHA-256 of the list of its token ids for GPT-2 and SmolLM.
