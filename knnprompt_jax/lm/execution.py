@@ -29,12 +29,15 @@ class PassStatistics:
     """The cost of all passes of a model.
 
     Attributes:
-      prompts: prompts that were read.
-      prefix_tokens, suffix_tokens: tokens that were read, without padding.
-      slots: packed slots, padding included.
-      requested_prompts, requested_tokens: prompts that were requested and their tokens, those found in a cache included.
-      seconds, compile_seconds: wall time of passes and, as a part of it, of compilation.
-      compilations: compiled programs.
+        prompts: prompts that the model read.
+        prefix_tokens: tokens of prefixes that the model read, without padding.
+        suffix_tokens: tokens of suffixes that the model read, without padding.
+        slots: packed slots, padding included.
+        requested_prompts: all requested prompts, cached prompts included.
+        requested_tokens: their tokens.
+        seconds: wall time of passes, compilation included.
+        compile_seconds: wall time of compilation.
+        compilations: compiled programs.
     """
 
     prompts: int = 0
@@ -62,8 +65,8 @@ class Execution:
     """A decoder on a mesh with its compiled programs and their cost so far.
 
     Attributes:
-      mesh: the devices that hold the weights.
-      statistics: sums over all passes; the caller counts `seconds`.
+        mesh: the devices that hold the weights.
+        statistics: sums over all passes; the caller counts `seconds`.
     """
 
     def __init__(
@@ -105,10 +108,12 @@ class Execution:
         self._prefix_in_memory = None
 
     def pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
-        """Pack a group's prompts into steps. Step t belongs to data shard t modulo their number; a process fills its own.
+        """Pack a group's prompts into steps.
+
+        Step t belongs to data shard t modulo their number; a process fills only its own steps.
 
         Raises:
-          UserError: a token is not in the model's vocabulary.
+            UserError: a token is not in the model's vocabulary.
         """
         largest = int(np.concatenate([group.prefix_P, *group.suffixes]).max())
         if largest >= self._vocab_size:
@@ -132,13 +137,16 @@ class Execution:
         The prefix stays in device memory for the next call that has the same, until `free_prefix`.
 
         Args:
-          extra_TJ: further arguments of the function for each step.
+            packed: the packed steps of a group.
+            progress: called with the numbers of prompts and tokens after each call.
+            function: a function of `programs`.
+            extra_TJ: further arguments of the function for each step.
 
         Returns:
-          The function's outputs in the order [T, J], one entry per call into the devices.
+            The function's outputs in the order [T, J], one entry per call into the devices.
 
         Raises:
-          UserError: an output is not finite.
+            UserError: an output is not finite.
         """
         prefix = self._prefix(packed)
         prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
@@ -185,8 +193,8 @@ class Execution:
     def _enqueue(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         """Hand a call to the devices; the returned function waits for its output.
 
-        Each call starts with the quick softmax, even if an earlier call overflowed, so that a resumed job ends with the same
-        bits as an uninterrupted one. If an output is not finite, the whole call runs again with the stable softmax
+        Each call starts with the quick softmax, even if an earlier call overflowed, so that a resumed job ends with the
+        same bits as an uninterrupted one. If an output is not finite, the whole call runs again with the stable softmax
         (`models.attention`). The overflow of one prompt can therefore change the last bits of the other prompts of its
         call. A deterministic model avoids this: it always uses the stable softmax, as does the prefix kernel.
 
@@ -214,7 +222,7 @@ class Execution:
         return finish
 
     def _call(self, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
-        """Call a jitted program. It is compiled ahead of time, once per shape, so that compile time is counted apart."""
+        """Call a jitted program, which is compiled once per shape, ahead of the call so that compile time is known."""
         key = (program, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
             started = time.monotonic()

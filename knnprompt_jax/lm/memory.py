@@ -1,7 +1,7 @@
 """Estimate a pass's memory per device by arithmetic, and choose a mesh before any weights are loaded.
 
-Weights and prefix are exact. The working memory is that of the largest stage of a block. The sum is within a tenth of XLA's memory
-analysis (tests/benchmark).
+Weights and prefix are exact. The working memory is that of the largest stage of a block. The sum is within a tenth of
+XLA's memory analysis (tests/benchmark).
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ def estimate(
 def smallest_model_axis(
     config: config_lib.DecoderConfig, dtype: str, step_tokens: int, devices: int, limit: float, platform: str
 ) -> int:
-    """Return the smallest size of the mesh axis `model` with which a pass takes at most nine tenths of `limit` bytes per device.
+    """Return the smallest size of the mesh axis `model` with which a pass fills at most `limit` bytes.
 
     The size divides the devices and the model. If no size suffices, return the largest that divides them.
     """

@@ -58,7 +58,7 @@ def reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[
 def score_suffixes(
     model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any
 ) -> tuple[Array, Array]:
-    """Return log p [J] (float32, nats) of a step's target tokens (the last argument) and whether each is the likeliest."""
+    """Return log p [J] (float32, nats) of the target tokens, the last argument, and whether each is the likeliest."""
     del mesh
     *step, targets_J = step_and_targets
     with jax.named_scope("score"):
@@ -79,8 +79,8 @@ def map_steps(
 ) -> Any:
     """Apply `function` to each packed step and return its outputs as [T, J, …].
 
-    B and J count the rows and outputs of all data shards. Each data shard runs its steps one after the other; inactive steps
-    cost nothing.
+    B and J count the rows and outputs of all data shards. Each data shard runs its steps one after the other; inactive
+    steps cost nothing.
     """
 
     def run_shard(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
@@ -120,7 +120,7 @@ def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -
 
 
 def deal(array_T: np.ndarray, data: int) -> np.ndarray:
-    """Pad at most STEPS_PER_CALL · data steps [B, …] with empty ones and deal them to the shards: [STEPS_PER_CALL, data · B, …]."""
+    """Pad at most STEPS_PER_CALL · data steps [B, …] and deal them to the shards: [STEPS_PER_CALL, data · B, …]."""
     steps, size, *rest = array_T.shape
     padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
     return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

@@ -26,8 +26,8 @@ MASKED = prefix_kernel.MASKED
 SWITCH = "KNNPROMPT_PREFIX_KERNEL"
 OFF = "off"
 QUERY_BLOCK = 256  # Tokens. The logits of a block of queries then fit into a CPU's caches.
-# The maximum number of float32 logits of the heads that are computed together. On two CPU cores, two of GPT-2 small's heads were
-# faster than 1, 3, 4 or 12. The limit on accelerators, 1 GiB, bounds memory and is not measured.
+# The maximum number of float32 logits of the heads that are computed together. On two CPU cores, two of GPT-2 small's
+# heads were faster than 1, 3, 4 or 12. The limit on accelerators, 1 GiB, bounds memory and is not measured.
 LOGITS_ON_CPU = 6 * 2**20
 LOGITS_ON_ACCELERATOR = 2**28
 
@@ -137,8 +137,8 @@ def shared_prefix_attention(
     """Return attention to the prefix and to the tokens of the row that the mask allows [B, S, H, K].
 
     The M = H / G query heads of a key head count as more queries of that head, so that keys and values are never
-    repeated. A few key heads are computed at a time, each with all queries. The logits [H, B · S, P] never exist for all
-    heads, and each matrix product prepares its right operand once for all rows.
+    repeated. A few key heads are computed at a time, each with all queries. The logits [H, B · S, P] never exist for
+    all heads, and each matrix product prepares its right operand once for all rows.
 
     Softmax does not depend on the number subtracted from all logits of a query. With `stable_softmax` this number is
     their maximum, which costs a pass over the far logits: 6 % of SmolLM2's whole pass on two CPU cores. Otherwise it is
@@ -210,7 +210,7 @@ def _map_heads(
 
 
 def is_in_kernel(prefix_tokens: int, platform: str) -> bool:
-    """Return whether `prefix_kernel` computes attention. Its softmax is always stable, and its logits take no memory."""
+    """Return whether `prefix_kernel` computes attention, with a stable softmax and no logits in memory."""
     return prefix_tokens > 0 and platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
 
 

@@ -1,8 +1,8 @@
 """The configuration of a decoder. Every family is a set of these values, with rotary positions.
 
-Rotary positions: pairs of numbers of queries and keys turn by an angle that grows with the position (Su et al., "RoFormer", 2021), in the
-arrangement of `transformers`: number i of a head is paired with number i + R/2 of the R that turn. A frequency of 0 leaves its pair
-unchanged, so that a layer without positions is a table of zeros.
+Rotary positions: pairs of numbers of queries and keys turn by an angle that grows with the position (Su et al.,
+"RoFormer", 2021), in the arrangement of `transformers`: number i of a head is paired with number i + R/2 of the R that
+turn. A frequency of 0 leaves its pair unchanged, so that a layer without positions is a table of zeros.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from flax import struct
 
 # The dtypes of weights and activations: float32 is the reference, bfloat16 is for accelerators.
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-# Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the sum of output
-# and residual.
+# Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the
+# sum of output and residual.
 BEFORE = "before"
 BEFORE_BOTH = "before_both"
 OUTPUT = "output"
@@ -40,10 +40,12 @@ class DecoderConfig:
         family: the Hugging Face `model_type`.
         num_positions: the context in tokens.
         attention_scale: the factor of attention's logits.
-        position_table: whether positions are learned vectors; position 0 is at row `position_offset`. Otherwise see `rotary`.
+        position_table: whether positions are learned vectors; position 0 is at row `position_offset`. Otherwise see
+            `rotary`.
         rotary: one or more tables of rotary frequencies.
         layer_rotary: the number of each layer's table; empty if all layers use the first.
-        windows: for each layer, how many tokens back it attends, itself included; 0, or an empty tuple, for all of them.
+        windows: for each layer, how many tokens back it attends, itself included; 0, or an empty tuple, for all of
+            them.
         norm: "layer", "rms" (scaled by its weight) or "rms_plus_one" (scaled by 1 + its weight, as in Gemma).
         norm_places: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
         qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
@@ -85,7 +87,7 @@ class DecoderConfig:
 
     @classmethod
     def with_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:
-        """Return a configuration whose heads share the width, with one key head per query head unless `others` says otherwise."""
+        """Return a configuration whose heads share the width; `others` may override the number of key heads."""
         size = width // num_heads
         usual = {"num_kv_heads": num_heads, "head_size": size, "embed_width": width, "attention_scale": size**-0.5}
         return cls(width=width, num_heads=num_heads, **usual | others)

@@ -1,4 +1,4 @@
-"""The decoder: embeddings, stacked blocks under one scan, final normalisation, head. Every family is a configuration of it."""
+"""The decoder of every family: embeddings, stacked blocks under one scan, final normalisation, head."""
 
 import functools
 
@@ -63,7 +63,7 @@ class Decoder(nnx.Module):
         return self._finish(jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, stack)[0])
 
     def read_prefix(self, tokens_P: Array, length: Array) -> attention.Prefix:
-        """Return the keys and values [L, G, P, K] of the prefix that all prompts share; tokens from `length` on are padding."""
+        """Return the keys and values [L, G, P, K] of the shared prefix; tokens from `length` on are padding."""
         positions_P = jnp.arange(tokens_P.shape[0])
         rotations = self._rotations(positions_P[None])
 
@@ -102,11 +102,12 @@ class Decoder(nnx.Module):
             stable_softmax: if false, a state may be NaN where attention logits are very large
                 (see `attention.shared_prefix_attention`).
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            whole_last_block: run the last block on all tokens instead of only these J, which save almost nothing if most
-                tokens are outputs.
+            whole_last_block: run the last block on all tokens instead of only these J, which save almost nothing if
+                most tokens are outputs.
 
         Returns:
-            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all float32.
+            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all
+            float32.
         """
         assert all(1 <= layer <= self.config.num_layers for layer in layers)
         last = self.config.num_layers - 1
@@ -139,7 +140,7 @@ class Decoder(nnx.Module):
 
     @property
     def head(self) -> head_lib.Head:
-        """The head. Its bias, if there is one, is one more column of rows, which meets the 1 at the end of every state."""
+        """The head. A bias is one more column of rows; the 1 at the end of every state multiplies it."""
         rows_VE = self.tokens[...] if self.config.tied_head else self.head_rows[...]
         if self.config.head_bias:
             rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
@@ -219,7 +220,7 @@ def _head_first(array_1PGK: Array) -> Array:
 
 
 def _keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
-    """Return the outputs of requested blocks (numbered from 1) with those of `layer` (numbered from 0), if it is requested."""
+    """Return the outputs of requested blocks, counted from 1, with those of `layer`, counted from 0."""
     x_JD = x_JD.astype(jnp.float32)
     return {number: jnp.where(layer == number - 1, x_JD, kept_JD) for number, kept_JD in kept.items()}
 

@@ -18,8 +18,8 @@ from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prompts import packing
 
 Array = jax.Array
-# Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state and drops it
-# afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
+# Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state
+# and drops it afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
 PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}
 _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _MODULES = ("Transformer", "Pooling", "Normalize")
@@ -98,8 +98,8 @@ def _pooled(graph: nnx.GraphDef, pooling: str, params: nnx.State, tokens_BT: Arr
 def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
     """Return the BERT of an encoder, the folder with its weights, its pooling, and the most tokens of a text.
 
-    The files are those of `sentence-transformers`: modules.json, sentence_bert_config.json and the folder of a Pooling module. The
-    argument `pooling` overrides them.
+    The files are those of `sentence-transformers`: modules.json, sentence_bert_config.json and the folder of a Pooling
+    module. The argument `pooling` overrides them.
 
     Raises:
         UserError: an unknown model or one of another kind, unsupported modules or pooling, or no pooling at all.
@@ -141,7 +141,7 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
 
 
 def _pooling(folder: pathlib.Path) -> str:
-    """Return the pooling in the config.json of a Pooling module: older files have a switch for each, newer files a name."""
+    """Return the pooling in a Pooling module's config.json: older files have a switch for each, newer files a name."""
     described = hf_config.read(folder)
     older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
     modes = described.get("pooling_mode", older)

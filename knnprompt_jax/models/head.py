@@ -31,8 +31,9 @@ class Head:
     def log_probabilities(self, h_JE: Array, tokens_J: Array, tile: int = TILE) -> tuple[Array, Array]:
         """Return log p [J] (nats, float32) of one token after each state, and whether no token is likelier [J].
 
-        The memory is that of J · `tile` logits, independent of V. A running maximum and the sum of exponentials below it give the
-        partition function exactly (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+        The memory is that of J · `tile` logits, independent of V. A running maximum and the sum of exponentials below
+        it give the partition function exactly (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+        2018).
         """
         vocabulary = len(self)
         tile = min(tile, vocabulary)
@@ -58,9 +59,9 @@ class Head:
 def _products(h_NE: Array, rows_VE: Array, platform: str) -> Array:
     """Return inner products [..., V] in float32.
 
-    Accelerators compute a float32 product as six products in bfloat16. For rows in bfloat16 two are enough: one with the rounded
-    states, one with the remainder of rounding. With SmolLM2's head, divergences change by at most 9e-5 nats; with only the first
-    product, by 0.07.
+    Accelerators compute a float32 product as six products in bfloat16. For rows in bfloat16 two are enough: one with
+    the rounded states, one with the remainder of rounding. With SmolLM2's head, divergences change by at most 9e-5
+    nats; with only the first product, by 0.07.
     """
     equation = "...e,ve->...v"
     if platform == "cpu" or rows_VE.dtype != jnp.bfloat16:

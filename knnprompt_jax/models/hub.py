@@ -20,23 +20,22 @@ _TIMEOUT_SECONDS = 10.0
 def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) -> pathlib.Path:
     """Return the folder of a model, or the `.gguf` file that holds all of it.
 
-    The first that exists is used:
-    - a folder, or the only `.gguf` file of a folder without other weights;
-    - a `.gguf` file;
-    - a shipped model;
-    - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf". "owner/name@revision" is a branch, tag
+    The first that exists is used: - a folder, or the only `.gguf` file of a folder without other weights; - a `.gguf`
+    file; - a shipped model; - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
+    "owner/name@revision" is a branch, tag
       or commit of it.
 
-    A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies checksums.
-    If the Hub does not answer, the cache is used.
+    A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies
+    checksums. If the Hub does not answer, the cache is used.
 
     Args:
+        name_or_path: a shipped model, a folder, a `.gguf` file or a Hub name.
         config_only: download config.json alone; a `.gguf` file is always whole.
         weights: download the weights too.
 
     Raises:
-        UserError: no such folder, file, model or revision; several `.gguf` files to choose from; no permission; a missing or
-            damaged file; or neither the Hub nor the cache has the model.
+        UserError: no such folder, file, model or revision; several `.gguf` files to choose from; no permission; a
+            missing or damaged file; or neither the Hub nor the cache has the model.
     """
     local = _find_local(name_or_path)
     if local is not None:

@@ -35,7 +35,7 @@ DROP_MLP = 2
 
 @struct.dataclass
 class Dropout:
-    """Zero each number with probability `rate` and scale the others so that means stay the same. Rate 0 changes nothing.
+    """Zero each number with probability `rate` and scale the others so that means stay the same.
 
     The zeros depend only on the key, so that a restarted training draws the same ones.
     """
@@ -195,7 +195,7 @@ class MLP(nnx.Module):
 
 
 class Block(nnx.Module):
-    """A transformer block: attention and MLP, one after the other or, with `parallel_residual`, side by side on the same input."""
+    """A transformer block: attention, then MLP; with `parallel_residual` both have the same input."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
         self.places = config.norm_places
@@ -221,7 +221,7 @@ class Block(nnx.Module):
         return self._finish(x_BSD, attended_BSHK, dropout), k_BSGK, v_BSGK
 
     def at(self, x_1TD: Array, tokens_J: Array, attend: Attend, rotate: Rotate, rotate_J: Rotate) -> Array:
-        """Return the block's output [1, J, D] for only the tokens `tokens_J`, with the keys and values of all tokens."""
+        """Return the block's output [1, J, D] for only `tokens_J`, with the keys and values of all tokens."""
         x_1JD = x_1TD[:, tokens_J]
         q_1JHK = self.attention.queries(self._before("attention", x_1JD), rotate_J)
         k_1TGK, v_1TGK = self.attention.keys_and_values(self._before("attention", x_1TD), rotate)

@@ -1,4 +1,6 @@
-"""Attention of packed suffixes over a shared prefix as one kernel that writes no logits to memory: Mosaic for TPUs, Triton for GPUs.
+"""Attention of packed suffixes over a shared prefix as one kernel that writes no logits to memory.
+
+Pallas compiles it with Mosaic for TPUs and with Triton for GPUs.
 
 The kernel reads keys and values of the row and of the prefix in blocks. For each query it keeps a running maximum, the
 sum of exponentials below it and the weighted sum of values, all in float32. It does not overflow, however large a logit
@@ -34,7 +36,7 @@ _LANES = 128  # Numbers in a row of a TPU's registers.
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """The most 16-bit queries and the most keys of the prefix in a block; the number of keys is a multiple of `unit`."""
+    """The maximum numbers of 16-bit queries and of keys in a block; the latter is a multiple of `unit`."""
 
     queries: int
     keys: int
@@ -88,8 +90,8 @@ def attend(
     """Return attention to the first `length` tokens of the prefix and to the row [B, S, H, K].
 
     Logits are inner products times `scale`. With a window, the query at position p attends to the prefix from position
-    p − `window` + 1 on. The mask says which tokens of its row a query attends to; it must exclude later tokens. The output
-    of a query that attends to nothing is finite and meaningless.
+    p − `window` + 1 on. The mask says which tokens of its row a query attends to; it must exclude later tokens. The
+    output of a query that attends to nothing is finite and meaningless.
     """
     limits = jnp.stack([length, jnp.asarray(0 if window is None else window)]).astype(jnp.int32)
     scale = jnp.asarray(scale, q_BSHK.dtype)
@@ -107,7 +109,8 @@ def attend(
 def _attend(*arrays: Array, platform: str, interpret: bool) -> Array:
     """Pad rows, prefix and heads to whole tiles, flatten tokens and heads, and run the kernel.
 
-    For heads in pairs, keys and values that several query heads share are repeated. Pallas masks the last tile of rows."""
+    For heads in pairs, keys and values that several query heads share are repeated. Pallas masks the last tile of rows.
+    """
     q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK, scale, mask_BSS, limits, *positions = arrays
     batch, width, heads, size = q_BSHK.shape
     prefix = k_GPK.shape[1]
@@ -304,7 +307,7 @@ def _absorb(
     masked: Callable[[Array], Array],
     rows: int = 1,
 ) -> Carry:
-    """Return the carry after one more block of keys and values. A query attends only to keys of its own row, one of `rows`."""
+    """Return the carry after one more block of keys; each query attends only to its own row, one of `rows`."""
     logits_TP = masked(_products(q_TF, k_PF, 1, rows))
     top_T1 = logits_TP.max(-1, keepdims=True)
     if carry is not None:
@@ -327,7 +330,7 @@ def _products(left: Array, right: Array, axis: int, rows: int) -> Array:
 
 
 def _product(left: Array, right: Array, axis: int) -> Array:
-    """Return left · right over `axis` of `right` in float32, as exact as their dtype, whatever precision JAX is set to."""
+    """Return left · right over `axis` of `right` in float32, as exact as their dtype."""
     precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
     contracted = ((1,), (axis,)), ((), ())
     return jax.lax.dot_general(left, right, contracted, precision=precision, preferred_element_type=jnp.float32)

@@ -30,8 +30,8 @@ _WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
     "blocks.mlp.down_kernel": (None, "mlp"),
 }
 
-# The order of dimensions in a TPU's memory, for weights whose default order differs from the order that matrix products and look-ups
-# read. With the default every call would copy all layers.
+# The order of dimensions in a TPU's memory, for weights whose default order differs from the order that matrix products
+# and look-ups read. With the default every call would copy all layers.
 _TPU_LAYOUTS: Mapping[str, tuple[int, ...]] = {
     "tokens": (0, 1),
     "positions": (0, 1),
@@ -71,8 +71,9 @@ def splits_vocabulary(config: config_lib.DecoderConfig, mesh: AnyMesh) -> bool:
 def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str], NamedSharding]:
     """Return the sharding of each weight as a function of its path.
 
-    JAX splits a dimension evenly or not at all. A vocabulary that does not divide (GPT-2's 50,257 is odd) is replicated, and the
-    work of computing logits is split by prompt instead. Padding rows would be visible to every reader of the head.
+    JAX splits a dimension evenly or not at all. A vocabulary that does not divide (GPT-2's 50,257 is odd) is
+    replicated, and the work of computing logits is split by prompt instead. Padding rows would be visible to every
+    reader of the head.
     """
     check(config, mesh)
     vocabulary = parallel.MODEL if splits_vocabulary(config, mesh) else None
@@ -114,7 +115,7 @@ def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple
 
 
 def _fill_tiles(heads: int) -> bool:
-    """Return whether heads fill the rows of a TPU's tiles. If they do not, the model's width must be the last dimension."""
+    """Return whether heads fill the rows of a TPU's tiles; otherwise the model's width must be the last dimension."""
     return heads % 8 == 0 or heads in (2, 4)
 
 

@@ -20,12 +20,13 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
     Args:
         path: a folder or a GGUF file.
         of_prompts: whether the tokenizer must be able to build prompts.
-        vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as those for
-            images (Gemma 3).
+        vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as
+            those for images (Gemma 3).
 
     Raises:
-        UserError: there is no usable tokenizer, an id is outside the vocabulary, or the normalizer may lengthen texts too much;
-            for prompts also: the tokenizer ends each text with a token, or begins it with the same token twice.
+        UserError: there is no usable tokenizer, an id is outside the vocabulary, or the normalizer may lengthen texts
+            too much; for prompts also: the tokenizer ends each text with a token, or begins it with the same token
+            twice.
     """
     tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _load_folder(path)
     special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}

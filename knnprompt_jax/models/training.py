@@ -35,9 +35,11 @@ class Training:
         """Restore the newest checkpoint.
 
         Args:
-            params, state: the parameters and optimizer state before the first step.
+            params: the parameters before the first step.
+            state: the optimizer state before the first step.
             folder: where checkpoints are saved; none are if it is None.
-            run: a description in JSON types. Each description has a folder of its own, so that only the same run resumes.
+            run: a description in JSON types. Each description has a folder of its own, so that only the same run
+                resumes.
         """
         self.step = 0
         self.params = params

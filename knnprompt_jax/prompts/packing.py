@@ -74,13 +74,13 @@ class PackedPrompts:
         prefix_P: the shared tokens; those from `prefix_length` on are padding.
         prefix_length: the number of shared tokens.
         tokens_TBS: the packed tokens; padding is 0.
-        stops_TBS: for each token, the end of the columns that see it: its own column, and those of the tokens that follow
-            it in some suffix; 0 for padding.
+        stops_TBS: for each token, the end of the columns that see it: its own column, and those of the tokens that
+            follow it in some suffix; 0 for padding.
         positions_TBS: the position of each token in its prompt, the prefix included.
         output_positions_TJ: the outputs, which are the tokens after which the model predicts the next one, as flat
             indices into a step's [B, S].
-        slot_N: the index of prompt i's output in the flattened [T, J]. If a prompt has several outputs, this is the last
-            one's index, and the others precede it.
+        slot_N: the index of prompt i's output in the flattened [T, J]. If a prompt has several outputs, this is the
+            last one's index, and the others precede it.
         lengths_T: each step's number of tokens.
     """
 
@@ -123,7 +123,7 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
 
 
 def _rows_per_step(num_rows: int, limit: int) -> int:
-    """Return the rows per step, at most `limit`, that leave the fewest rows empty in up to a third more steps than necessary."""
+    """Return the rows per step, at most `limit`, that leave the fewest empty in up to a third more steps."""
     min_steps = math.ceil(num_rows / limit)
     candidates = range(min_steps, math.ceil(min_steps * 4 / 3) + 1)
     steps = min(candidates, key=lambda steps: steps * math.ceil(num_rows / steps))
@@ -277,7 +277,7 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
 
 
 def _shared_with(last: int, candidates: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
-    """Return the number of leading tokens that each candidate shares with the suffix `last`; both are ranks in sorted order.
+    """Return the number of leading tokens that each candidate shares with `last`; both are ranks in sorted order.
 
     Two sorted suffixes share the minimum of what neighbours between them share (`shared_N`).
     """
@@ -303,7 +303,7 @@ def _num_outputs(group: layout.PromptGroup, members: list[int]) -> int:
 
 
 def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) -> list[list[list[int]]]:
-    """Deal rows to steps of `per_step`: the row with the most outputs first, to the step with the fewest that has room."""
+    """Deal rows to steps of `per_step`: the row with the most outputs first, to the step with the fewest."""
     by_count = sorted(rows, key=lambda row: _num_outputs(group, row), reverse=True)
     steps: list[list[list[int]]] = [[] for _ in range(math.ceil(len(by_count) / per_step))]
     heap = [(0, step) for step in range(len(steps))]

@@ -22,13 +22,13 @@ _DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowE
 
 
 def user_cache(gigabytes: float) -> "Cache | None":
-    """Return the disk cache in the user's cache folder with at most `gigabytes` GiB; None if that is 0 or there is no folder."""
+    """Return the disk cache in the user's cache folder; None if `gigabytes` (GiB) is 0 or there is no folder."""
     folder = files.user_cache()
     return Cache(folder / "states", int(gigabytes * 2**30)) if gigabytes and folder else None
 
 
 class MemoryCache:
-    """Rows in host memory, for any threads. The least recently used rows are evicted when the total exceeds `max_bytes`."""
+    """Rows in host memory, for any threads. Beyond `max_bytes`, the least recently used rows are evicted."""
 
     is_durable = False
     _lock = threading.Lock()  # Shared by all caches: a cache with a lock of its own could not be pickled.
@@ -67,8 +67,8 @@ class MemoryCache:
 class Cache:
     """Rows in the files of a folder, together at most `max_bytes`.
 
-    A file holds the rows of one chunk of prompts and never changes, so processes and hosts share a folder without a lock.
-    Files that nobody has used for the longest time are removed first, and never those that this process has used.
+    A file holds the rows of one chunk of prompts and never changes, so processes and hosts share a folder without a
+    lock. Files that nobody has used for the longest time are removed first, and never those that this process has used.
     """
 
     is_durable = True
@@ -104,7 +104,7 @@ class Cache:
         return is_cached_N, rows_NF[is_cached_N]
 
     def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
-        """Write rows [N, F] to a new file. If the system refuses to write, log a warning: the job does not need the cache."""
+        """Write rows [N, F] to a new file. If that fails, log a warning: the job does not need the cache."""
         keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY.itemsize)
         path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
         try:
@@ -124,7 +124,7 @@ AnyCache = Cache | MemoryCache
 
 
 def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], least: int = 0) -> np.ndarray | None:
-    """Return an array of at least `least` rows and of this dtype and number of columns, or None; remove a damaged file."""
+    """Return an array of at least `least` rows and of this dtype and width, or None; remove a damaged file."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             array = arrays[name]

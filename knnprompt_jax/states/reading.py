@@ -47,10 +47,12 @@ def read(
     """Return the states of all prompts, in order, their rows split over every device.
 
     Args:
+        model: the model; its pass reads the prompts that are not cached.
+        prompts: the prompts.
         cache: where states are looked up and kept; by default all prompts are read.
         title: the title of the progress bar.
-        repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
-            the same size share their compiled programs, at the cost of a few percent of padding.
+        repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and
+            calls of about the same size share their compiled programs, at the cost of a few percent of padding.
         layers: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
 
     Raises:
@@ -68,7 +70,7 @@ def read_sets(
     repeated: bool = False,
     layers: tuple[int, ...] = (),
 ) -> Iterator[Reading]:
-    """Yield the states of each set of prompts, and what they cost; all sets share one packing and its compiled programs.
+    """Yield the states of each set of prompts; all sets share one packing and its compiled programs.
 
     `titles` has one title per set. The other arguments are those of `read`.
     """
@@ -197,7 +199,7 @@ def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int])
 
 
 def _look_up_in_main(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which prompts process 0 finds in the cache [U], and rows [U, `width`] that are zero where it finds none."""
+    """Return which prompts process 0 finds in the cache [U], and rows [U, `width`], zero where it finds none."""
     is_cached_U = np.zeros(len(keys_U), bool)
     rows_UF = np.zeros((len(keys_U), width), np.float32)
     if parallel.is_main():

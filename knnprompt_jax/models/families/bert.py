@@ -68,7 +68,7 @@ class Encoder(nnx.Module):
         return x_BTD.astype(jnp.float32)
 
     def pool(self, hidden_BTD: Array) -> Array:
-        """Return BERT's pretrained summary of a whole sequence [B, D]: a dense layer and tanh on the first token's state."""
+        """Return BERT's pretrained summary of a sequence [B, D]: a dense layer and tanh on the first token's state."""
         kernel_DD = self.pooler_kernel[...].astype(jnp.float32)
         bias_D = self.pooler_bias[...].astype(jnp.float32)
         return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)

@@ -34,7 +34,7 @@ def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 
 def _kinds_of_layers(hf: hf_config.Fields) -> list[str]:
-    """Return the kind of each layer; in files without `layer_types`, every sixth layer (`sliding_window_pattern`) has no window."""
+    """Return the kind of each layer; without `layer_types`, one layer in `sliding_window_pattern` has no window."""
     num_layers = hf.size("num_hidden_layers")
     pattern = hf.size("sliding_window_pattern", hf.size("_sliding_window_pattern", 6))
     hf.value("sliding_window")  # It has no effect if no layer has a window.

@@ -1,4 +1,4 @@
-"""GPT-NeoX with Pythia, and Phi-1, 1.5 and 2: attention and MLP side by side, LayerNorm, biases, heads that turn in part.
+"""GPT-NeoX with Pythia, and Phi-1, 1.5 and 2: attention beside the MLP, LayerNorm, biases, partly rotated heads.
 
 Phi has one LayerNorm for attention and MLP, and a bias on the head.
 """

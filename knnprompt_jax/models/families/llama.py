@@ -1,6 +1,7 @@
 """Llama and its relatives: RMSNorm before each part, rotary positions, grouped keys and values, a gated MLP.
 
-`config_from_hf` reads what they share. Each relative is a function that says what is different, and a `Family` at the end.
+`config_from_hf` reads what they share. Each relative is a function that says what is different, and a `Family` at the
+end.
 """
 
 from typing import Any
@@ -124,7 +125,7 @@ def _qwen3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 
 def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """Read OLMo 2, which normalises the outputs of attention and MLP instead of their inputs, and queries and keys across heads."""
+    """Read OLMo 2, which normalises the outputs of attention and MLP, and queries and keys across heads."""
     different: dict[str, Any] = {"norm_places": (config_lib.OUTPUT,), "qk_norm": "all", **attention_biases(hf)}
     return config_from_hf(hf, kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
 

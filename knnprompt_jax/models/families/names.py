@@ -18,7 +18,8 @@ def dense(
 ) -> tuple[NameRule, NameRule]:
     """Return the rules of a dense layer's kernel and bias.
 
-    `pattern` is the kernel's; our side starts with the input axes. PyTorch's Linear stores (out, in), its Conv1D (in, out).
+    `pattern` is the kernel's; our side starts with the input axes. PyTorch's Linear stores (out, in), its Conv1D (in,
+    out).
     """
     left, right = conversion.sides(pattern)
     (output,) = (group for group in left if right[0] not in group)
@@ -40,7 +41,7 @@ def attention(query: str, key: str, value: str, output: str) -> tuple[NameRule, 
 
 
 def fused_attention(theirs: str, pattern: str, sizes: tuple[str, str, str]) -> tuple[NameRule, ...]:
-    """Return the rules of one dense layer for queries, keys and values; `sizes` are theirs along axis j (see `NameRule.fused`)."""
+    """Return the rules of one dense layer for queries, keys and values; `sizes` are `NameRule.fused`."""
     return (
         *dense(theirs, "blocks.attention.q", pattern, fused=sizes, segment=0),
         *dense(theirs, "blocks.attention.kv", pattern, 0, sizes, 1),

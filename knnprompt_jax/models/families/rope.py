@@ -1,7 +1,7 @@
 """Rotary positions in a config.json: the frequencies of each kind of scaling, as `transformers` computes them.
 
-Some kinds choose their frequencies by the longest prompt of a batch (LongRoPE, dynamic NTK). They are fixed to the frequencies of
-short prompts, and the context ends where the other frequencies would begin.
+Some kinds choose their frequencies by the longest prompt of a batch (LongRoPE, dynamic NTK). They are fixed to the
+frequencies of short prompts, and the context ends where the other frequencies would begin.
 """
 
 import math
@@ -76,7 +76,7 @@ def frequencies(
 
 
 def divided(table: config.Frequencies, factors: list[float] | None) -> config.Frequencies:
-    """Return the frequencies divided one by one by `factors`, a GGUF file's `rope_freqs`; None leaves them unchanged."""
+    """Return the frequencies divided by `factors`, a GGUF file's `rope_freqs`; None leaves them unchanged."""
     if factors is None:
         return table
     if not isinstance(factors, list) or len(factors) != len(table.radians) or not all(f > 0 for f in factors):
@@ -98,7 +98,7 @@ def _llama3(fields: hf_config.Fields, radians_r: np.ndarray, original: int) -> n
 
 
 def _longrope(fields: hf_config.Fields, radians_r: np.ndarray, original: int, context: int) -> tuple[np.ndarray, float]:
-    """Divide each frequency by its short factor, which is valid up to the original context (Ding et al., "LongRoPE", 2024)."""
+    """Divide each frequency by its short factor, valid up to the original context (Ding et al., "LongRoPE", 2024)."""
     short_r = fields.value("short_factor")
     long_r = fields.value("long_factor")
     for values in (short_r, long_r):

@@ -1,6 +1,7 @@
 """Turn the metadata of a GGUF file into the equivalent config.json.
 
-The keys are those of the config classes of `transformers`. Values that llama.cpp assumes and no file holds are constants here.
+The keys are those of the config classes of `transformers`. Values that llama.cpp assumes and no file holds are
+constants here.
 """
 
 import pathlib
@@ -19,8 +20,8 @@ Json = dict[str, Any]
 _THETA = 10_000.0  # llama.cpp's default base of rotary frequencies.
 # The only full layer in this many; the others have a window.
 _GEMMA3_PERIOD = 6
-# Numbers of layers of the published Gemmas. GGUF files lack the query scale; it is known for these models only, from the head size
-# (27B: from the width per head).
+# Numbers of layers of the published Gemmas. GGUF files lack the query scale; it is known for these models only, from
+# the head size (27B: from the width per head).
 _GEMMA3_LAYERS = (18, 26, 34, 48, 62)
 
 
@@ -69,7 +70,7 @@ def _rms_sizes(fields: Fields) -> Json:
 
 
 def _head_size(fields: Fields, is_free: bool = True) -> int:
-    """Return the size of a head; unless it `is_free`, config.json has no key for it and it must be the width per head."""
+    """Return the size of a head. Unless it `is_free`, it must be the width per head."""
     width_per_head = max(1, fields.size("embedding_length") // fields.size("attention.head_count"))
     if not is_free:
         fields.require("attention.key_length", width_per_head)

@@ -37,9 +37,11 @@ _Restore = Callable[[np.ndarray], np.ndarray]
 def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor_files.Tensor]:
     """Return all tensors of the file; only its head is read.
 
-    A view of quantised numbers is float32 and dequantises its whole tensor. Only the last such array is kept, until `release`.
+    A view of quantised numbers is float32 and dequantises its whole tensor. Only the last such array is kept, until
+    `release`.
 
     Args:
+        file: the GGUF file.
         hf_names: full names that the model expects; other tensors keep their name in the file.
 
     Raises:
@@ -94,8 +96,8 @@ def _dequantise(header: gguf_header.Header, name: str) -> np.ndarray:
 def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
     """Return the file's quantised tensors in float32, from a safetensors file in the user's cache folder.
 
-    The first call for the content of a GGUF file makes that file. Return nothing if there is no cache folder, the tensors exceed
-    its bound, or the system refuses: the cache only saves time.
+    The first call for the content of a GGUF file makes that file. Return nothing if there is no cache folder, the
+    tensors exceed its bound, or the system refuses: the cache only saves time.
     """
     quantised = [name for name, tensor in header.tensors.items() if tensor.tensor_type not in _STORED]
     num_bytes = sum(4 * int(header.tensors[name].n_elements) for name in quantised)
@@ -147,7 +149,7 @@ def _compute(header: gguf_header.Header, name: str, restore: _Restore | None) ->
 
 
 def _restoration(fields: gguf_header.Fields, name: str) -> _Restore | None:
-    """Return how to restore a tensor; None if llama.cpp keeps it as it is. Raises UserError if the heads do not divide it."""
+    """Return how to restore a tensor; None if llama.cpp keeps it. Raises UserError if the heads do not divide it."""
     part = name.split(".", 2)[-1]
     if fields.arch == "gemma3" and name.endswith("norm.weight"):
         return lambda array: array - np.float32(1)
@@ -163,5 +165,5 @@ def _restoration(fields: gguf_header.Fields, name: str) -> _Restore | None:
 
 
 def _separate_pairs(array: np.ndarray, heads: int) -> np.ndarray:
-    """Change the order within each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …"""
+    """Change the order within each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …."""
     return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)

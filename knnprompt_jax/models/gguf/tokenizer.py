@@ -1,11 +1,12 @@
 """The tokenizer of a GGUF file, without PyTorch.
 
-`transformers` reads such tokenizers too, but splits blanks before digits in other ways than SmolLM2's published tokenizer.
+`transformers` reads such tokenizers too, but splits blanks before digits in other ways than SmolLM2's published
+tokenizer.
 
-`tokenizer.ggml.model` is "gpt2" (byte-level BPE) or "llama" (SentencePiece's BPE with byte fallback: Llama 2, Mistral, Gemma 3).
-In byte-level BPE `tokenizer.ggml.pre` names the rule that splits a text before merges. The rules are those of the published
-tokenizer.json files for which llama.cpp's converter writes each name; llama.cpp has the same patterns in `src/llama-vocab.cpp`.
-In SentencePiece's a text is one word in which "▁" replaces each blank.
+`tokenizer.ggml.model` is "gpt2" (byte-level BPE) or "llama" (SentencePiece's BPE with byte fallback: Llama 2, Mistral,
+Gemma 3). In byte-level BPE `tokenizer.ggml.pre` names the rule that splits a text before merges. The rules are those of
+the published tokenizer.json files for which llama.cpp's converter writes each name; llama.cpp has the same patterns in
+`src/llama-vocab.cpp`. In SentencePiece's a text is one word in which "▁" replaces each blank.
 """
 
 import collections
@@ -205,7 +206,8 @@ def _sentencepiece(vocabulary: _Vocabulary, unknown: str | None) -> tokenizers.T
 def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     """Return each way to make a token of two others, the best tokens first.
 
-    The best token has the highest score. In Gemma's files it has the lowest id: their scores are not in the order of merges.
+    The best token has the highest score. In Gemma's files it has the lowest id: their scores are not in the order of
+    merges.
     """
     usable = {
         vocabulary.spell(token): id_

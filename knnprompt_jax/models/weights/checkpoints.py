@@ -1,4 +1,4 @@
-"""Load and save models in Hugging Face's formats: from file to shard, tensor by tensor, by the tables of their family."""
+"""Load and save models in Hugging Face's formats: from file to shard, tensor by tensor, by their family's tables."""
 
 import collections
 import functools
@@ -56,7 +56,7 @@ def load(
 
 
 def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
-    """Write model.safetensors and `hf`, the model's config.json, for `transformers`; each file appears whole or not at all."""
+    """Write model.safetensors and `hf`, the model's config.json, for `transformers`; each file is replaced whole."""
     family = registry.FAMILIES[model.config.family]
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}

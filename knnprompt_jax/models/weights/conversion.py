@@ -1,8 +1,8 @@
 """Conversion tables: the tensors of a weight file, and where each belongs in the arrays of our models.
 
-A table is data and is read in both directions: swapping the sides of an einops pattern reverses it. Axes are the package's letters
-in lower case (v m e d h g k f). n: several of their tensors form one of our arrays. j: one of their tensors holds several of our
-arrays along this axis. t: BERT's token types.
+A table is data and is read in both directions: swapping the sides of an einops pattern reverses it. Axes are the
+package's letters in lower case (v m e d h g k f). n: several of their tensors form one of our arrays. j: one of their
+tensors holds several of our arrays along this axis. t: BERT's token types.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from knnprompt_jax.models import config as config_lib
 class NameRule:
     """A kind of tensor: its name in the file (`{layer}` for each block), our path, the pattern from theirs to ours.
 
-    `part` is the index of the tensor within our array (key or value, gate or up). If their tensor holds several of ours, `fused`
-    lists the sizes along its axis j (letters of axes or "1") and `segment` is the index of ours.
+    `part` is the index of the tensor within our array (key or value, gate or up). If their tensor holds several of
+    ours, `fused` lists the sizes along its axis j (letters of axes or "1") and `segment` is the index of ours.
     `prefixed`: the full name starts with the table's prefix.
     """
 
@@ -58,7 +58,8 @@ class NameTable:
 class Piece:
     """A tensor of a file, or a segment of it: the box of our (stacked) array `ours` at `start` with shape `box`.
 
-    `shape` is that of their whole tensor. After rearrangement by the pattern, `segment` is a slice along axis number `axis`.
+    `shape` is that of their whole tensor. After rearrangement by the pattern, `segment` is a slice along axis number
+    `axis`.
     """
 
     theirs: str

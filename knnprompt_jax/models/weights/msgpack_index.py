@@ -1,8 +1,8 @@
 """Locate the tensors of a Flax msgpack file without reading their values.
 
-`flax.serialization.msgpack_restore` reads a whole file into memory. Here the `msgpack` package reads only what stands between the
-tensors, so that they can be mapped one by one. Nothing in such a file is executed.
-Format: https://github.com/msgpack/msgpack/blob/master/spec.md and `flax.serialization`.
+`flax.serialization.msgpack_restore` reads a whole file into memory. Here the `msgpack` package reads only what stands
+between the tensors, so that they can be mapped one by one. Nothing in such a file is executed. Format:
+https://github.com/msgpack/msgpack/blob/master/spec.md and `flax.serialization`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The tensors of a weight folder: safetensors, Flax msgpack or PyTorch bin, in one file or in shards under an index.
 
-Headers are read at once, values on demand. Each read of safetensors and Flax files maps its tensor again and releases it with the
-view, so that only the tensors in use take memory. PyTorch's own files are mapped until all are read.
+Headers are read at once, values on demand. Each read of safetensors and Flax files maps its tensor again and releases
+it with the view, so that only the tensors in use take memory. PyTorch's own files are mapped until all are read.
 
 The fingerprint of a model is the SHA-256 of the content of every file that decides its results.
 """
@@ -157,7 +157,8 @@ def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
 def fingerprint(path: pathlib.Path) -> str:
     """Return the SHA-256 (hex) of a GGUF file, or of a model folder's weights, config.json and tokenizer files.
 
-    The path does not matter. The hash of each file is remembered in the user's cache folder until its size or times change.
+    The path does not matter. The hash of each file is remembered in the user's cache folder until its size or times
+    change.
 
     Raises:
         UserError: a file is missing or cannot be read.
