@@ -9,7 +9,7 @@ from knnprompt_jax.models import decoder
 
 _SIZES = {"vocab_size": 211, "width": 30, "num_layers": 3, "num_heads": 5, "num_kv_heads": 5, "head_size": 6}
 _SIZES |= {"mlp_width": 41, "num_positions": 307, "attention_scale": 6**-0.5}
-_SWITCHES = {"position_offset": 2, "activation": "relu", "norm_places": ("after",), "final_norm": False}
+_SWITCHES = {"position_offset": 2, "activation": "relu", "norm_positions": ("after",), "final_norm": False}
 _CONFIGS = {
     "gpt2": config_lib.DecoderConfig("gpt2", **_SIZES, embed_width=30),
     "opt-350m": config_lib.DecoderConfig("opt", **_SIZES, embed_width=17, **_SWITCHES),

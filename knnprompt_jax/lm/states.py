@@ -31,7 +31,7 @@ class States:
         return len(self.log_z_N)
 
     def with_layers(self, layers: Sequence[int]) -> "States":
-        """Return the states with these of their layers alone."""
+        """Return the states with only these of their layers."""
         return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
 
     def __getitem__(self, rows: Any) -> "States":

@@ -47,7 +47,7 @@ class DecoderConfig:
         windows: for each layer, how many tokens back it attends, itself included; 0, or an empty tuple, for all of
             them.
         norm: "layer", "rms" (scaled by its weight) or "rms_plus_one" (scaled by 1 + its weight, as in Gemma).
-        norm_places: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
+        norm_positions: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
         qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
         embed_scale: the factor of embeddings, rounded to their dtype.
         num_types: BERT's token types, the numbers of texts in a sequence.
@@ -73,7 +73,7 @@ class DecoderConfig:
     gated_mlp: bool = False
     parallel_residual: bool = False
     norm: str = "layer"
-    norm_places: tuple[str, ...] = (BEFORE,)
+    norm_positions: tuple[str, ...] = (BEFORE,)
     norm_epsilon: float = 1e-5
     final_norm: bool = True
     qk_norm: str = ""

@@ -37,7 +37,7 @@ POOLINGS = {"mean": token_mean, "cls": lambda hidden_BTD, lengths_B: hidden_BTD[
 
 
 class SentenceEncoder:
-    """A BERT with its tokenizer, its pooling (a key of `POOLINGS`) and the most tokens of a text."""
+    """A BERT with its tokenizer, its pooling (a key of `POOLINGS`) and the maximum tokens of a text."""
 
     def __init__(self, name_or_folder: str, pooling: str = ""):
         """Load an encoder from a Hub name or a folder. `pooling` is "mean" or "cls"; the default is the published one.
@@ -96,7 +96,7 @@ def _pooled(graph: nnx.GraphDef, pooling: str, params: nnx.State, tokens_BT: Arr
 
 
 def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
-    """Return the BERT of an encoder, the folder with its weights, its pooling, and the most tokens of a text.
+    """Return the BERT of an encoder, the folder with its weights, its pooling, and the maximum tokens of a text.
 
     The files are those of `sentence-transformers`: modules.json, sentence_bert_config.json and the folder of a Pooling
     module. The argument `pooling` overrides them.
@@ -131,12 +131,12 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
         modules = {entry["type"].rsplit(".", 1)[-1]: entry["path"] for entry in entries}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise errors.UserError(f"{path}: not a list of modules: {error}") from None
-    for name, place in modules.items():
+    for name, subfolder in modules.items():
         if name not in _MODULES:
             raise errors.UserError(f"{path}: module {name} is not supported; choices: {', '.join(_MODULES)}")
         expected = _FOLDERS.get(name)  # The fingerprint has the files of these folders.
-        if expected is not None and not (isinstance(place, str) and re.fullmatch(expected, place)):
-            raise errors.UserError(f"{path}: the path {place!r} of module {name} is not supported")
+        if expected is not None and not (isinstance(subfolder, str) and re.fullmatch(expected, subfolder)):
+            raise errors.UserError(f"{path}: the path {subfolder!r} of module {name} is not supported")
     return modules
 
 

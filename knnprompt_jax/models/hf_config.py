@@ -26,21 +26,21 @@ _HARMLESS = """
 _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_forward")
 
 # Bounds above those of any model, so that a damaged number asks for no huge amount of memory.
-MOST = 2**31 - 1
-MOST_LAYERS = 1000
-MOST_NUMBER = 1e30
+MAX_SIZE = 2**31 - 1
+MAX_LAYERS = 1000
+MAX_NUMBER = 1e30
 _LAYERS = ("num_hidden_layers", "n_layer", "block_count")
 
 
 class Fields:
     """The values of a file, read by type; `refuse_unread` reports those that were not read. Null counts as absent.
 
-    Each method raises UserError for an invalid value, with `place`, `prefix` and key in the message.
+    Each method raises UserError for an invalid value, with `path`, `prefix` and key in the message.
     """
 
-    def __init__(self, values: Json, place: str = "config.json", prefix: str = ""):
+    def __init__(self, values: Json, path: str = "config.json", prefix: str = ""):
         self.values = values
-        self.place = place
+        self.path = path
         self.prefix = prefix
         self._read: set[str] = set()
 
@@ -56,11 +56,11 @@ class Fields:
 
     def size(self, key: str, default: int | None = None) -> int:
         """Return a positive integer; without a default the key is required."""
-        value = self._needed(key, default)
+        value = self._required_value(key, default)
         if type(value) is not int or value < 1:
             raise self._refused(key, value, "is not a positive whole number")
-        if value > (most := MOST_LAYERS if key in _LAYERS else MOST):
-            raise self._refused(key, value, f"is too large; the maximum is {most:,}")
+        if value > (maximum := MAX_LAYERS if key in _LAYERS else MAX_SIZE):
+            raise self._refused(key, value, f"is too large; the maximum is {maximum:,}")
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:
@@ -72,9 +72,9 @@ class Fields:
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a positive number; without a default the key is required."""
-        value = self._needed(key, default)
-        if type(value) not in (int, float) or not 0 < value < MOST_NUMBER:
-            raise self._refused(key, value, f"is not a positive number below {MOST_NUMBER:g}")
+        value = self._required_value(key, default)
+        if type(value) not in (int, float) or not 0 < value < MAX_NUMBER:
+            raise self._refused(key, value, f"is not a positive number below {MAX_NUMBER:g}")
         return float(value)
 
     def switch(self, key: str, default: bool) -> bool:
@@ -84,7 +84,7 @@ class Fields:
         return value
 
     def choice(self, key: str, default: str | None, choices: Collection[str]) -> str:
-        value = self._needed(key, default)
+        value = self._required_value(key, default)
         if not isinstance(value, str) or value not in choices:
             raise self._refused(key, value, f"is not supported; choices: {', '.join(sorted(choices))}")
         return value
@@ -118,23 +118,23 @@ class Fields:
             if key not in self._read and self._matters(key, value)
         ]
         if unread:
-            raise errors.UserError(f"{self.place}: {', '.join(unread)}: not supported, and it may change the model")
+            raise errors.UserError(f"{self.path}: {', '.join(unread)}: not supported, and it may change the model")
 
     def wrong(self, key: str, reason: str) -> errors.UserError:
         """Return an error about a key."""
-        return errors.UserError(f"{self.place}: {self.prefix}{key}: {reason}")
+        return errors.UserError(f"{self.path}: {self.prefix}{key}: {reason}")
 
     def _matters(self, key: str, value: Any) -> bool:
         harmless = key in _HARMLESS.split() or key.startswith(_HARMLESS_PREFIXES)
         return not harmless and value is not None and value is not False and value not in ({}, [])
 
-    def _needed(self, key: str, default: Any) -> Any:
+    def _required_value(self, key: str, default: Any) -> Any:
         if (value := self.value(key, default)) is None:
-            raise errors.UserError(f"{self.place}: {self.prefix}{key} is missing")
+            raise errors.UserError(f"{self.path}: {self.prefix}{key} is missing")
         return value
 
     def _refused(self, key: str, value: Any, reason: str) -> errors.UserError:
-        return errors.UserError(f"{self.place}: {self.prefix}{key}={_format(value)} {reason}")
+        return errors.UserError(f"{self.path}: {self.prefix}{key}={_format(value)} {reason}")
 
 
 def _format(value: Any) -> str:

@@ -30,7 +30,7 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
 
     Args:
         name_or_path: a shipped model, a folder, a `.gguf` file or a Hub name.
-        config_only: download config.json alone; a `.gguf` file is always whole.
+        config_only: download only config.json; a `.gguf` file is always whole.
         weights: download the weights too.
 
     Raises:
@@ -74,7 +74,7 @@ class _Unusable(Exception):
 
 
 def _select(listed: list[str], file: str, config_only: bool, weights: bool) -> list[str]:
-    """Return the needed files of a repository: `file`, config.json alone, or all small files and perhaps the weights.
+    """Return the required files of a repository: `file`, only config.json, or all small files and perhaps the weights.
 
     Raises _Unusable if the repository lacks the file, config.json or weights.
     """

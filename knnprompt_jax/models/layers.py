@@ -198,16 +198,16 @@ class Block(nnx.Module):
     """A transformer block: attention, then MLP; with `parallel_residual` both have the same input."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        self.places = config.norm_places
+        self.norm_positions = config.norm_positions
         self.is_parallel = config.parallel_residual
         self.attention = Attention(config, rngs, dtype)
         self.mlp = MLP(config, rngs, dtype)
-        if config_lib.BEFORE in self.places or config_lib.AFTER in self.places:
+        if config_lib.BEFORE in self.norm_positions or config_lib.AFTER in self.norm_positions:
             self.attention_norm = norm(config, dtype)
             self.mlp_norm = norm(config, dtype)
-        if config_lib.BEFORE_BOTH in self.places:
+        if config_lib.BEFORE_BOTH in self.norm_positions:
             self.input_norm = norm(config, dtype)
-        if config_lib.OUTPUT in self.places:
+        if config_lib.OUTPUT in self.norm_positions:
             self.attention_output_norm = norm(config, dtype)
             self.mlp_output_norm = norm(config, dtype)
 
@@ -241,8 +241,8 @@ class Block(nnx.Module):
         x = self._normed(config_lib.BEFORE_BOTH, "input_norm", x)
         return self._normed(config_lib.BEFORE, f"{part}_norm", x)
 
-    def _normed(self, place: str, name: str, x: Array) -> Array:
-        return getattr(self, name)(x).astype(x.dtype) if place in self.places else x
+    def _normed(self, position: str, name: str, x: Array) -> Array:
+        return getattr(self, name)(x).astype(x.dtype) if position in self.norm_positions else x
 
 
 def stack(config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype) -> Block:

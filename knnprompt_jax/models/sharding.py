@@ -88,7 +88,7 @@ def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str]
 
 
 def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding | Format]:
-    """Return the place of each weight as a function of its path: its sharding and, on a TPU, its layout in memory."""
+    """Return where each weight goes, by its path: its sharding and, on a TPU, its layout in memory."""
     sharding_of = shardings(config, mesh)
     layouts = _layouts(config, mesh)
 
@@ -120,7 +120,7 @@ def _fill_tiles(heads: int) -> bool:
 
 
 def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:
-    """Move the weights to their places. Weights that are there already are not copied."""
+    """Move the weights to their devices. Weights that are there already are not copied."""
     place_of = placement(config, mesh)
     flat = {path: jax.device_put(leaf, place_of(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(params)}
     return nnx.from_flat_state(flat)

@@ -90,7 +90,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         num_positions=hf.size("max_position_embeddings", 512),
         num_types=hf.size("type_vocab_size", 2),
         activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
-        norm_places=(config_lib.AFTER,),
+        norm_positions=(config_lib.AFTER,),
         norm_epsilon=hf.number("layer_norm_eps", 1e-12),
         final_norm=False,
     )

@@ -24,7 +24,7 @@ def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         "windows": tuple(hf.size("sliding_window") if kind == _SLIDING else 0 for kind in kinds),
         "layer_rotary": tuple(_LAYER_TYPES.index(kind) for kind in kinds),
         "norm": "rms_plus_one",
-        "norm_places": (config_lib.BEFORE, config_lib.OUTPUT),
+        "norm_positions": (config_lib.BEFORE, config_lib.OUTPUT),
         "qk_norm": "head",
         "attention_scale": hf.number("query_pre_attn_scalar", 256) ** -0.5,
         "embed_scale": hf.size("hidden_size") ** 0.5,

@@ -60,7 +60,7 @@ def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("head_dim", hf.size("hidden_size") // heads)
     different: dict[str, Any] = {
         "num_kv_heads": hf.divisor("num_key_value_heads", heads, heads),
-        "norm_places": (config_lib.BEFORE_BOTH,),
+        "norm_positions": (config_lib.BEFORE_BOTH,),
         "parallel_residual": True,
         "head_bias": True,
     }

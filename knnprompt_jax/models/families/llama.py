@@ -126,7 +126,7 @@ def _qwen3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read OLMo 2, which normalises the outputs of attention and MLP, and queries and keys across heads."""
-    different: dict[str, Any] = {"norm_places": (config_lib.OUTPUT,), "qk_norm": "all", **attention_biases(hf)}
+    different: dict[str, Any] = {"norm_positions": (config_lib.OUTPUT,), "qk_norm": "all", **attention_biases(hf)}
     return config_from_hf(hf, kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
 
 

@@ -26,7 +26,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         embed_width=hf.size("word_embed_proj_dim", width),
         position_offset=POSITION_OFFSET,
         activation=hf.choice("activation_function", "relu", layers.ACTIVATIONS),
-        norm_places=(config_lib.BEFORE if norm_first else config_lib.AFTER,),
+        norm_positions=(config_lib.BEFORE if norm_first else config_lib.AFTER,),
         final_norm=not hf.switch("_remove_final_layer_norm", False) and norm_first,
         tied_head=hf.switch("tie_word_embeddings", True),
     )

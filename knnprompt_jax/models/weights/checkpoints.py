@@ -143,5 +143,5 @@ def _check_tied(head: Source, tokens: Source) -> None:
     tokens_VE = tokens_piece.import_view(tokens_tensor.view())
     for row in range(0, len(tokens_VE), _COMPARED_ROWS):
         if not np.array_equal(head_VE[row : row + _COMPARED_ROWS], tokens_VE[row : row + _COMPARED_ROWS]):
-            place = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"
-            raise errors.UserError(f"{place}, but config.json ties them; set tie_word_embeddings to false there")
+            difference = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"
+            raise errors.UserError(f"{difference}, but config.json ties them; set tie_word_embeddings to false there")

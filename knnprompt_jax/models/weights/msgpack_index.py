@@ -22,7 +22,7 @@ _WINDOW = 4096  # Bytes; more than a name or a shape takes.
 
 
 class Index:
-    """The places of the arrays in the bytes of a file."""
+    """The positions of the arrays in the bytes of a file."""
 
     def __init__(self, bytes_: np.ndarray):
         self._bytes = bytes_
