@@ -93,7 +93,7 @@ def test_only_float32_states_are_those_of_any_platform(model, tmp_path, monkeypa
         ("bfloat16", "gpu", 3),
     ):
         monkeypatch.setattr(model, "dtype", dtype)
-        monkeypatch.setattr(type(model.execution), "platform", platform)
+        monkeypatch.setattr(type(model), "platform", platform)
         before = model.statistics.prompts
         states.read(model, prompt_groups.make(TOKENS[:3]), cache)
         assert model.statistics.prompts - before == new, (dtype, platform)
