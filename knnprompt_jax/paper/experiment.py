@@ -33,7 +33,7 @@ _AXES = {  # The axis that an option lists values of.
     "anchor_shots": "anchor_shots",
 }
 _MEANING_OF_ZERO = {"context": "the model's", "rows": "all"}
-_COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "mesh", "datastore")
+_COMPARED = ("truncation", "label_token", "dtype", "deterministic")
 Cells = Callable[[Any, inputs.Rows, int], Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 
@@ -191,11 +191,8 @@ def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator
             expected[title] = usual.get(name)
             found[title] = value
     for name, value in found.items():
-        usual_value = expected[name]
-        if isinstance(value, dict):  # A deterministic record names only what can change it.
-            usual_value = {key: usual_value[key] for key in value}
-        if value != usual_value:
-            yield f"{name} = {_in_words(name, value)} instead of {_in_words(name, usual_value)}"
+        if value != expected[name]:
+            yield f"{name} = {_in_words(name, value)} instead of {_in_words(name, expected[name])}"
 
 
 def _in_words(name: str, value: Any) -> str:

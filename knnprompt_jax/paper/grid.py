@@ -30,7 +30,7 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     inputs.join_processes(settings.distributed)
     experiment = experiments.of(settings)
     if experiment.count:  # It counts tokens and needs no language model.
-        text = f"{len(settings.tasks)} tasks to count tokens of, no language model"
+        text = f"Counts the tokens of {', '.join(settings.tasks)}; no language model runs."
         _print(text if dry_run else experiment.count(settings))
         return
     planned = plan(settings, needs_weights=not dry_run)

@@ -34,10 +34,10 @@ def loaded_once() -> Iterator[None]:
     loaded: dict[Any, lm.LanguageModel] = {}
     from_pretrained = lm.LanguageModel.from_pretrained
 
-    def once(name: str, **options: Any) -> lm.LanguageModel:
-        key = (name, *(value for option, value in sorted(options.items()) if option != "mesh"))
+    def once(*arguments: Any, **options: Any) -> lm.LanguageModel:
+        key = (*arguments, *(value for option, value in sorted(options.items()) if option != "mesh"))
         if key not in loaded:
-            loaded[key] = from_pretrained(name, **options)
+            loaded[key] = from_pretrained(*arguments, **options)
         return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:
