@@ -161,7 +161,7 @@ def test_sets_share_one_packing(whole):
     ours = killed.make_model()
     sets = [reading._select(killed.PROMPTS, np.arange(start, stop)) for start, stop in ((0, 71), (71, 101))]
     got = list(states.read_sets(ours, sets))
-    check_close(lm.concatenate(got), whole)
+    check_close(lm.concatenate([reading.states for reading in got]), whole)
     assert ours.statistics.compilations == 4, "prefix and suffixes, with a shared prefix and without"
     assert ours.statistics.requested_tokens == sum(each.num_tokens for each in sets)
 
