@@ -122,8 +122,8 @@ def _has_all_tasks(runs: pd.DataFrame, ours: pd.DataFrame) -> bool:
 def _with_summaries(scores: Mapping[tuple, Score]) -> dict[tuple, Score]:
     """Add the average over ratios and the drop of each row to scores by (*row, ratio)."""
     means: dict[tuple, dict[float, float]] = collections.defaultdict(dict)
-    for (*row, ratio), score in scores.items():
-        means[tuple(row)][ratio] = score.mean
+    for key, score in scores.items():
+        means[key[:-1]][key[-1]] = score.mean
     found = dict(scores)
     for row, by_ratio in means.items():
         found[*row, "average"] = Score(statistics.fmean(by_ratio.values()))

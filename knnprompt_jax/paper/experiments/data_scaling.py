@@ -164,7 +164,7 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
     """
     axes = ("model", "task")
     averages = [(model, published.AVERAGE) for model in (*ours.model, *paper.model)]
-    cells = {}
+    cells: dict[tuple, tables.Cell] = {}
     for model, task in dict.fromkeys([*averages, *results.groups(ours, axes)]):
         runs = ours[ours.model == model]
         if task == published.AVERAGE:
@@ -191,7 +191,7 @@ def _law_cell(name: str, law: PowerLaw | None, printed: PowerLaw | None) -> tabl
     paper = getattr(printed, name) if printed else None
     score = ours or paper
     digits = 2 if name == "r_squared" else 3
-    if score.std:
+    if score and score.std:
         digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
     return tables.Cell(ours, paper, name != "r_squared", digits=digits)
 
