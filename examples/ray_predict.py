@@ -18,7 +18,7 @@ class Worker:
     """A process with a copy of the classifier."""
 
     def __init__(self, classifier: Any):
-        self.classifier = classifier  # From Ray's pickle, which has the model's name and fingerprint, not weights.
+        self.classifier = classifier  # Ray's pickle holds the model's name and fingerprint, and no weights.
 
     def __call__(self, table: pd.DataFrame) -> pd.DataFrame:
         answer = self.classifier.answer(table)

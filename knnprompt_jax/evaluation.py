@@ -64,7 +64,7 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache 
     predicted: list[Any] = []
     probabilities = []
     num_truncated = 0
-    for batch in rows_lib.ahead(rows_lib.batches(examples, fitted)):
+    for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
         batch_states = states.read(
             fitted.model, batch.prompts, cache, title="rows", repeated=True, layers=fitted.layers
         )

@@ -13,10 +13,9 @@ import pdoc
 
 MODULES = (
     "knnprompt_jax",
-    "knnprompt_jax.classifier.base",
-    "knnprompt_jax.rules.choosing",
+    "knnprompt_jax.classifier.estimator",
     "knnprompt_jax.classifier.explanation",
-    "knnprompt_jax.classifier.trials",
+    "knnprompt_jax.classifier.fitted",
     "knnprompt_jax.lm",
     "knnprompt_jax.methods.method",
     "knnprompt_jax.settings.stores",

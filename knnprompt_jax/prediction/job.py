@@ -20,12 +20,12 @@ from knnprompt_jax.tasks.task import Example
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A run.
+    """The counts and the time of a run.
 
     Attributes:
-        rows: the rows that it labelled.
-        earlier: the rows that earlier runs labelled; 0 except in process 0.
-        seconds: its time without the loading of the model.
+        rows: the number of rows that the run labelled.
+        earlier: the number of rows that earlier runs labelled; 0 except in process 0.
+        seconds: the time of the run without the loading of the model.
     """
 
     rows: int
@@ -34,13 +34,13 @@ class Summary:
 
 
 def run(settings: commands.PredictionSettings) -> Summary:
-    """Label all rows, or those that an interrupted run has left. Memory does not grow with their number.
+    """Label all rows, or the rows that an interrupted run did not finish. Memory does not grow with their number.
 
-    Process 0 alone reads the input and writes the output. Every process reads its share of each batch's prompts.
+    Only process 0 reads the input and writes the output. Every process reads its share of each batch's prompts.
 
     Raises:
-        UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
-            bad row, once the rows before it are written.
+        UserError: the classifier, the input or the model does not exist; the output exists, cannot be written or is
+            written by another process; or a row is bad (the rows before it are written first).
     """
     inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.classifier))
@@ -51,17 +51,20 @@ def run(settings: commands.PredictionSettings) -> Summary:
         classes = tuple(fitted.classes.tolist())
         form = writing.Format(settings.kind, classes, settings.probabilities, output.kept, settings.keep)
         output.header = form.header()
-        started, count, num_truncated, earlier = time.monotonic(), 0, 0, output.num_predictions
-        waiting = rows.ahead(rows.batches(remaining, fitted, settings.characters))
+        earlier = output.num_predictions
+        started = time.monotonic()
+        count = 0
+        num_truncated = 0
+        batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
         try:
-            while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
+            while batch := parallel.call_in_main(functools.partial(next, batches, None)):
                 title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
                 read = states.read(fitted.model, batch.prompts, title=title, repeated=True, layers=fitted.layers)
                 predictions = fitted.answer_states(read).abstaining(settings.abstain)
                 parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
                 count += len(batch.examples)
                 num_truncated += batch.prompts.num_truncated
-        finally:  # A bad row may end the loop.
+        finally:  # A bad row ends the loop with its error.
             if parallel.is_main():
                 layout.warn_truncated(num_truncated, count, fitted.model.context)
         parallel.call_in_main(output.finish)
@@ -83,14 +86,18 @@ def _opened(
     plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)
-        if isinstance(first := next(remaining, None), errors.UserError):
+        first = next(remaining, None)
+        if isinstance(first, errors.UserError):
             raise first
+        if first is None:
+            yield (), output
+            return
         if not output.num_bytes:
-            output.kept = writing.kept(settings.keep, first.other) if first else ()
-            rest = [name for name in first.other if name not in (*output.kept, *task.fields)] if first else []
+            output.kept = writing.kept(settings.keep, first.other)
+            rest = [name for name in first.other if name not in (*output.kept, *task.fields)]
             if rest and settings.keep == commands.IDS:
                 progress.note(f"columns not copied: {errors.join_names(rest)} (--keep=all copies them)")
-        yield itertools.chain([first] if first else [], remaining), output
+        yield itertools.chain([first], remaining), output
 
 
 def _write(output: outputs.Output, form: writing.Format, examples: Sequence[Example], predictions: Predictions) -> None:

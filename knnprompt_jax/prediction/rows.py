@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -23,24 +24,24 @@ CHARACTERS = 64  # Characters of text in a batch, per token of a step: about 16 
 
 
 def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad: str = sources.STOP) -> Iterator[Row]:
-    """Yield the rows, numbered from 0, and the error of a bad row in its place; `-` is standard input.
+    """Yield the rows, numbered from 0, and instead of a bad row its error.
 
     Args:
+        task: gives the fields of the rows.
+        path: a file, or - for standard input.
         kind: one of `INPUT_KINDS`; by default the ending of the file's name.
-        on_bad: "skip" logs bad rows and leaves them out.
+        encoding: the encoding of a text file.
+        on_bad: "skip" logs bad rows and skips them.
 
     Raises:
-        UserError: with file and line: a file that cannot be read or decoded, or a missing column.
+        UserError: the file cannot be read or decoded, or lacks a column; the message names the file and the line.
     """
     kind = kind or pathlib.PurePath(path).suffix[1:].lower()
     for index, (place, columns) in enumerate(_parse(path, kind, encoding)):
-        if isinstance(columns, dict):
-            if kind == "txt" and len(task.fields) == 1:
-                columns = {task.fields[0]: columns["text"]}
-            if kind != "jsonl" and (missing := [field for field in task.fields if field not in columns]):
-                raise errors.UserError(
-                    f"{path}: has no column {missing[0]!r}; it has {errors.join_names(columns)}: rename the column of that text"
-                )
+        if isinstance(columns, dict) and kind == "txt" and len(task.fields) == 1:
+            columns = {task.fields[0]: columns["text"]}
+        if isinstance(columns, dict) and kind != "jsonl":
+            _check_columns(path, task, columns)
         try:
             if isinstance(columns, errors.UserError):
                 raise columns
@@ -54,8 +55,15 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
             yield row
 
 
+def _check_columns(path: str, task: Task, columns: dict[str, Any]) -> None:
+    """Raise UserError if a table lacks a field."""
+    if missing := [field for field in task.fields if field not in columns]:
+        names = errors.join_names(columns)
+        raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {names}: rename the column of that text")
+
+
 def parse_text(task: Task, text: str) -> dict[str, str]:
-    """Return the fields in a text: all of it, or a JSON object if there are several fields; raise UserError if it is none."""
+    """Return the fields in a text: its only field, or those of a JSON object; raise UserError if it is no such object."""
     if len(task.fields) == 1:
         return task.fields_of("--text", {task.fields[0]: text})
     try:
@@ -65,7 +73,7 @@ def parse_text(task: Task, text: str) -> dict[str, str]:
         raise errors.UserError(
             f"--text: give the fields {errors.join_names(task.fields)} as JSON: --text='{example}'"
         ) from None
-    # A field may be left out, but not misspelt.
+    # A field may be missing, but not misspelt.
     if not given.keys() >= {*task.fields} and (unknown := [name for name in given if name not in task.fields]):
         raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {errors.join_names(task.fields)}")
     return task.fields_of("--text", {**dict.fromkeys(task.fields, ""), **given})
@@ -103,7 +111,9 @@ class Batch:
 
 
 def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) -> Iterator[Batch]:
-    """Yield the rows in batches of about as many characters. Batches have few sizes, because programs are compiled for each.
+    """Yield the rows in batches of about `characters` characters.
+
+    Batches have few sizes, because programs are compiled for each size.
 
     Raises:
         UserError: on a bad row, after a batch of all rows before it.
@@ -112,8 +122,9 @@ def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) 
     def batch(examples: Sequence[Example]) -> Batch:
         return Batch(examples, fitted.build_prompts(examples))
 
-    model, error = fitted.model, None
-    most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
+    model = fitted.model
+    error = None
+    enough = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
     waiting: list[Example] = []
     size = 0
     for row in rows:
@@ -122,7 +133,7 @@ def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) 
             break
         waiting.append(row)
         size += len(fitted.task.render(row))
-        if size >= most:
+        if size >= enough:
             # Cut to the largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … rows.
             unit = 2 ** max(0, len(waiting).bit_length() - 3)
             count = len(waiting) // unit * unit
@@ -135,10 +146,10 @@ def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) 
         raise error
 
 
-def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches, each made while the one before it is in use."""
+def prefetch(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches; a thread builds each batch while the previous one is in use."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, batches, None)
-        while batch := coming.result():
-            coming = thread.submit(next, batches, None)
+        following = thread.submit(next, batches, None)
+        while batch := following.result():
+            following = thread.submit(next, batches, None)
             yield batch

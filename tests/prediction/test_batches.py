@@ -19,7 +19,7 @@ def hidden(found, classifier):
 
 def test_batches_share_programs_and_the_prefix(classifier, rows):
     model, texts = classifier.model, [row["sentence"] for row in rows]
-    found = list(rows_lib.ahead(rows_lib.batches(as_rows(texts), classifier.fitted_, 1500)))
+    found = list(rows_lib.prefetch(rows_lib.batches(as_rows(texts), classifier.fitted_, 1500)))
     first = hidden(found[:3], classifier)
     compilations, prefix_tokens = model.statistics.compilations, model.statistics.prefix_tokens
     rest = hidden(found[3:-1], classifier)
@@ -55,6 +55,6 @@ def test_errors_end_the_batches_after_the_good_rows(classifier):
         yield from as_rows(["a", "b"])
         yield errors.UserError("rows.csv:3: bad")
 
-    found = rows_lib.ahead(rows_lib.batches(rows_that_end(), classifier.fitted_))
+    found = rows_lib.prefetch(rows_lib.batches(rows_that_end(), classifier.fitted_))
     assert [example.row for example in next(found).examples] == [0, 1]
     assert failure(next, found) == "rows.csv:3: bad"
