@@ -37,7 +37,7 @@ def pack(sources: Iterable[pathlib.Path], path: pathlib.Path) -> int:
 def write(path: pathlib.Path, written: Iterable[records.Record]) -> None:
     """Write records to one compressed file, a JSON line each, sorted; the same records give the same bytes.
 
-    Labels become class numbers, the places of the labels in `class_counts`. Times, devices and paths are left out.
+    Labels become class indices, in the order of `class_counts`. Times, devices and paths are left out.
     """
     lines = []
     for record in sorted(written, key=lambda record: (record.experiment, record.file_name)):

@@ -119,13 +119,15 @@ def _moments(frame: Frame, state: CentredState) -> tuple[Array, Array]:
 
     def visit(sums: tuple[Array, Array], first: Array) -> tuple[tuple[Array, Array], None]:
         start = jnp.minimum(first, vocabulary - tile)  # The last tile overlaps the one before.
-        rows_tE, log_p_t = (jax.lax.dynamic_slice_in_dim(each, start, tile) for each in (frame.head_VE, frame.log_p_V))
+        rows_tE = jax.lax.dynamic_slice_in_dim(frame.head_VE, start, tile)
+        log_p_t = jax.lax.dynamic_slice_in_dim(frame.log_p_V, start, tile)
         p_t = jnp.exp(log_p_t + rows_tE @ state.hidden_E - state.log_z)
         p_t = jnp.where(start + jnp.arange(tile) < first, 0, p_t)
-        return (sums[0] + p_t.sum(), sums[1] + p_t @ rows_tE), None
+        total, sum_E = sums
+        return (total + p_t.sum(), sum_E + p_t @ rows_tE), None
 
-    initial = jnp.zeros_like(state.log_z), jnp.zeros_like(state.hidden_E)
-    (total, sum_E), _ = jax.lax.scan(visit, initial, jnp.arange(0, vocabulary, tile))
+    zeros = jnp.zeros_like(state.log_z), jnp.zeros_like(state.hidden_E)
+    (total, sum_E), _ = jax.lax.scan(visit, zeros, jnp.arange(0, vocabulary, tile))
     return state.log_z + jnp.log(total), sum_E / total
 
 
