@@ -137,28 +137,29 @@ def test_forged_content_is_refused(path, name):
 
 
 ARRAYS = {
-    "rows": array((2, 7)),
-    "axes": array((54,)),
-    "dtype": array((54, 7), "<f8", num_bytes=54 * 7 * 8),
-    "objects": array((54, 7), "|O"),
-    "order": array((54, 7), is_fortran=True),
-    "a huge header": array((54, 10**13), num_bytes=8),
-    "too short": array((54, 7), num_bytes=8),
-    "NaN": array((54, 1), num_bytes=0) + np.full(54, np.nan, "<f4").tobytes(),
-    "no array": b"\x93NUMPY",
-    "a pickle": pickle.dumps(np.zeros((54, 7))),
+    "rows": (array((2, 7)), r"\(2, 7\) does not match its 55 anchors"),
+    "axes": (array((55,)), "does not match its 55 anchors"),
+    "dtype": (array((55, 7), "<f8", num_bytes=55 * 7 * 8), "float64"),
+    "objects": (array((55, 7), "|O"), "object"),
+    "order": (array((55, 7), is_fortran=True), "does not match"),
+    "a huge header": (array((55, 10**13), num_bytes=8), "does not match"),
+    "too short": (array((55, 7), num_bytes=8), "does not match"),
+    "NaN": (array((55, 1), num_bytes=0) + np.full(55, np.nan, "<f4").tobytes(), "a number is not finite"),
+    "no array": (b"\x93NUMPY", "EOF"),
+    "a pickle": (pickle.dumps(np.zeros((55, 7))), "magic string"),
 }
 
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_that_do_not_match_are_refused(path, name):
-    write(path, members(path) | {"hidden_NE.npy": ARRAYS[name]})
-    with pytest.raises(kp.UserError, match=f"^{path}: not a classifier, or damaged: "):
+    content, message = ARRAYS[name]
+    write(path, members(path) | {"hidden_NE.npy": content})
+    with pytest.raises(kp.UserError, match=f"^{path}: not a classifier, or damaged: .*{message}"):
         saving.read(path)
 
 
 def test_states_of_another_width_than_the_models_are_refused(fitted, path):
-    write(path, members(path) | {"hidden_NE.npy": array((54, 7))})
+    write(path, members(path) | {"hidden_NE.npy": array((55, 7))})
     with pytest.raises(kp.UserError, match="damaged: its states are not as wide as the model's"):
         kp.load(path, fitted.model)
 
