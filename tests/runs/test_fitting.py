@@ -70,7 +70,8 @@ def test_commands_and_python_fit_the_same_classifier(table):
     rows = list(csv.DictReader(table.open(newline="")))
     classifier = kp.AutoClassifier(kp.demo_model("tiny"), done.content.task, demo_shots=1, random_state=1)
     classifier.fit([row["message"] for row in rows], [row["team"] for row in rows])
-    assert classifier.demonstrations_ == done.content.demonstrations
+    drawn = [example.row for example in classifier.demonstrations_]
+    assert drawn == [example.row for example in done.content.demonstrations] and len(drawn) == 2
     assert [*classifier.anchors_] == [example.row for example in done.content.anchors]
     loaded = kp.load(table.parent / "mine", classifier.model)
     assert loaded.predict(list(OUTAGE)).tolist() == classifier.predict(list(OUTAGE)).tolist()
