@@ -18,10 +18,10 @@ MODULES = (
     "knnprompt_jax.classifier.fitted",
     "knnprompt_jax.lm",
     "knnprompt_jax.methods.method",
+    "knnprompt_jax.rules.choosing",
     "knnprompt_jax.settings.stores",
     "knnprompt_jax.states",
-    "knnprompt_jax.store.distances",
-    "knnprompt_jax.store.store",
+    "knnprompt_jax.store",
     "knnprompt_jax.tasks",
 )
 

@@ -26,8 +26,8 @@ def test_every_public_name_and_option_is_described(tmp_path):
         assert re.search(rf"(class|def) {name}\b", words), name
     for kind in (classifiers.AutoOptions, classifiers.PublishedOptions):
         for field in dataclasses.fields(kind):
-            said = field.metadata.get("help") or field.metadata["argument"]
-            assert f"{field.name}: {said}".replace("`", "") in words.replace("`", ""), field.name
-    base = (tmp_path / "knnprompt_jax" / "classifier" / "base.html").read_text(encoding="utf-8")
-    assert "Raises:" in base and "[Q, C]" in base and "set_fit_request" not in base
+            description = field.metadata.get("help") or field.metadata["argument"]
+            assert f"{field.name}: {description}".replace("`", "") in words.replace("`", ""), field.name
+    page = (tmp_path / "knnprompt_jax" / "classifier" / "estimator.html").read_text(encoding="utf-8")
+    assert "Raises:" in page and "[Q, C]" in page and "set_fit_request" not in page
     assert all((tmp_path / f"{name.replace('.', '/')}.html").is_file() for name in script.MODULES)
