@@ -209,7 +209,13 @@ _ENTRIES = (
         excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",
     ),
     Entry("noisy_channel", "Noisy channel", "noisy_channel", printed_as=("Noisy Channel", "NoisyChannel")),
-    Entry("prompt_compose_bm25", "PromptCompose, BM25", "prompt_compose", printed_as=("BM25",)),
+    Entry(
+        "prompt_compose",
+        "PromptCompose",
+        "prompt_compose",
+        excluded_because="it selects by --prompt_compose.retriever: name the method to run it",
+    ),
+    Entry("prompt_compose_bm25", "PromptCompose, BM25", "prompt_compose", {"retriever": BM25}, printed_as=("BM25",)),
     # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
     Entry(
         "prompt_compose_sbert",
