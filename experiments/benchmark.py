@@ -4,8 +4,8 @@ python experiments/benchmark.py    # SmolLM2, demo task; some minutes on two CPU
 python experiments/benchmark.py --task=trec --data_dir=data --anchors=0
 python experiments/benchmark.py --dry_run --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4
 
-A dry run loads no weights and takes a second. PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false
-to leave memory for it.
+A dry run loads no weights and takes a second. PyTorch shares the device: on a GPU, set
+XLA_PYTHON_CLIENT_PREALLOCATE=false to leave memory for it.
 """
 
 import pathlib

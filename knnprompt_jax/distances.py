@@ -48,10 +48,11 @@ class Distance:
         prepare_query: maps the representation [W] of a query to a pytree, before the search.
         prepare_anchor: the same for an anchor; a store keeps the result.
         direction: the direction of a KL divergence, "kl" or "reverse_kl"; empty for other distances.
-        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head.
-            The other side enters as a state (`store.factored` has the algebra). Empty if the distance is no such product.
-        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance.
-            None if it is no sum over tokens.
+        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the
+            head. The other side enters as a state (`store.factored` has the algebra). Empty if the distance is no such
+            product.
+        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the
+            distance. None if it is no sum over tokens.
         is_candidate: whether a classifier that chooses its distance tries this one.
     """
 
@@ -76,7 +77,8 @@ class Distance:
         """Return the terms [N, W] that add up to each anchor's distance, and the probabilities [W] and [N, W], in float64.
 
         Args:
-            logp_W: log-probabilities of the query, for all tokens or for the label words, as the distance compares them.
+            logp_W: log-probabilities of the query, for all tokens or for the label words, as the distance compares
+                them.
             logk_NW: the same for anchors.
         """
         assert self.terms is not None, self.name
@@ -104,7 +106,8 @@ def _logarithm(logp_W: Array) -> Affine:
 
 def inner_product(query: Affine, anchors: Affine) -> Array:
     """Return KL divergences [N]: Σ p log p − Σ p log k (Eq. 5 of the paper), or Σ k log k − Σ k log p (its released code)."""
-    # The barrier keeps the order of the operands: XLA would swap them, and a CPU is up to five times slower for few queries.
+    # The barrier keeps the order of the operands: XLA would swap them, and a CPU is up to five times slower for few
+    # queries.
     return query.offset + anchors.offset - jax.lax.optimization_barrier(anchors.vector @ query.vector)
 
 

@@ -28,7 +28,8 @@ def run(settings: commands.EvaluationSettings) -> str:
     """Classify the rows, write the measures, and return what the binary prints. An interrupted run is resumed from the cache.
 
     Raises:
-      UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
+        UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
+            not know.
     """
     saved = saving.read(pathlib.Path(settings.classifier))
     output = page.folder(settings.output)

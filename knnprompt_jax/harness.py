@@ -1,6 +1,7 @@
 """A model for lm-evaluation-harness (the extra `harness`), whose requests are scored by the packed pass.
 
-python -m knnprompt_jax.harness --model knnprompt --model_args pretrained=Qwen/Qwen3-0.6B --tasks arc_easy --num_fewshot 5
+python -m knnprompt_jax.harness --model knnprompt --model_args pretrained=Qwen/Qwen3-0.6B --tasks arc_easy --num_fewshot
+5
 
 `batch_size`, `max_batch_size` and `device` have no effect. Texts with a common beginning share one prefix, and
 duplicate requests are read once. Scores do not depend on the order of the requests.
@@ -51,8 +52,8 @@ class HarnessModel(model_lib.TemplateLM):
             max_length: tokens of context; None for all that the model reads.
 
         Raises:
-            UserError: as `LanguageModel.from_pretrained`; an unknown argument; a `mesh_model` or `max_length` that is no whole
-                number; a `max_length` that exceeds the model's context.
+            UserError: as `LanguageModel.from_pretrained`; an unknown argument; a `mesh_model` or `max_length` that is
+                no whole number; a `max_length` that exceeds the model's context.
         """
         super().__init__()
         del batch_size, max_batch_size, device  # The packed pass chooses its own.

@@ -1,7 +1,7 @@
 """The mesh of devices, the placement of arrays on it, and jobs of several processes.
 
-Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every device.
-Axis types are Auto: the compiler chooses the sharding of everything else.
+Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every
+device. Axis types are Auto: the compiler chooses the sharding of everything else.
 """
 
 import contextlib

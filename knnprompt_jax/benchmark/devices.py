@@ -1,7 +1,7 @@
 """The devices that a dry run estimates for: TPU slices, NVIDIA GPUs of one host, and CPUs.
 
-Speeds are the makers' figures and those of JAX's scaling book (https://jax-ml.github.io/scaling-book). The memory of a TPU is
-the compiler's limit; the memory of a GPU is the three quarters that JAX reserves by default.
+Speeds are the makers' figures and those of JAX's scaling book (https://jax-ml.github.io/scaling-book). The memory of a
+TPU is the compiler's limit; the memory of a GPU is the three quarters that JAX reserves by default.
 """
 
 import dataclasses

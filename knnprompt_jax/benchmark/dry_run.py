@@ -1,7 +1,7 @@
 """Estimate a job by arithmetic, for every mesh of a topology: memory per device, operations, a lower bound of the time.
 
-The time is a roofline: the longest of operations / peak, bytes / memory bandwidth, and collective bytes / bandwidth of the
-links. Real steps take longer.
+The time is a roofline: the longest of operations / peak, bytes / memory bandwidth, and collective bytes / bandwidth of
+the links. Real steps take longer.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Count the floating-point operations of a language-model pass. A multiplication and an addition are two operations.
 
-Matrix products and attention count. Normalisation, activations, rotations and softmax do not. An attention window counts as
-if it covered all tokens.
+Matrix products and attention count. Normalisation, activations, rotations and softmax do not. An attention window
+counts as if it covered all tokens.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ def packed_step(config: config_lib.DecoderConfig, shape: packing.PackShape) -> i
 def required(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
     """Return the operations that every exact procedure with a shared prefix requires.
 
-    The prefix passes once, and its last block computes keys and values only. Suffixes pass all blocks but the last. The last
-    block computes keys and values of all tokens, and everything else only for each suffix's last token, as does the head.
-    Leading tokens that suffixes share count once.
+    The prefix passes once, and its last block computes keys and values only. Suffixes pass all blocks but the last. The
+    last block computes keys and values of all tokens, and everything else only for each suffix's last token, as does
+    the head. Leading tokens that suffixes share count once.
     """
     total = 0
     for group in groups:

@@ -1,7 +1,8 @@
 """Procedures in PyTorch, which `peer_process` calls.
 
 - torch_one: the published procedure with `transformers`: one full prompt at a time.
-- torch_cached: a cached prefix, and suffixes sorted by length in padded batches. The prefix is read before the clock starts,
+- torch_cached: a cached prefix, and suffixes sorted by length in padded batches. The prefix is read before the clock
+starts,
   because its share of a sample would be too large. Ours reads its prefix in every turn.
 """
 

@@ -32,7 +32,7 @@ class Classifier(inputs.ScikitInterface):
     A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
 
     Attributes:
-      fitted_: everything that `fit` makes, as one immutable object.
+        fitted_: everything that `fit` makes, as one immutable object.
     """
 
     fitted_: Fitted
@@ -76,12 +76,13 @@ class Classifier(inputs.ScikitInterface):
         """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
 
         Args:
-          X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
-          y: their labels, as the task writes them; integers and booleans match the strings of the task.
-          sample_weight: not supported; scikit-learn's tools pass None.
+            X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
+            y: their labels, as the task writes them; integers and booleans match the strings of the task.
+            sample_weight: not supported; scikit-learn's tools pass None.
 
         Raises:
-          UserError: a row without its fields, an unknown label, an invalid option, sample weights, or fewer than k anchors.
+            UserError: a row without its fields, an unknown label, an invalid option, sample weights, or fewer than k
+                anchors.
         """
         if sample_weight is not None:
             raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
@@ -110,7 +111,8 @@ class Classifier(inputs.ScikitInterface):
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add rows as anchors; the demonstrations and the rule stay. The first call is `fit`.
 
-        A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give it.
+        A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give
+        it.
         """
         if not hasattr(self, "fitted_"):
             return self.fit(X, y)
@@ -158,7 +160,7 @@ class Classifier(inputs.ScikitInterface):
         """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in the order of `labels_`.
 
         Raises:
-          UserError: there is a single anchor, or the classifier predicts by class means.
+            UserError: there is a single anchor, or the classifier predicts by class means.
         """
         return self._check_fitted().left_out()
 
@@ -170,7 +172,7 @@ class Classifier(inputs.ScikitInterface):
         """Write everything but the model's weights into a file.
 
         Raises:
-          UserError: the file exists and `overwrite` is False, another process writes to it, or the system refuses.
+            UserError: the file exists and `overwrite` is False, another process writes to it, or the system refuses.
         """
         fitted = self._check_fitted()
         path = pathlib.Path(path).expanduser()
@@ -209,8 +211,8 @@ class Classifier(inputs.ScikitInterface):
 class KNNPrompting(Classifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
-    Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
-    shares of the vote.
+    Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba`
+    returns shares of the vote.
     """
 
     options_kind = classifiers.PublishedOptions
@@ -232,11 +234,11 @@ def load(
     """Load a saved classifier, of the class that it was saved with.
 
     Args:
-      path: a file that `save` or `knnprompt fit` wrote.
-      model: the model of the anchors; by default loaded by the name or folder that it had, over `mesh`.
+        path: a file that `save` or `knnprompt fit` wrote.
+        model: the model of the anchors; by default loaded by the name or folder that it had, over `mesh`.
 
     Raises:
-      UserError: no classifier there, a damaged file, or a model that cannot be loaded or is not that of the anchors.
+        UserError: no classifier there, a damaged file, or a model that cannot be loaded or is not that of the anchors.
     """
     if model is not None:
         inputs.check_model(model)

@@ -36,9 +36,9 @@ class Part:
     """A word of a text, or a few consecutive words.
 
     Attributes:
-      field: the name of its field.
-      start, stop: its position in the field, in characters.
-      contribution: the probability of the label minus the probability without this part.
+        field: the name of its field.
+        start, stop: its position in the field, in characters.
+        contribution: the probability of the label minus the probability without this part.
     """
 
     field: str
@@ -56,9 +56,9 @@ class Reason:
     """A term of a distance; all terms add up to it.
 
     Attributes:
-      text: what follows the prompt: a label word, or tokens that differ only in case and blanks.
-      nats: the sum of these tokens' terms.
-      after_text, after_anchor: their probability after the text and after the anchor.
+        text: what follows the prompt: a label word, or tokens that differ only in case and blanks.
+        nats: the sum of these tokens' terms.
+        after_text, after_anchor: their probability after the text and after the anchor.
     """
 
     text: str
@@ -87,13 +87,13 @@ class Explanation:
     """An explanation of a label; printed with colours in a terminal and in a notebook.
 
     Attributes:
-      fields: its texts by field name.
-      label: the predicted label.
-      shares: the classes' probabilities.
-      parts: its words with their contributions to the label's probability.
-      neighbours: the nearest anchors, nearest first.
-      measure: the name and unit of the distance.
-      has_votes: whether the neighbours vote; a linear probe does not use them.
+        fields: its texts by field name.
+        label: the predicted label.
+        shares: the classes' probabilities.
+        parts: its words with their contributions to the label's probability.
+        neighbours: the nearest anchors, nearest first.
+        measure: the name and unit of the distance.
+        has_votes: whether the neighbours vote; a linear probe does not use them.
     """
 
     fields: Mapping[str, str]
@@ -115,7 +115,7 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.AnyCac
     """Explain the label of one text or row, with the `num_tokens` largest terms of each neighbour's distance.
 
     Raises:
-      UserError: the anchors are class means.
+        UserError: the anchors are class means.
     """
     (query,) = inputs.queries(fitted.task, [text])
     fitted.check_neighbours()
@@ -184,10 +184,11 @@ def without(example: Example, parts: Sequence[Part]) -> Iterator[Example]:
 def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int) -> list[tuple[Reason, ...]]:
     """Return the `count` largest terms of the distance between a text, of which `states` has one row, and each anchor.
 
-    Terms of tokens that differ only in case and blanks are added up. A distance that is no sum over tokens has no terms.
+    Terms of tokens that differ only in case and blanks are added up. A distance that is no sum over tokens has no
+    terms.
 
     Args:
-      indices_k: the anchors' indices in the store.
+        indices_k: the anchors' indices in the store.
     """
     distance = distances.get(fitted.settings.distance)
     if distance.terms is None:
@@ -242,7 +243,7 @@ def _lines(
     """Return the words, then the probabilities, the largest contributions, and the neighbours.
 
     Args:
-      mark: marks an escaped word with a contribution.
+        mark: marks an escaped word with a contribution.
     """
     marked = []
     listed = []

@@ -241,7 +241,8 @@ def fit(
 def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cache: states_lib.AnyCache) -> Fitted:
     """Return a classifier with more anchors; the demonstrations and the rule stay.
 
-    A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes one.
+    A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes
+    one.
 
     Args:
         num_rows: the number of rows given so far, including rows that are left out.

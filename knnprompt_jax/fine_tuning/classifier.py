@@ -13,8 +13,8 @@ Array = jax.Array
 class SequenceClassifier(nnx.Module):
     """A BERT or a decoder with a classification head, as in `transformers`' models for sequence classification.
 
-    BERT: a dense layer with a bias on the pooled first token. Decoders: a dense layer without a bias on the state of the
-    last token before the padding. Padding is on the right, where causal attention hides it.
+    BERT: a dense layer with a bias on the pooled first token. Decoders: a dense layer without a bias on the state of
+    the last token before the padding. Padding is on the right, where causal attention hides it.
     """
 
     def __init__(self, backbone: registry.Model, num_classes: int, rngs: nnx.Rngs):

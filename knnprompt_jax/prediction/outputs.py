@@ -69,8 +69,8 @@ class FileOutput(Output):
         Args:
             path: the file, which the caller has locked.
             plan: everything that the predictions depend on, except the rows.
-            overwrite: replace an earlier file once the new one is complete, and drop the unfinished output of a run with
-                another plan or other rows.
+            overwrite: replace an earlier file once the new one is complete, and drop the unfinished output of a run
+                with another plan or other rows.
 
         Raises:
             UserError: the file exists already, or an unfinished run had another plan or was damaged.

@@ -55,12 +55,12 @@ class Choice:
     """A chosen rule and the reasons for it.
 
     Attributes:
-      rule: the chosen rule.
-      candidates: all candidates; empty if the anchors were too few to choose by.
-      estimate: score of the rule on new texts; None if the anchors were too few to choose by.
-      metric: the metric that candidates were compared by.
-      num_anchors: the number of anchors that each score is a mean over.
-      is_earlier: whether anchors were added after the choice.
+        rule: the chosen rule.
+        candidates: all candidates; empty if the anchors were too few to choose by.
+        estimate: score of the rule on new texts; None if the anchors were too few to choose by.
+        metric: the metric that candidates were compared by.
+        num_anchors: the number of anchors that each score is a mean over.
+        is_earlier: whether anchors were added after the choice.
     """
 
     rule: Rule

@@ -22,12 +22,12 @@ class Evidence:
     """N anchors whose prompts begin with the same demonstrations.
 
     Attributes:
-      demo_shots: demonstrations per class.
-      ids_N: the anchors' ids, which identify them across numbers of demonstrations.
-      y_N: their classes.
-      layer: the block whose output a probe reads beside the state; 0: none.
-      inputs_NF: what a probe reads of each (`rules.probe_inputs`).
-      distances_NN: by the name of each distance, from every anchor as a text (rows) to every anchor (columns).
+        demo_shots: demonstrations per class.
+        ids_N: the anchors' ids, which identify them across numbers of demonstrations.
+        y_N: their classes.
+        layer: the block whose output a probe reads beside the state; 0: none.
+        inputs_NF: what a probe reads of each (`rules.probe_inputs`).
+        distances_NN: by the name of each distance, from every anchor as a text (rows) to every anchor (columns).
     """
 
     demo_shots: int
@@ -59,8 +59,8 @@ class Evidence:
     def nearest_left_out(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
         """The anchors nearest to each [N, N], nearest first, and their distances, by the name of each distance.
 
-        An anchor is not its own neighbour, so its class has one anchor fewer than in a search for new texts. Therefore, one
-        random anchor of every other class is left out too. Those left out come last, at an infinite distance.
+        An anchor is not its own neighbour, so its class has one anchor fewer than in a search for new texts. Therefore,
+        one random anchor of every other class is left out too. Those left out come last, at an infinite distance.
         """
         generator = np.random.default_rng(0)
         left_out_NN = np.eye(len(self), dtype=bool)
@@ -100,7 +100,8 @@ def all_pairs(distance: str, states: lm.States, head: head_lib.Head, label_ids: 
 def neighbours(store: store_lib.Store, k: int, states: lm.States) -> kernel.Neighbours:
     """Return the k nearest anchors of each anchor, without itself.
 
-    k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k are kept.
+    k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k are
+    kept.
 
     Args:
         states: of the anchors, in the store's order.

@@ -1,8 +1,8 @@
 """Rules: votes of the nearest anchors, a linear probe of their states, or a blend of both, with calibrated probabilities.
 
-The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each of the F inputs is
-standardised over the anchors and divided by √F. Rows x then have a mean square norm of 1, and a penalty means the same
-for every model.
+The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each of the F inputs
+is standardised over the anchors and divided by √F. Rows x then have a mean square norm of 1, and a penalty means the
+same for every model.
 """
 
 import dataclasses
@@ -85,10 +85,10 @@ class FittedRule:
         """Return the probability of every class [Q, C]; a class without anchors has 0.
 
         Args:
-          classes_Qk, distances_Qk: of each text's neighbours, nearest first.
-          inputs_QF: what a probe reads of each text, from `probe_inputs`.
-          y_Q: the classes of the texts if they are the anchors, each of which is then read by a probe of all others.
-          prior_C: the share of each class among the texts; by default its share of the anchors.
+            classes_Qk, distances_Qk: of each text's neighbours, nearest first.
+            inputs_QF: what a probe reads of each text, from `probe_inputs`.
+            y_Q: the classes of the texts if they are the anchors, each of which is then read by a probe of all others.
+            prior_C: the share of each class among the texts; by default its share of the anchors.
         """
         rule = self.rule
         scores = []
@@ -125,12 +125,13 @@ def vote_scores(
 ) -> np.ndarray:
     """Return log (share of the vote / share of the anchors) [Q, C], after one more vote split by the anchors' shares.
 
-    A neighbour's vote counts exp(−(d − d₁) / bandwidth), with d₁ the distance of the nearest, or 1 where `bandwidth` is 0.
+    A neighbour's vote counts exp(−(d − d₁) / bandwidth), with d₁ the distance of the nearest, or 1 where `bandwidth` is
+    0.
 
     Args:
-      classes_Qk: of the neighbours, nearest first.
-      distances_Qk: of the neighbours; infinite where there are fewer than k.
-      shares_C: the classes' shares of the anchors, each above 0.
+        classes_Qk: of the neighbours, nearest first.
+        distances_Qk: of the neighbours; infinite where there are fewer than k.
+        shares_C: the classes' shares of the anchors, each above 0.
     """
     present_Qk = np.isfinite(distances_Qk)
     further_Qk = np.where(present_Qk, distances_Qk - distances_Qk[:, :1], 0)

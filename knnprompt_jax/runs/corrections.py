@@ -19,15 +19,16 @@ TEXT = "text"  # Beside `suggested`: the row's text, by which a table of other r
 def read(path: str, encoding: str, task: Task, rows: Sequence[Example]) -> dict[int, str]:
     """Return the new label of each row number, without unchanged labels.
 
-    In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested` keeps the
-    label. In other files `label` is the right one.
+    In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested`
+    keeps the label. In other files `label` is the right one.
 
     Args:
         rows: the train rows, with their present labels.
 
     Raises:
-        UserError: with file and line: a missing column, an id that no row has, or two labels for one id. Also a `text` or
-            `label` beside `suggested` that is not the row's: the table of other rows, or the right label in the wrong column.
+        UserError: with file and line: a missing column, an id that no row has, or two labels for one id. Also a `text`
+            or `label` beside `suggested` that is not the row's: the table of other rows, or the right label in the
+            wrong column.
     """
     by_number = {row.row: row for row in rows}
     wanted: dict[int, str] = {}

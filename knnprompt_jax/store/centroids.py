@@ -28,8 +28,8 @@ def encode(
     """Return the classes that have anchors, and the keys of their means for a divergence.
 
     Args:
-        kind: "arithmetic" is the mean distribution, which minimises Σ KL(k_i ‖ c); "geometric" is the normalised mean of
-            logarithms, which minimises Σ KL(c ‖ k_i).
+        kind: "arithmetic" is the mean distribution, which minimises Σ KL(k_i ‖ c); "geometric" is the normalised mean
+            of logarithms, which minimises Σ KL(c ‖ k_i).
     """
     classes = np.unique(labels_N)
     means = []

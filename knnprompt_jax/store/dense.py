@@ -17,7 +17,8 @@ class DenseCodec:
         head: the head that gives distributions.
         distance: the distance of the search.
         label_ids: one token per class.
-        deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.
+        deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or
+            anchors.
     """
 
     head: head_lib.Head

@@ -7,11 +7,12 @@ of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h
     KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "reverse_kl", mean row of the anchor
 
 with −H(p) = e_p · h_p − A(h_p) and −H(k_i) = e_i · h_i − A(h_i). (They are the Bregman divergences of A.) An anchor is
-(h_i, A(h_i)) for `kl` and (e_i, −H(k_i)) for `reverse_kl`; a query is (e_p, −H(p)) for `kl` and (h_p, A(h_p)) for `reverse_kl`.
+(h_i, A(h_i)) for `kl` and (e_i, −H(k_i)) for `reverse_kl`; a query is (e_p, −H(p)) for `kl` and (h_p, A(h_p)) for
+`reverse_kl`.
 
-Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat. Subtracting a
-vector c from every state or from every row of W changes no divergence. So c is the mean state of the anchors, W is
-centred on its mean row under the distribution at c, and A is counted from A(c):
+Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat.
+Subtracting a vector c from every state or from every row of W changes no divergence. So c is the mean state of the
+anchors, W is centred on its mean row under the distribution at c, and A is counted from A(c):
 
     h → h − c,   w_v → w_v − e_c,   A → log Σ_v exp(log k_c(v) + (w_v − e_c) · (h − c)).
 
@@ -39,8 +40,8 @@ TILE = 2048  # Tokens of the vocabulary whose logits exist at a time.
 class Frame:
     """The head as seen from the centre of the anchors; it turns states into keys and queries.
 
-    `head_VE` is W centred on `shift_E`; `centre_E` and `log_z` are the state at the centre and its log-partition under W;
-    `log_p_V` is the distribution at the centre.
+    `head_VE` is W centred on `shift_E`; `centre_E` and `log_z` are the state at the centre and its log-partition under
+    W; `log_p_V` is the distribution at the centre.
     """
 
     head_VE: Array

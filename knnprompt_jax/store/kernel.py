@@ -1,9 +1,10 @@
 """The search kernel: distances of queries to all anchors, the k smallest, their vote.
 
-Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
+Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest
+anchor).
 
-Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile. Merging
-is exact; but a device may round the distances of equal anchors differently where a tile has another shape.
+Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile.
+Merging is exact; but a device may round the distances of equal anchors differently where a tile has another shape.
 """
 
 import dataclasses
@@ -55,8 +56,8 @@ class Options:
 def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
     """Return the k nearest anchors of every query.
 
-    Anchors with a negative class are padding; at least k real anchors are required. Keys whose rows are split over the devices
-    of a mesh are searched where they are; the devices' neighbours are merged.
+    Anchors with a negative class are padding; at least k real anchors are required. Keys whose rows are split over the
+    devices of a mesh are searched where they are; the devices' neighbours are merged.
     """
     mesh, axes = rowwise.split_over(keys)
     return search_on(queries, keys, labels_N, options, mesh, axes)
@@ -100,7 +101,8 @@ def vote(
 
     Args:
         tie_break: a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest").
-        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) outvote all others.
+        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) outvote all
+            others.
     """
     labels_Qk = np.asarray(near.labels_Qk)
     weights_Qk = np.ones(labels_Qk.shape)

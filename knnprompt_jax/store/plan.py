@@ -36,8 +36,9 @@ class SearchPlan:
 def make(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) -> SearchPlan:
     """Choose the sizes of a search that fits in `memory` bytes on each device.
 
-    The memory holds what encodes a block of queries; two copies of the encoded block, because the kernel copies them into its
-    tiles; a tile of queries; and a tile of anchors with its distances. A deterministic store has blocks and tiles of one size.
+    The memory holds what encodes a block of queries; two copies of the encoded block, because the kernel copies them
+    into its tiles; a tile of queries; and a tile of anchors with its distances. A deterministic store has blocks and
+    tiles of one size.
 
     Raises:
         UserError: the memory does not hold a single query and anchor, or one deterministic tile.

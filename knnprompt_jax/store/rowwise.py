@@ -69,7 +69,8 @@ def split(tree: Any, mesh: Mesh) -> Any:
 def row_format(mesh: Mesh, num_axes: int) -> NamedSharding | Format:
     """Return the sharding that splits rows over all devices of the mesh; on TPUs each row is also contiguous.
 
-    By default a TPU stores an array column by column if 128 does not divide its width, and a search in tiles copied all of it.
+    By default a TPU stores an array column by column if 128 does not divide its width, and a search in tiles copied all
+    of it.
     """
     sharding = NamedSharding(mesh, P(parallel.AXES))
     device = mesh.abstract_mesh.abstract_device
@@ -96,7 +97,8 @@ def split_over(tree: Any) -> tuple[Mesh | None, Any]:
 def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any, tile: int = TILE) -> Any:
     """Return `function(shared, row, *options)` for every row, tile by tile, in float32 products; options are static.
 
-    Rows that are split over a mesh are processed where they are, and so is the result; `shared` is copied to each device.
+    Rows that are split over a mesh are processed where they are, and so is the result; `shared` is copied to each
+    device.
     """
     mesh, axes = split_over(rows)
     return _map_rows(shared, rows, function=function, options=options, tile=tile, mesh=mesh, axes=axes)

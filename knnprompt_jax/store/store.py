@@ -1,7 +1,7 @@
 """The store: states of anchors in, the nearest anchors of queries' states out.
 
-A store serves one distance. Memory per anchor: 4 V bytes for "dense" and 4 (E + 1) for "factored", for a KL divergence over all
-tokens.
+A store serves one distance. Memory per anchor: 4 V bytes for "dense" and 4 (E + 1) for "factored", for a KL divergence
+over all tokens.
 """
 
 import dataclasses
@@ -61,7 +61,8 @@ class Store:
         """Return the k nearest anchors of each query, [Q, k].
 
         Raises:
-            UserError: k is not between 1 and the number of anchors, or the memory does not hold a single query and anchor.
+            UserError: k is not between 1 and the number of anchors, or the memory does not hold a single query and
+                anchor.
         """
         plan = self.plan(len(states), k)
         starts = range(0, max(1, len(states)), plan.queries_per_block)
@@ -102,8 +103,8 @@ def build(
         labels: the classes of the anchors.
         label_ids: one token per class; required by distances between label words.
         ids: numbers of the anchors; by default 0 … N − 1.
-        centroid: one of `stores.CENTROIDS`; "none" keeps the anchors, otherwise the store has the mean of each class that has
-            anchors, numbered by class.
+        centroid: one of `stores.CENTROIDS`; "none" keeps the anchors, otherwise the store has the mean of each class
+            that has anchors, numbered by class.
 
     Raises:
         UserError: as `kind_of`, or there are no anchors.

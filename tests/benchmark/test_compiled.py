@@ -124,7 +124,8 @@ def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
     config = registry.config_from_hf(registry.PUBLISHED[published])
     need = memory.estimate(config, dtype, SHAPE, AbstractMesh((data, model), parallel.AXES), "tpu")
     found = pass_memory(config, dtype, SHAPE, mesh_of(tpus(target), data, model))
-    # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the tenth.
+    # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the
+    # tenth.
     assert found["suffixes"].argument_size_in_bytes == pytest.approx(need.weights + need.prefix + 5e6, rel=0.08)
     assert found["suffixes"].peak_memory_in_bytes == pytest.approx(need.total, rel=0.1)
 

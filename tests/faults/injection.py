@@ -1,7 +1,7 @@
 """Inject a fault at each call that changes files: the process dies there, the disk is full, or the call fails.
 
-A death is an exception after which no call changes anything, so that `finally` and `except` cannot tidy up, as after kill -9. A write
-is cut in the middle. Writes by C++ libraries are not seen.
+A death is an exception after which no call changes anything, so that `finally` and `except` cannot tidy up, as after
+kill -9. A write is cut in the middle. Writes by C++ libraries are not seen.
 """
 
 import builtins
@@ -44,12 +44,13 @@ def every_fault(
         twice: also inject a second fault while `writer` resumes after a first.
 
     Returns:
-        The numbers of faults `tried`, of those that were `survived` (a restart gave the same result) and of those that were `refused`
+        The numbers of faults `tried`, of those that were `survived` (a restart gave the same result) and of those that
+        were `refused`
         with a UserError.
 
     Raises:
-        AssertionError: after a fault, `reader` returns neither the initial content nor the result nor raises UserError; a restart
-            ends neither in the result nor in a UserError; or a fault surfaces as another exception.
+        AssertionError: after a fault, `reader` returns neither the initial content nor the result nor raises UserError;
+            a restart ends neither in the result nor in a UserError; or a fault surfaces as another exception.
     """
     tally = types.SimpleNamespace(tried=0, survived=0, refused=0)
 

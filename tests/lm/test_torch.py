@@ -1,8 +1,8 @@
 """The published procedure, step by step in PyTorch, and our main job predict the same label for every row.
 
 The upper half knows nothing of the package: it follows the paper and its released code with `json`, `random`, the GPT-2
-tokenizer and a small GPT-2 of `transformers`. One prompt at a time, no shared prefix, float32 probabilities, a mean over
-the vocabulary. The lower half runs the package on the same rows and the same saved weights.
+tokenizer and a small GPT-2 of `transformers`. One prompt at a time, no shared prefix, float32 probabilities, a mean
+over the vocabulary. The lower half runs the package on the same rows and the same saved weights.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Configurations of small `transformers` models: every family, and each of its switches on somewhere.
 
-Sizes are unequal and mostly prime. Windows are shorter than the prompts of the tests (29 tokens, or 11 shared and up to 17 more), and
-scaled rotary positions were trained on fewer tokens than these prompts have.
+Sizes are unequal and mostly prime. Windows are shorter than the prompts of the tests (29 tokens, or 11 shared and up to
+17 more), and scaled rotary positions were trained on fewer tokens than these prompts have.
 """
 
 import transformers

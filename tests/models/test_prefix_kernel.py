@@ -11,8 +11,9 @@ from knnprompt_jax import parallel
 from knnprompt_jax.models import attention, prefix_kernel
 
 TOLERANCE = {"float32": 2e-5, "bfloat16": 4e-2}
-# Rows, tokens of a row, heads, key heads, size of a head, tokens of the prefix. A TPU computes heads of 64 and 32 together; the last of
-# an odd number has no partner. Wide rows are cut into parts. Several rows share a block without filling it.
+# Rows, tokens of a row, heads, key heads, size of a head, tokens of the prefix. A TPU computes heads of 64 and 32
+# together; the last of an odd number has no partner. Wide rows are cut into parts. Several rows share a block without
+# filling it.
 SIZES = {
     "odd pairs": (5, 47, 3, 3, 64, 61),
     "grouped pairs": (3, 29, 6, 2, 64, 131),

@@ -23,7 +23,8 @@ from knnprompt_jax.store import store as store_lib
 from tests import prompt_groups
 from tests.parallel import saved_stores, small, training
 
-# Devices over data and over model. Key heads are fewer than the shards in some; others have windows, norms across heads.
+# Devices over data and over model. Key heads are fewer than the shards in some; others have windows, norms across
+# heads.
 MESHES = {
     "opt": [(1, 1), (2, 4)],
     "gpt2": [(1, 1), (8, 1), (2, 4)],

@@ -37,7 +37,7 @@ def texts(families, limit=10**6):
 
 
 def plain(log_probabilities, texts):
-    """log p of each text's last tokens; `log_probabilities` gives [T, V] of a whole sequence."""
+    """Log p of each text's last tokens; `log_probabilities` gives [T, V] of a whole sequence."""
     found = []
     for tokens, scored in texts:
         log_p_TV = log_probabilities(tokens)

@@ -1,7 +1,7 @@
 """The kernel against NumPy in float64, written from the definitions, whatever its tiles; ties by the rules, exactly.
 
-Float32 cannot rank distances closer than its error: distributions are peaked, as trained models' are, and neighbours are
-compared where the float64 distances differ by more than `worlds.MARGIN`.
+Float32 cannot rank distances closer than its error: distributions are peaked, as trained models' are, and neighbours
+are compared where the float64 distances differ by more than `worlds.MARGIN`.
 """
 
 import jax
@@ -54,7 +54,8 @@ def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile):
     np.testing.assert_array_equal(got.labels_Qk, labels[got.indices_Qk])
 
 
-# Distances that are exact whatever the order of summation: distributions with all their mass on one token, whole numbers.
+# Distances that are exact whatever the order of summation: distributions with all their mass on one token, whole
+# numbers.
 ONE_TOKEN = np.full((3, 7), -1e4, np.float32)
 ONE_TOKEN[np.arange(3), [2, 5, 0]] = 0
 EXACT = {
@@ -82,7 +83,7 @@ def test_equal_distances_take_the_lower_index(name, num_queries, num_anchors, k,
 @pytest.mark.parametrize("floor", [-1e4, -1e9])
 @pytest.mark.parametrize("name", ["kl", "reverse_kl"])
 def test_vanishing_probabilities_give_no_nan(name, floor):
-    """exp underflows to 0 and 0 · log 0 counts 0, as in the definition."""
+    """Exp underflows to 0 and 0 · log 0 counts 0, as in the definition."""
     keys = np.where(np.eye(5, 11) > 0, 0, floor).astype(np.float32)
     got = search(keys, keys, name, 5)
     assert np.isfinite(got.distances_Qk).all()

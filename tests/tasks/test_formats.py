@@ -208,7 +208,8 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
             assert f"{path}:" in str(error)
     if rows := found.get("rows.csv"):
         ours, theirs = ([tuple(row.values()) for row in each] for each in (rows, pandas_rows(content.encode())))
-        # We leave out rows of empty cells and columns without a name; in a single column, pandas passes over blank lines.
+        # We leave out rows of empty cells and columns without a name; in a single column, pandas passes over blank
+        # lines.
         ours, theirs = ([cells for cells in each if "".join(cells).strip()] for each in (ours, theirs))
         assert ours == theirs
 

@@ -13,8 +13,8 @@ from tests.models.gguf.gguf_tokenizers import NORMAL, TEXTS, UNUSED
 
 GPT2 = pathlib.Path(__file__).resolve().parents[4] / "shared" / "tokenizers" / "gpt2" / "tokenizer.json"
 
-# The text by which llama.cpp's converter (get_vocab_base_pre in conversion/base.py) recognises published tokenizers, and the
-# SHA-256 of the list of its token ids for GPT-2 and SmolLM.
+# The text by which llama.cpp's converter (get_vocab_base_pre in conversion/base.py) recognises published tokenizers,
+# and the SHA-256 of the list of its token ids for GPT-2 and SmolLM.
 CHECKED = (
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n🚀 (normal) 😶\u200d🌫️ (multiple emojis concatenated) ✅ 🦙🦙 3 33 333 3333 33333 "
     "333333 3333333 33333333 3.3 3..3 3...3 កាន់តែពិសេសអាច😁 ?我想在apple工作1314151天～ ------======= нещо на Български "
