@@ -213,7 +213,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 def test_the_model_must_be_that_of_the_anchors(fitted, path, monkeypatch):
     monkeypatch.setattr(fitted.model, "name", "other")
-    monkeypatch.setattr(fitted.model, "_fingerprint", "0" * 64)
+    monkeypatch.setattr(fitted.model, "fingerprint", "0" * 64)
     message = r"made with another model: tiny \(\w{8}\), not other \(0{8}\); give the model 'tiny', or fit again"
     with pytest.raises(kp.UserError, match=message):
         kp.load(path, fitted.model)
