@@ -1,13 +1,12 @@
 """Fits a classifier to a table of texts and labels, or to a task's rows, and saves it. An interrupted run resumes.
 
 python experiments/fit.py --train_file=train.csv --classifier=my_classifier
-python experiments/fit.py --train_file=train.csv --classifier=my_classifier --task=support.yaml --demo_shots=0
---rule=probe python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
+python experiments/fit.py --train_file=train.csv --classifier=support --task=support.yaml --demo_shots=0
+python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
 
 To change a classifier, edit the table and fit again with --overwrite: only new prompts are read.
 
-python experiments/fit.py --train_file=train.csv --classifier=my_classifier --corrections=look/suggestions.csv
---overwrite
+python experiments/fit.py --train_file=train.csv --classifier=my_classifier --overwrite --corrections=suggestions.csv
 """
 
 import shlex

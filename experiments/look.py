@@ -1,8 +1,7 @@
 """Shows the anchors of a saved classifier: probably wrong labels, a map, confusion and calibration.
 
 python experiments/look.py --classifier=my_classifier --output=look
-python experiments/fit.py --train_file=train.csv --classifier=my_classifier --corrections=look/suggestions.csv
---overwrite
+python experiments/fit.py --train_file=train.csv --classifier=my_classifier --overwrite --corrections=suggestions.csv
 """
 
 from knnprompt_jax import app

@@ -3,8 +3,8 @@
 pip install faiss-cpu torch    # optional
 python tools/benchmark_search.py --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25 --repetitions=2
 
-Every library has the same anchors and queries. Libraries that search by inner product have the anchors' offsets as one
-more number. Libraries that search by Euclidean distance also have the number that makes all anchors equally long.
+Every library has the same anchors and queries. Libraries that search by inner product have the anchors' offsets as one more
+number. Libraries that search by Euclidean distance also have the number that makes all anchors equally long.
 """
 
 import functools
@@ -88,8 +88,8 @@ def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tu
 def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each number of queries: bytes, queries per second, shares of the bound and the products, and the peers' recall.
 
-    The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading
-    the anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
+    The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading the
+    anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
     """
     store = _store(head, kind, settings.distance, anchors)
     distance = distances.get(settings.distance)
