@@ -91,7 +91,7 @@ def finish_file(path: pathlib.Path) -> None:
 
 
 def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0) -> None:
-    """Raise UserError unless `path` (with `folder`: a file in the folder `path`) can be written. Nothing is left behind.
+    """Raise UserError unless `path` (with `folder`: a file in the folder `path`) can be written. Leave nothing behind.
 
     Missing folders are no error. Call it before the work whose results go there.
 
@@ -106,8 +106,8 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
         if place.exists() and not (place.is_dir() or place.is_file()):
             raise errors.UserError(f"{path}: it is neither a file nor a folder, and would be replaced")
         if place.exists() and place.is_dir() != folder:
-            found, needed = ("a folder", "a file") if place.is_dir() else ("a file", "a folder")
-            raise errors.UserError(f"{path}: it is {found}, and {needed} is needed")
+            found = "a folder" if place.is_dir() else "a file"
+            raise errors.UserError(f"{path}: it is {found}, and {'a folder' if folder else 'a file'} is needed")
         nearest = next(part for part in (place, *place.parents) if part.exists() and (folder or part != place))
         if not nearest.is_dir():
             raise errors.UserError(f"{path}: {nearest} is a file, not a folder")
@@ -141,7 +141,7 @@ def user_cache() -> pathlib.Path | None:
 
 
 def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: int) -> None:
-    """Remove the least recently used files until the files have at most `max_bytes`; keep those used since that time."""
+    """Remove the least recently used files, none used since that time, until the rest has at most `max_bytes`."""
     entries = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
@@ -155,7 +155,7 @@ def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: 
 
 
 def sha256(file: pathlib.Path) -> str:
-    """Return the SHA-256 (hex) of a file; the user's cache folder keeps it until the file's path, size or times change."""
+    """Return the SHA-256 (hex) of a file; the user's cache folder keeps it until path, size or times change."""
     stat = file.stat()
     cache = user_cache()
     if cache is None:
@@ -200,7 +200,7 @@ def refusal(error: OSError, path: pathlib.Path | None = None) -> str:
 
 
 def real(path: pathlib.Path) -> pathlib.Path:
-    """Return the absolute path without links; raise UserError for a path with NUL characters and for the root folder."""
+    """Return the absolute path without links; raise UserError for NUL characters and for the root folder."""
     if "\0" in str(path):
         raise errors.UserError(f"{str(path)!r}: a path has no NUL characters")
     with refusals(path):

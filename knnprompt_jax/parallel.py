@@ -152,7 +152,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
 
 
 def platform() -> str:
-    """Return the platform of the mesh that a program is traced for ("cpu", "gpu" or "tpu"), else the default device's."""
+    """Return the platform ("cpu", "gpu", "tpu") of the mesh that a program is traced for, or the default one."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
@@ -179,7 +179,7 @@ def put_rows(tree: Any, mesh: Mesh) -> Any:
 
 
 def replicate(tree: Any) -> Any:
-    """Replicate sharded arrays on every device of their mesh, so that each process can read them; return others unchanged."""
+    """Replicate sharded arrays on every device of their mesh, so that each process has them; return others unchanged."""
     return jax.tree.map(_replicated, tree)
 
 

@@ -63,7 +63,7 @@ def _check_columns(path: str, task: Task, columns: dict[str, Any]) -> None:
 
 
 def parse_text(task: Task, text: str) -> dict[str, str]:
-    """Return the fields in a text: its only field, or those of a JSON object; raise UserError if it is no such object."""
+    """Return the fields in a text, the only field or those of a JSON object; raise UserError if one is missing."""
     if len(task.fields) == 1:
         return task.fields_of("--text", {task.fields[0]: text})
     try:

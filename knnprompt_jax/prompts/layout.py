@@ -17,7 +17,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 Tokenize = Callable[[list[str]], list[list[int]]]
-"""A function from texts to token ids, with the special tokens that the model expects (OPT's first token, for example)."""
+"""A function from texts to token ids, with the special tokens that the model expects (such as OPT's first token)."""
 
 _CHECKED_PROMPTS = 8
 

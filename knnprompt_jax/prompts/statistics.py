@@ -36,7 +36,7 @@ class ShotLimit(NamedTuple):
 
 
 def max_shots_in_context(task_name: str, context: int) -> int | None:
-    """Return the paper's M_T, demonstrations per class; None outside its tasks and its contexts, 1024 and 2048 tokens."""
+    """Return the paper's M_T in demonstrations per class; None outside its tasks and contexts (1024 and 2048)."""
     return dict(zip(catalogue.PAPER_TASKS, _PUBLISHED_M_T.get(context, ()), strict=False)).get(task_name)
 
 
