@@ -29,7 +29,10 @@ class Representation(enum.Enum):
 
 @struct.dataclass
 class Affine:
-    """A vector [W] with an offset, of a query or an anchor; distance = both offsets − the inner product of the vectors."""
+    """A vector [W] with an offset, of a query or an anchor.
+
+    The distance is the sum of both offsets minus the inner product of the vectors.
+    """
 
     vector: Array
     offset: Array
@@ -74,7 +77,9 @@ class Distance:
         return self.representation is Representation.LABEL_WORDS
 
     def explain(self, logp_W: Any, logk_NW: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the terms [N, W] that add up to each anchor's distance, and the probabilities [W] and [N, W], in float64.
+        """Return the terms [N, W] of each anchor's distance and the probabilities [W] and [N, W], in float64.
+
+        The terms of an anchor add up to its distance.
 
         Args:
             logp_W: log-probabilities of the query, for all tokens or for the label words, as the distance compares
@@ -105,7 +110,10 @@ def _logarithm(logp_W: Array) -> Affine:
 
 
 def inner_product(query: Affine, anchors: Affine) -> Array:
-    """Return KL divergences [N]: Σ p log p − Σ p log k (Eq. 5 of the paper), or Σ k log k − Σ k log p (its released code)."""
+    """Return KL divergences [N].
+
+    They are Σ p log p − Σ p log k (Eq. 5 of the paper), or Σ k log k − Σ k log p (its released code).
+    """
     # The barrier keeps the order of the operands: XLA would swap them, and a CPU is up to five times slower for few
     # queries.
     return query.offset + anchors.offset - jax.lax.optimization_barrier(anchors.vector @ query.vector)

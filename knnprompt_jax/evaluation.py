@@ -25,7 +25,7 @@ _MAX_MISTAKES = 20  # Mistakes that are listed.
 
 
 def run(settings: commands.EvaluationSettings) -> str:
-    """Classify the rows, write the measures, and return what the binary prints. An interrupted run is resumed from the cache.
+    """Classify the rows, write the measures, and return the text to print; an interrupted run resumes from the cache.
 
     Raises:
         UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
@@ -61,7 +61,7 @@ def run(settings: commands.EvaluationSettings) -> str:
 
 
 def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache | None = None) -> Measures:
-    """Measure a classifier on labelled examples, whose states are cached; classes are in the order of `Fitted.classes`."""
+    """Measure a classifier on labelled examples; cache their states. Classes are in the order of `Fitted.classes`."""
     predicted: list[Any] = []
     probabilities = []
     num_truncated = 0

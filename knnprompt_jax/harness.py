@@ -148,7 +148,10 @@ class HarnessModel(model_lib.TemplateLM):
 
 
 def families(texts: Sequence[Text], order: list[int], first: int = 0) -> Iterator[continuations.Family]:
-    """Group sorted texts by the common beginnings of their contexts; append the index of each, counted from `first`, to `order`."""
+    """Group sorted texts by the common prefixes of their contexts.
+
+    Append the index of each text, counted from `first`, to `order`.
+    """
     if not texts:
         return
     common = _common([context for context, _ in texts])

@@ -179,7 +179,7 @@ def put_rows(tree: Any, mesh: Mesh) -> Any:
 
 
 def replicate(tree: Any) -> Any:
-    """Replicate sharded arrays on every device of their mesh, so that each process has them; return others unchanged."""
+    """Replicate sharded arrays on all devices of their mesh, so that each process has them; keep others unchanged."""
     return jax.tree.map(_replicated, tree)
 
 

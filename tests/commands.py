@@ -33,7 +33,7 @@ class Printed(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def started(arguments: Sequence[str], run: Callable) -> Iterator[Printed]:
-    """Replace `absl.app.run` and sys.argv; yield what is printed. Flags that are defined meanwhile are removed at the end."""
+    """Replace `absl.app.run` and `sys.argv`; yield the printed text. Newly defined flags are removed at the end."""
     known, printed = set(flags.FLAGS), Printed()
     with (
         pytest.MonkeyPatch.context() as patch,

@@ -24,7 +24,10 @@ SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile quickly, and each slow program once for all processes of a run; leave nothing in the user's cache folder."""
+    """Make compilation quick, and leave the user's cache folder alone.
+
+    All processes of a run share the compiled slow programs.
+    """
     if "PYTEST_XDIST_WORKER" in os.environ:  # Which has the environment of the process that started it.
         return
     folder = tempfile.TemporaryDirectory(prefix="knnprompt_programs_")
@@ -92,7 +95,7 @@ def small_decoder() -> Callable:
 
 @pytest.fixture(scope="session")
 def decoded(small_decoder: Callable) -> types.SimpleNamespace:
-    """41 anchors and 67 queries of the small GPT-2, 4 classes: states by our pass, log-probabilities by NumPy in float64.
+    """41 anchors and 67 queries of the small GPT-2, 4 classes: states of our pass, float64 log-probabilities of NumPy.
 
     Has `head`, `label_ids`, the states `anchors` and `queries`, their classes `y_N` and `y_Q`, `logp_NV` and `logp_QV`.
     """

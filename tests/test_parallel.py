@@ -38,7 +38,10 @@ MORE_MODELS = {
 
 @pytest.mark.parametrize("checked", [ONE_OF_EACH, pytest.param(MORE_MODELS, marks=pytest.mark.long)])
 def test_meshes_of_eight_devices(checked):
-    """Weights, states and stores are where they should be; states, predictions and saved stores are those of one device."""
+    """Weights, states and stores have their intended shardings.
+
+    States, predictions and saved stores equal those of one device.
+    """
     printed, _ = processes.run("tests/parallel/meshes.py", *checked, devices=8)
     assert printed.splitlines() == [line for lines in checked.values() for line in lines]
 

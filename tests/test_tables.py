@@ -1,4 +1,4 @@
-"""Cells of CSV files: no text is a formula, and each is read back as it was. Text for a terminal: no character acts on it."""
+"""CSV cells are never formulas and are read back unchanged; control characters in terminal text are escaped."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The wheel, in an environment of its own: from a table to answers in an empty folder, with nothing of the repository."""
+"""The wheel, in a separate environment and an empty folder without the repository, turns a table into predictions."""
 
 import csv
 import os

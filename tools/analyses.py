@@ -18,7 +18,10 @@ _SKEWED = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"
 def one_demonstration(
     analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int, without: str = ""
 ) -> intervals.Difference:
-    """Return SmolLM2's kNN Prompting with one demonstration and m = 32, minus that with M_T demonstrations at another m."""
+    """Return the accuracy difference between two settings of SmolLM2's kNN Prompting.
+
+    The first has one demonstration and m = 32. The second has M_T demonstrations and another m.
+    """
     records = [record for record in analyses if record.cell.get("k") == 3]
     few = scales.Scale([dataclasses.replace(record, cell={}) for record in records])
     differences = []
@@ -131,7 +134,10 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
 def skew_effect(
     analyses: Sequence[records_lib.Record], column: str, method: str, other: str = ""
 ) -> intervals.Difference:
-    """Return how a method's accuracy changes from balanced rows to a column; with `other`, minus how the other's does."""
+    """Return the change of a method's accuracy from balanced rows to a column.
+
+    With `other`, subtract the change of the other method.
+    """
     signs = {(column, method): 1, ("balanced", method): -1, (column, other): -1, ("balanced", other): 1}
     changes: dict[str, dict[bool, dict[int, np.ndarray]]] = {}
     for record in skewed(analyses):

@@ -1,10 +1,10 @@
-"""Measure the search of a store: queries per second, beside the device's limits, bare matrix products and other libraries.
+"""Measure a store's search in queries per second, beside device limits, bare matrix products and other libraries.
 
 pip install faiss-cpu torch    # optional
 python tools/benchmark_search.py --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25 --repetitions=2
 
-Every library has the same anchors and queries. Libraries that search by inner product have the anchors' offsets as one more
-number. Libraries that search by Euclidean distance also have the number that makes all anchors equally long.
+Every library has the same anchors and queries. Libraries that search by inner product have the anchors' offsets as one
+more number. Libraries that search by Euclidean distance also have the number that makes all anchors equally long.
 """
 
 import functools
@@ -86,10 +86,12 @@ def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tu
 
 
 def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number of queries: bytes, queries per second, shares of the bound and the products, and the peers' recall.
+    """Yield a row for each number of queries, with its bytes, speed and comparisons.
 
-    The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading the
-    anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
+    The comparisons are shares of the bound and of the products, and the peers' recall.
+
+    The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading
+    the anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
     """
     store = _store(head, kind, settings.distance, anchors)
     distance = distances.get(settings.distance)
@@ -164,7 +166,10 @@ def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
 
 
 def _affine(rows: Any) -> distances.Affine:
-    """Return the vectors and offsets whose inner products rank like the distances; rows without an offset are of a Euclidean one."""
+    """Return the vectors and offsets whose inner products rank like the distances.
+
+    Rows without an offset belong to a Euclidean distance.
+    """
     return rows if isinstance(rows, distances.Affine) else distances.Affine(rows, (rows**2).sum(-1) / 2)
 
 
@@ -173,7 +178,10 @@ def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
 
 
 def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
-    """Return a store of random anchors; those beyond the first `DISTINCT` repeat their keys with small differences, which is quick."""
+    """Return a store of random anchors.
+
+    To save time, anchors beyond the first `DISTINCT` repeat earlier keys with small differences.
+    """
     distinct = min(anchors, DISTINCT)
     classes = np.arange(anchors) % NUM_CLASSES
     options = stores.StoreOptions(kind=kind)

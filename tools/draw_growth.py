@@ -16,7 +16,7 @@ PATH = pathlib.Path(__file__).parents[1] / "docs" / "search_growth.png"
 
 
 def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
-    """Draw the searches of a benchmark's record beside the bound: a line for each kind of store and number of queries."""
+    """Plot a benchmark's searches beside the bound: one line per kind of store and number of queries."""
     rows = json.loads(record.read_text(encoding="utf-8"))["queries_per_second"]
     with drawing.style():
         drawn = figure.Figure(figsize=(8.0, 3.6), layout="constrained", facecolor="white")

@@ -76,7 +76,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> dict[str, float]:
-    """Train, or resume training, and export the model. Return the held-out loss in nats per token and its perplexity."""
+    """Train, or resume training, and export the model; return the held-out loss (nats per token) and its perplexity."""
     folder = pathlib.Path(options.output)
     documents = list(read_documents(find_files(options.text.split(","))))
     held_out = documents[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]

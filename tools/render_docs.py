@@ -152,7 +152,7 @@ def _analyses(analyses: Sequence[records_lib.Record], grown: scales.Scale) -> di
 
 
 def wrap(text: str) -> str:
-    """Wrap paragraphs and list items at 120 columns; tables, headings, comments and indented blocks stay as they are."""
+    """Wrap paragraphs and list items at 120 columns; keep tables, headings, comments and indented blocks unchanged."""
     blocks = re.sub(r"\n{3,}", "\n\n", text).strip("\n").split("\n\n")
     return "\n\n".join(map(_wrap_block, blocks)) + "\n"
 

@@ -115,7 +115,7 @@ def means_table(
     printed: Sequence[Sequence[str]] = (),
     last: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
 ) -> str:
-    """Return mean accuracies in % over tasks and seeds by `row` and `column` of the records' cells, and the printed rows.
+    """Return mean accuracies in % over tasks and seeds, by `row` and `column` of the cells, and the printed rows.
 
     Args:
         last: further columns by their headers: a text for each row of the records.

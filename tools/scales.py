@@ -1,4 +1,4 @@
-"""Records of several models, tasks and m: the cells that all compared methods have, their accuracies and differences."""
+"""Records of several models, tasks and m: cells that all compared methods have, with accuracies and differences."""
 
 import collections
 import statistics

@@ -79,7 +79,7 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """Differences of a peer's log-probabilities from ours in nats, and the KL divergence of its distributions from ours."""
+    """Differences of a peer's log-probabilities from ours (nats), and KL divergences of its distributions from ours."""
 
     largest_difference: float
     mean_kl: float

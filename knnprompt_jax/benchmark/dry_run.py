@@ -24,7 +24,9 @@ from knnprompt_jax.store import store as store_lib
 
 
 def run(settings: BenchmarkSettings) -> dict[str, Any]:
-    """Estimate the job, with a row for each mesh, the smallest `model` axis first. A mesh without enough memory is a row too.
+    """Estimate the job, with one row per mesh in ascending order of the `model` axis.
+
+    Meshes without enough memory have a row too.
 
     The recommended mesh has the smallest `model` axis that fits: splitting weights further costs time in collectives.
 
@@ -161,7 +163,7 @@ class Job:
 
 
 def _model_axes(mesh: MeshOptions, topology: devices.Topology, subject: workload.Subject) -> list[int]:
-    """Return the possible sizes of the mesh axis `model` that agree with the given mesh; raise UserError if there are none."""
+    """Return the sizes of the mesh axis `model` that agree with the given mesh; raise UserError if there are none."""
     possible = []
     for size in range(1, topology.size + 1):
         if topology.size % size == 0 and not sharding.uneven(subject.config, size):

@@ -13,7 +13,10 @@ from knnprompt_jax.prompts import layout, packing
 
 
 def prefix_program(config: config_lib.DecoderConfig, tokens: int) -> int:
-    """Return the operations of the prefix program. It computes all of its last block, of which only keys and values are used."""
+    """Return the operations of the prefix program.
+
+    The program computes its whole last block, although only the keys and values of that block are used.
+    """
     pairs = config.num_layers * tokens * tokens
     return tokens * (config.num_layers * _block(config) + _projection(config)) + _attention(config, pairs)
 
@@ -77,7 +80,7 @@ def _projection(config: config_lib.DecoderConfig) -> int:
 
 
 def _distinct(group: layout.PromptGroup) -> tuple[int, int]:
-    """Return the number of distinct suffix tokens, and the number of pairs of such a token and a token that it attends to.
+    """Return the number of distinct suffix tokens, and of pairs of such a token and a token that it attends to.
 
     Equal tokens after equal tokens count once.
     """

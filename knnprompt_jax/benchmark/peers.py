@@ -86,7 +86,10 @@ def start_all(
     sampled: Sample,
     settings: settings_lib.BenchmarkSettings,
 ) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:
-    """Start the procedures that the settings name. Yield their processes by name, and the reasons why others cannot run."""
+    """Start the procedures that the settings name.
+
+    Yield the processes by procedure name, and the reasons why other procedures cannot run.
+    """
     running: dict[str, PeerProcess] = {}
     absent: dict[str, str] = {}
     with contextlib.ExitStack() as stack:

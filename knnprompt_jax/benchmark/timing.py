@@ -29,7 +29,9 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
 
 
 def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> dict[str, float]:
-    """Return the median seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds.
+    """Return the median seconds of each contender over `repetitions` rounds.
+
+    Each contender has one untimed turn and then one turn per round.
 
     Args:
         turns: the turn of each contender.

@@ -36,12 +36,18 @@ class Peers:
 
     @torch.inference_mode()
     def torch_one(self) -> list[np.ndarray]:
-        """Return the log-probabilities after each full prompt. Logits of all tokens are computed, as in the released code."""
+        """Return the log-probabilities after each full prompt.
+
+        Logits of all tokens are computed, as in the released code.
+        """
         return [self._model(tokens).logits.cpu()[:, -1].float().log_softmax(-1).numpy() for tokens in self._prompts]
 
     @torch.inference_mode()
     def torch_cached(self) -> list[np.ndarray]:
-        """Return the log-probabilities after each suffix, batch by batch, padded on the right; the head once per suffix."""
+        """Return the log-probabilities after each suffix, computed in right-padded batches.
+
+        The head runs once per suffix.
+        """
         return [self._run(suffixes) for suffixes in self._batches]
 
     def _run(self, suffixes: Numbers) -> np.ndarray:

@@ -24,7 +24,7 @@ STAND_IN = "smollm2"  # Its tokenizer counts tokens if the model's own is not av
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model without weights and tokenizer: its config.json, the decoder that it describes, and its folder or .gguf file.
+    """A model without weights and tokenizer: config.json, the decoder that it describes, and folder or .gguf file.
 
     `path` is None for a published shape, which has no weights.
     """

@@ -1,4 +1,7 @@
-"""The two classifiers with scikit-learn's interface: `KNNPrompting` as published (Xu et al., ICLR 2023), and `AutoClassifier`."""
+"""Two classifiers with scikit-learn's interface.
+
+`KNNPrompting` is the published method (Xu et al., ICLR 2023). `AutoClassifier` chooses its own settings.
+"""
 
 import dataclasses
 import numbers
@@ -165,7 +168,7 @@ class Classifier(inputs.ScikitInterface):
         return self._check_fitted().left_out()
 
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
-        """Return the contributions of the words of one text or row, and its neighbours with the terms of their distance."""
+        """Return the contributions of the words of one text or row, and its neighbours with their distance terms."""
         return explanation.explain(self._check_fitted(), text, num_tokens, _CACHE)
 
     def save(self, path: str | pathlib.Path, overwrite: bool = False) -> None:
@@ -219,7 +222,9 @@ class KNNPrompting(Classifier):
 
 
 class AutoClassifier(Classifier):
-    """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
+    """A classifier that chooses each setting that is not given, by leave-one-out.
+
+    The settings include the rule: votes, a linear probe or a blend.
 
     Probabilities are calibrated. `choice_` has all candidates with their scores. After `fit`, only `class_prior` may be
     changed.

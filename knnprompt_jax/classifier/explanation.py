@@ -1,4 +1,4 @@
-"""An explanation of a label: the contributions of the text's words, and its neighbours with the terms of their distance."""
+"""An explanation of a label: contributions of the text's words, and neighbours with their distance terms."""
 
 import dataclasses
 import functools
@@ -73,7 +73,10 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """An anchor near the text: its id in `anchors_`, its label as in y, its fields, its distance and its largest terms."""
+    """An anchor near the text.
+
+    It has an id in `anchors_`, a label as in y, fields, a distance and the largest terms of that distance.
+    """
 
     id: int
     label: Any

@@ -109,7 +109,10 @@ def lock(path: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
 
 
 def check_replaceable(path: pathlib.Path, num_bytes: int = 0) -> None:
-    """Raise UserError unless a classifier of this size can be written to the path, in place of no file or a classifier."""
+    """Raise UserError unless a classifier of this size can be written to the path.
+
+    The path must be missing, empty or a classifier.
+    """
     check_no_folder(path)
     files.check_writable(path, num_bytes=num_bytes)
     with files.refusals(path):

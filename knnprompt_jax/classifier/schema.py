@@ -15,7 +15,7 @@ def dumps(value: Any) -> str:
 
 
 def parse(text: str | bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError on a duplicate member or NaN, and RecursionError on deep nesting."""
+    """Parse JSON; raise ValueError on a duplicate member or NaN, and RecursionError on deep nesting."""
     return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
 
 

@@ -1,1 +1,1 @@
-"""Fine-tuning, the supervised baseline: a BERT or a decoder with a classification head, trained on a split's train rows."""
+"""Fine-tuning, the supervised baseline: a BERT or decoder with a classification head, trained on the train rows."""

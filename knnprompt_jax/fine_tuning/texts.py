@@ -14,7 +14,10 @@ _MULTIPLE = 32
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """The tokens of N examples, at least one each, and the index (0 or 1) of the text in a pair that each token belongs to."""
+    """The tokens of N examples, and each token's text index (0 or 1) within a pair.
+
+    Every example has at least one token.
+    """
 
     tokens: tuple[list[int], ...]
     types: tuple[list[int], ...]
@@ -33,7 +36,10 @@ class Texts:
         return min(self.max_length, -(-int(self.lengths_N.max()) // _MULTIPLE) * _MULTIPLE)
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
-        """Return tokens and token types [size, width] and lengths [size] of some rows, padded on the right and with extra rows."""
+        """Return the tokens and token types [size, width] and the lengths [size] of some rows.
+
+        Rows are padded on the right; extra rows fill the batch.
+        """
         tokens_BT, lengths_B = packing.pad_sequences([self.tokens[row] for row in rows], size, width)
         types_BT, _ = packing.pad_sequences([self.types[row] for row in rows], size, width)
         return tokens_BT, types_BT, lengths_B

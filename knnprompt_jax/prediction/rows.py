@@ -63,7 +63,10 @@ def _check_columns(path: str, task: Task, columns: dict[str, Any]) -> None:
 
 
 def parse_text(task: Task, text: str) -> dict[str, str]:
-    """Return the fields in a text, the only field or those of a JSON object; raise UserError if one is missing."""
+    """Parse a text into fields.
+
+    A task with one field takes the whole text. Other tasks take a JSON object; anything else raises UserError.
+    """
     if len(task.fields) == 1:
         return task.fields_of("--text", {task.fields[0]: text})
     try:

@@ -1,4 +1,4 @@
-"""The page of a saved classifier's anchors. The other anchors classify each anchor, so that no further text is needed."""
+"""The page of a saved classifier's anchors; each anchor is classified by the others, so no further text is required."""
 
 import itertools
 import pathlib

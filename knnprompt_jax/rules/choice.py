@@ -12,7 +12,10 @@ COLUMNS = ("accuracy %", "macro F1 %", "log loss")
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """Scores over classified anchors: accuracy with the standard error of independent anchors, macro F1, log loss in nats."""
+    """Scores over classified anchors: accuracy, macro F1 and log loss in nats.
+
+    The standard error of the accuracy assumes independent anchors.
+    """
 
     accuracy: float
     standard_error: float

@@ -42,7 +42,10 @@ class Grid:
 
     @classmethod
     def of(cls, options: classifiers.AutoOptions) -> Self:
-        """Return the candidates compatible with a classifier's options; raise UserError on an option that its rule does not use."""
+        """Return the candidates compatible with a classifier's options.
+
+        Raise UserError on an option that its rule does not use.
+        """
         options.refuse_unused()
         has_probe_options = {options.penalty, options.layer} != {AUTO}
         has_vote_options = {options.k, options.distance, options.weights} != {AUTO}

@@ -88,7 +88,10 @@ class Evidence:
 
 
 def all_pairs(distance: str, states: lm.States, head: head_lib.Head, label_ids: Sequence[int]) -> np.ndarray:
-    """Return the distance from every anchor as a text (rows) to every anchor (columns), of states whole on every device."""
+    """Return the distances from every anchor as a text (rows) to every anchor (columns).
+
+    The states must be whole on every device.
+    """
     count = len(states)
     store = store_lib.build(stores.StoreOptions(), distance, head, states, np.zeros(count, int), label_ids)
     near = store.search(states, count)

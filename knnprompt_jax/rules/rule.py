@@ -1,4 +1,4 @@
-"""Rules: votes of the nearest anchors, a linear probe of their states, or a blend of both, with calibrated probabilities.
+"""Rules: votes of nearest anchors, a linear probe of states, or a blend of both, with calibrated probabilities.
 
 The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each of the F inputs
 is standardised over the anchors and divided by √F. Rows x then have a mean square norm of 1, and a penalty means the
@@ -115,7 +115,7 @@ class FittedRule:
 
 
 def probe_inputs(states: lm.States, layer: int) -> np.ndarray:
-    """Return what a probe reads of each text [N, F]: its hidden state, and the output of a block unless `layer` is 0."""
+    """Return a probe's inputs for each text [N, F]: its hidden state, and a block's output unless `layer` is 0."""
     hidden_NE = np.asarray(states.hidden_NE)
     return np.concatenate([hidden_NE, np.asarray(states.layers[layer])], -1) if layer else hidden_NE
 
@@ -181,7 +181,10 @@ def fit_probe(inputs_NF: np.ndarray, y_N: np.ndarray, penalty: float) -> pipelin
 
 
 def left_out_scores(inputs_NF: np.ndarray, y_N: np.ndarray, penalties: Sequence[float]) -> np.ndarray:
-    """Return the scores of each anchor [J, N, C] by a probe of all others, for each of J penalties; arguments as in `fit_probe`."""
+    """Return each anchor's scores [J, N, C] by a probe of all others, for each of J penalties.
+
+    The arguments are those of `fit_probe`.
+    """
     x_NF = preprocessing.StandardScaler().fit_transform(np.asarray(inputs_NF, float))
     alphas = np.array(penalties)
     # With a scorer, scikit-learn keeps the predictions instead of their errors.

@@ -1,4 +1,4 @@
-"""Read a file of corrected labels: the suggestions of `look` after a person reviewed them, or a table of id and label."""
+"""Read a file of corrected labels: reviewed suggestions of `look`, or a table of ids and labels."""
 
 import pathlib
 import re

@@ -95,7 +95,7 @@ class FileOptions(options_lib.Options):
     on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the encoding and label column: the given values, those in `known` (a classifier's), or the defaults."""
+        """Return the encoding and label column: given values, those in `known` (a classifier's), or the defaults."""
         source = {"encoding": "utf-8", "label_column": "label", **(known or {})}
         return {name: getattr(self, name, None) or default for name, default in source.items()}
 

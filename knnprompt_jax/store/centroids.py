@@ -40,7 +40,10 @@ def encode(
 
 
 def _mean(kind: str, distance: Distance, head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
-    """Return the logarithm of the mean of some anchors over the tokens that the distance compares, from blocks of one shape."""
+    """Return the logarithm of the mean of anchors over the tokens that the distance compares.
+
+    The anchors are processed in blocks of one shape.
+    """
     count = len(states)
     total_W = jnp.array(-jnp.inf if kind == "arithmetic" else 0.0)
     for start in range(0, count, _BLOCK):

@@ -1,4 +1,4 @@
-"""The dense store: the representation that the distance compares, as in the paper, for example log-probabilities of all tokens."""
+"""The dense store: the distance's representation, as in the paper, e.g. log-probabilities of all tokens."""
 
 import dataclasses
 from typing import Any

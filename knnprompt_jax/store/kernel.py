@@ -88,7 +88,10 @@ def search_on(
 
 
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
-    """Return the k nearest of several sets of neighbours, given in the order of their anchors' indices, or all if there are fewer."""
+    """Return the k nearest of several sets of neighbours, or all if there are fewer.
+
+    The sets are in the order of their anchors' indices.
+    """
     joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *parts)
     _, nearest_Qk = jax.lax.top_k(-joined.distances_Qk, min(k, joined.distances_Qk.shape[-1]))
     return jax.tree.map(lambda array: jnp.take_along_axis(array, nearest_Qk, -1), joined)
@@ -155,7 +158,7 @@ def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any
 
 
 def _nearest(nearness_nq: Array, k: int) -> tuple[Array, Array]:
-    """Return the k largest numbers of each query and their indices, [q, k]; equal numbers in the order of their indices.
+    """Return each query's k largest numbers and their indices, [q, k]; equal numbers are in the order of their indices.
 
     The k largest are in the k groups of rows whose maxima are largest. So only one number per group is sorted.
     """

@@ -76,7 +76,10 @@ class Store:
         return plan_lib.make(self.codec, self.keys, num_queries, k, int(self.memory_mb * 2**20))
 
     def _search_block(self, states: lm.States, plan: plan_lib.SearchPlan) -> kernel.Neighbours:
-        """Return the neighbours of at most `queries_per_block` queries; all blocks have one shape and so one compilation."""
+        """Return the neighbours of at most `queries_per_block` queries.
+
+        All blocks have one shape and so share one compilation.
+        """
         padded = rowwise.pad(states.with_layers(()), plan.queries_per_block)
         queries = self.codec.queries(rowwise.split(padded, self.mesh) if self.mesh else padded)
         nearest = kernel.search(queries, self.keys, self.labels_M, plan.kernel)

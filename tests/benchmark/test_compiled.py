@@ -1,4 +1,4 @@
-"""XLA's memory of the programs of a pass and a search, compiled from shapes for this CPU and for TPUs that need not exist."""
+"""XLA's memory for the programs of a pass and a search, compiled from shapes for this CPU and for absent TPUs."""
 
 import dataclasses
 import os

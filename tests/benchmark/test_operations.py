@@ -14,7 +14,10 @@ from knnprompt_jax.prompts import layout, packing
 
 
 def make_groups(*sizes, alike=False):
-    """Groups of (prefix tokens, suffix lengths): no two suffixes begin with the same token, or all tokens are the same."""
+    """Return groups of (prefix tokens, suffix lengths).
+
+    No two suffixes begin with the same token or, if `alike`, all tokens are the same.
+    """
     return [
         layout.PromptGroup(
             np.zeros(prefix, np.int32),

@@ -34,7 +34,7 @@ class Killed(BaseException):
 def every_fault(
     folder: pathlib.Path, writer: Step, reader: Step, prepare: Step = lambda place: None, *, twice: bool = False
 ) -> types.SimpleNamespace:
-    """Run `writer` with each kind of fault at each call in turn, then again without; compare with the undisturbed result.
+    """Inject each kind of fault at each call of `writer`, rerun it without faults, and compare with the normal result.
 
     Args:
         folder: an empty folder; the functions get a new folder within it.

@@ -31,7 +31,10 @@ HYPERPARAMETERS = Hyperparameters(steps=5, batch=3, learning_rate=3e-3, weight_d
 
 @pytest.fixture(scope="module")
 def classifiers(tmp_path_factory) -> Callable:
-    """`classifiers("bert")`, `("gpt2")` or `("phi")`: PyTorch's model for sequence classification and a fresh copy of ours, 3 classes."""
+    """Return `classifiers(name)` for "bert", "gpt2" or "phi", with 3 classes.
+
+    It returns PyTorch's model for sequence classification and a fresh copy of ours.
+    """
     common = {"vocab_size": 53, "num_labels": 3, "initializer_range": 0.3, "pad_token_id": 0}
     bert = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
     gpt2 = {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 37}
@@ -80,7 +83,10 @@ def probabilities(model):
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "phi"])
 def test_training_follows_torch(classifiers, name):
-    """The same probabilities, losses and model at the end: AdamW, what decays, clipping, linear decay, order of rows."""
+    """Probabilities, losses and the final model equal PyTorch's.
+
+    The test covers AdamW, weight decay, clipping, linear decay and the order of rows.
+    """
     theirs, ours = classifiers(name)
     tuner = trainer.Trainer(ours, HYPERPARAMETERS, trainer.make_mesh(3))
     want_NC = probabilities(theirs)

@@ -1,4 +1,4 @@
-"""A deterministic model gives a prompt the same bits whatever is read beside it: other prompts, their order and number, and chunks."""
+"""A deterministic model gives a prompt the same bits, whatever the other prompts, their order, number and chunks."""
 
 import hypothesis
 import jax
@@ -25,7 +25,10 @@ def make(model, **options):
 
 
 def prompts(places, shared):
-    """Texts of these places as a batch lays them out: what they share is their prefix, or no more than `shared` tokens of it."""
+    """Return these texts as prompts of one batch.
+
+    Their shared tokens are their prefix, limited to `shared` tokens.
+    """
     groups = []
     for is_whole in (True, False):
         members = [place for place, text in enumerate(places) if (text < len(TEXTS) - 2) == is_whole]

@@ -27,7 +27,10 @@ def states_of(model, prompts, shape=None):
 
 
 def begin_alike():
-    """Return prompts whose suffixes begin alike, one within another and one given twice; their prefix fills its padding."""
+    """Return prompts whose suffixes begin alike.
+
+    One suffix is a prefix of another and one is given twice. The prefix fills its padding.
+    """
     (group,) = prompt_groups.make_random(6, 0, 64, (19, 5, 1, 3, 3, 7)).groups
     leads, tails = group.suffixes[:2], [np.zeros(0, np.int32), *group.suffixes[2:], group.suffixes[3]]
     suffixes = tuple(np.append(lead, tail) for lead in leads for tail in tails)
@@ -123,7 +126,10 @@ def test_padding_has_no_say(small_decoder, monkeypatch):
 
 @pytest.mark.parametrize(("sharpness", "compilations", "tolerance"), [(1, 2, TOLERANCE), (49, 3, 0.1)])
 def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compilations, tolerance):
-    """Accelerators get the next call before the last is checked for overflow, after which the stable softmax takes over."""
+    """States do not depend on whether the next call starts before the previous call's overflow check.
+
+    After an overflow, the stable softmax takes over.
+    """
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])

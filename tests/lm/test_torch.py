@@ -50,7 +50,10 @@ class PublishedProcedure:
         return TEMPLATES[self.task].format(sentence=row["sentence"])
 
     def next_token(self, row):
-        """The distribution of the token after the prompt, of which the model sees the last tokens alone where there are too many."""
+        """Return the distribution of the token after the prompt.
+
+        If the prompt is too long, the model gets only its last tokens.
+        """
         tokens = self.tokenizer.encode(self.demonstrations + self.query(row))
         self.truncated += len(tokens) > CONTEXT[self.task]
         with torch.no_grad():
@@ -58,7 +61,10 @@ class PublishedProcedure:
         return torch.softmax(logits[0, -1], dim=-1)
 
     def predict(self, row):
-        """Labels by method, and by how many nats the k-th neighbour is nearer than the next, in either direction of KL."""
+        """Return the label of each method, and the gap in nats between the k-th and the next neighbour.
+
+        The gap is the smaller one of the two directions of KL.
+        """
         p_V, k = self.next_token(row), min(3, SHOTS - DEMO_SHOTS[self.task])
         ratio_NV, margins = self.anchors_NV.log() - p_V.log(), []
         labels = {"icl": str(int(p_V[self.label_ids].argmax()))}

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable:
-    """Return `pair(shape)`: the PyTorch model of a shape, and our decoder, loaded from the folder that it was saved to."""
+    """Return `pair(shape)`: PyTorch's model of a shape, and our decoder loaded from that model's saved folder."""
     from tests.models import torch_models
 
     @functools.cache

@@ -1,4 +1,4 @@
-"""BERT gives the numbers of PyTorch's, and sentence encoders those of the published poolings; other folders are refused."""
+"""BERT equals PyTorch's, sentence encoders equal the published poolings, and unsupported folders raise errors."""
 
 import json
 import pathlib

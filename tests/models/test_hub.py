@@ -1,4 +1,4 @@
-"""A model's name is resolved to local files first, then the Hub in one weight format, then the cache; failures give advice.
+"""A model name resolves to local files, then the Hub (one weight format), then the cache; errors give advice.
 
 The real client speaks to a Hub on the loopback interface.
 """

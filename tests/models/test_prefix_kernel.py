@@ -31,7 +31,10 @@ def platform(request) -> str:
 
 
 def attend(sizes, dtype, platform, monkeypatch, rule, magnitude=1.0):
-    """Return what tokens read by the kernel of a platform, and by the computation on CPUs in float32. The last token is padding."""
+    """Return the attention outputs by a platform's kernel and by the CPU's float32 computation.
+
+    The last token is padding.
+    """
     (batch, width, heads, kv_heads, size, prefix), rng = sizes, np.random.default_rng(0)
     shapes = (batch, width, heads, size), *[(batch, width, kv_heads, size)] * 2, *[(kv_heads, prefix, size)] * 2
     arrays = [jnp.asarray(magnitude * rng.normal(size=shape), dtype) for shape in shapes]
@@ -69,7 +72,7 @@ def test_outputs_are_those_of_cpus(platform, monkeypatch, sizes, window, dtype):
 
 
 def test_large_logits_do_not_overflow(platform, monkeypatch):
-    """Logits of the prefix exceed the row's by hundreds: their exponentials would overflow without a running maximum."""
+    """Without a running maximum, exponentials overflow where the prefix's logits exceed the row's by hundreds."""
     got, want = attend(SIZES["grouped"], "float32", platform, monkeypatch, attention.LogitRule(1.0), magnitude=10.0)
     assert abs(got - want).max() < 0.02
 

@@ -74,7 +74,7 @@ def write_safetensors(model: transformers.PreTrainedModel, folder: pathlib.Path,
 
 
 def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """Write float16 with the names of old files: no prefix (OPT's begin at `decoder.`), but masks and rotary frequencies."""
+    """Write float16 with old names: no prefix (OPT's begin at `decoder.`), but with masks and rotary frequencies."""
     tensors = {re.sub(r"^(model|transformer|gpt_neox)\.", "", key): value.half() for key, value in state(model).items()}
     for name in BUFFERS.get(model.config.model_type, ["layers.1.self_attn.rotary_emb.inv_freq"]):
         tensors[name] = torch.ones(1, 1, 29, 29).tril().to(torch.uint8)

@@ -79,7 +79,10 @@ def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
 
 
 def check_collectives(model: lm.LanguageModel) -> None:
-    """Check that a data shard never waits for another. Over `model` the pass sums, and gathers if the vocabulary is not split."""
+    """Check that no data shard waits for another.
+
+    Over `model`, the pass sums; it also gathers if the vocabulary is not split.
+    """
     compiled = model.execution._compiled.items()
     texts = [program.as_text() for (jitted, *_), program in compiled if jitted is programs.map_steps]
     data, shards = model.mesh.devices.shape

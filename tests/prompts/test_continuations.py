@@ -1,4 +1,4 @@
-"""Log-probabilities of continuations are those of whole texts read alone, however they are shared, packed or truncated."""
+"""Continuations have the log-probabilities of separate whole texts, however they are shared, packed or truncated."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Packed rows hold every suffix whole and at its own positions, what neighbours begin with once; little room is left over."""
+"""Packed rows hold every suffix whole at its own positions, pack common prefixes once, and waste little room."""
 
 import hypothesis
 import numpy as np
@@ -64,7 +64,7 @@ def test_packing_leaves_few_unused_tokens(name, mean, count):
 
 
 def test_tokens_that_suffixes_share_are_packed_once():
-    """Every token of a forest once, however its suffixes are ordered: one that ends within another, and one given twice."""
+    """Every token of a forest is packed once, in any order of suffixes, with a prefix of another and a duplicate."""
     suffixes = ([5, 7, 11, 13], [5, 7, 17], [3], [5, 7], [5, 7, 11, 13], [3, 19, 23], [7, 5])
     for shift in range(len(suffixes)):
         group = prompt_groups.make_group(suffixes[shift:] + suffixes[:shift], prefix=(2, 29))
@@ -74,7 +74,7 @@ def test_tokens_that_suffixes_share_are_packed_once():
 
 
 def test_a_part_that_is_denser_than_its_group_has_room_for_its_outputs():
-    """The rest of a partly cached set is packed in the set's shape: short suffixes alone fill a step with more ends."""
+    """Packing only a group's short suffixes in the group's shape allows more outputs per step than the group needs."""
     group = prompt_groups.make_random_group([97] * 24 + [3] * 211, prefix_length=5)
     shape = packing.choose_shape([group], 512)
     part = prompt_groups.make_group(group.suffixes[24:], group.prefix_P)

@@ -113,7 +113,10 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(saved, path, ou
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):
-    """The row with a wrong label is among them: another anchor has its text, and most of its neighbours the right label."""
+    """The suggestions include the row with a wrong label.
+
+    Another example has its text, and most of its neighbours have the right label.
+    """
     anchors = look.classify_anchors(classifier.fitted_)
     path = tmp_path / commands.SUGGESTIONS
     anchors_lib.suggestions(anchors).to_csv(path, index=False)

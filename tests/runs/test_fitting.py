@@ -179,7 +179,7 @@ def test_all_rows_of_a_table_are_used(table, capsys):
 
 
 def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys, monkeypatch):
-    """Its encoding and label column are saved; rows without a body count, one without a label is left out, ids are kept."""
+    """Encoding, label column and ids are kept; a row may lack a body, and a row without a label is skipped."""
     monkeypatch.chdir(tmp_path)
     texts = [f"caf\u00e9 {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}" for i in range(12)]
     rows = [

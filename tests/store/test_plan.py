@@ -32,7 +32,7 @@ def test_more_neighbours_than_a_tile_has_anchors(world):
 )
 @pytest.mark.parametrize(("num_queries", "memory_mb"), [(1, 16), (300, 16)])
 def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_queries, memory_mb):
-    """The memory beside anchors, head and result, by XLA's analysis, exceeds neither the plan nor `memory_mb` by a tenth."""
+    """XLA's memory besides anchors, head and result exceeds neither the plan nor `memory_mb` by more than 10 %."""
     store = world.build(kind, distance, rows=slice(0, 8))
 
     def abstract(tree, count):

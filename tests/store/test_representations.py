@@ -28,7 +28,10 @@ def make(shift=0.0, dtype=jnp.float32, error=0.0):
 @pytest.mark.parametrize("shift", [0.0, -90.0])
 @pytest.mark.parametrize("error", [0.0, 0.01])
 def test_distributions_are_those_of_float64(shift, dtype, error):
-    """The head's values are taken as stored, all else is float32. An error of log Z does not pass to the distribution."""
+    """Distributions equal those of float64 from the stored head, even with an error in log Z.
+
+    All computation is in float32.
+    """
     head, states, logp_NV = make(shift, dtype, error)
     got_NV = representations.log_probabilities(head, states)
     assert got_NV.dtype == jnp.float32

@@ -85,7 +85,7 @@ class World:
 
 
 def check_ranks(indices_Qk: Any, want_QN: np.ndarray, least: float = 0.8, margin: Any = MARGIN) -> None:
-    """The anchor at each rank is that of the float64 distances wherever its neighbours in rank are further than the margin."""
+    """Check each anchor's rank against float64 distances, wherever adjacent ranks are further apart than the margin."""
     order_QN = want_QN.argsort(-1)
     gaps_QN = np.diff(np.take_along_axis(want_QN, order_QN, -1), prepend=-1e9, append=1e9)
     k = np.shape(indices_Qk)[1]

@@ -21,7 +21,7 @@ CONFIGS = json.loads(pathlib.Path(__file__).with_name("published_configs.json").
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_published_config(name, tmp_path):
-    """It gives the decoder of our table of published sizes, and so does the file that `transformers` writes of it today."""
+    """A config and its copy saved by `transformers` give the same decoder, as in our table of published sizes."""
     hf, published_name = CONFIGS[name], name.split(" ")[0]
     config = registry.config_from_hf(hf)
     if published_name in registry.PUBLISHED:

@@ -1,4 +1,4 @@
-"""Every published size builds without its weights: the right number of parameters, and the names and shapes of `transformers`."""
+"""Every published size builds without weights, with the parameter count, names and shapes of `transformers`."""
 
 import json
 import math
