@@ -4,8 +4,7 @@ pip install llama-cpp-python
 python tools/benchmark_llama.py --model=smollm2 --task=trec --data_dir=data --restore_dropped --peer_suffixes=64
 
 The options are those of experiments/benchmark.py. llama.cpp reads the cached prefix before the clock starts; suffixes
-sorted
-by length go in batches without padding, in the file's quantised weights.
+sorted by length go in batches without padding, in the file's quantised weights.
 """
 
 import pathlib
