@@ -30,7 +30,7 @@ def test_classifiers(fitted, other, folder, is_new):
     writer = lambda folder: other.save(folder / "classifier", overwrite=True)  # noqa: E731
     reader = lambda folder: saving.read(folder / "classifier").content  # noqa: E731
     tally = injection.every_fault(folder, writer, reader, prepare)
-    assert tally.survived == tally.tried > 20
+    assert tally.survived + tally.refused == tally.tried > 20 and tally.refused <= 1
 
 
 def test_records(folder):
