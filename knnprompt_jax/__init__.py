@@ -5,14 +5,13 @@ example's anchor. A new text gets the majority label of the anchors nearest to i
 et al., "kNN Prompting", ICLR 2023).
 
 Shape notation of the whole package: a name ends in one letter per axis, as in `h_NE` and `logk_NV`, and einsum strings
-use the same letters.
+use the same letters. A file may define letters of its own.
 
     N  anchors or prompts     Q  queries              V  vocabulary      D  model width
     L  layers                 H  attention heads      K  head size       F  MLP width
-    E  width of the head's input (D except in OPT-350m)                  M  position embeddings
-    P  prefix tokens          R  packed rows          S  row width in tokens
-    B  rows per step          T  steps, or tokens of a whole sequence
-    J  outputs per step       C  classes              k  neighbours
+    E  width of the head's input (D except in OPT-350m)                  G  key heads
+    P  prefix tokens          S  row width in tokens  B  rows per step   T  steps, or tokens of a whole sequence
+    J  outputs per step       C  classes              k  neighbours      W  numbers that a distance compares
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Distances between a query and anchors. Each is one object of `DISTANCES` that carries everything about it.
 
-To add a distance, add an object. A dense store searches by every distance.
+To add a distance, add its name to `settings.stores` and an object. A dense store searches by every distance.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import numpy as np
 from flax import struct
 
 from knnprompt_jax import errors
+from knnprompt_jax.settings import stores
 
 Array = jax.Array
 
@@ -109,10 +110,11 @@ def _logarithm(logp_W: Array) -> Affine:
     return Affine(logp_W, jnp.zeros(()))
 
 
-def inner_product(query: Affine, anchors: Affine) -> Array:
+def divergence(query: Affine, anchors: Affine) -> Array:
     """Return KL divergences [N].
 
-    They are Σ p log p − Σ p log k (Eq. 5 of the paper), or Σ k log k − Σ k log p (its released code).
+    They are Σ p log p − Σ p log k (Eq. 5 of the paper), or Σ k log k − Σ k log p (its released code). Mapped over
+    queries by `vmap`, the inner products are one matrix product.
     """
     # The barrier keeps the order of the operands: XLA would swap them, and a CPU is up to five times slower for few
     # queries.
@@ -127,7 +129,7 @@ def _euclidean(h_E: Array, keys_NE: Array) -> Array:
 _kl = functools.partial(
     Distance,
     unit="nats",
-    measure=inner_product,
+    measure=divergence,
     prepare_query=_expectation,
     prepare_anchor=_logarithm,
     direction="kl",
@@ -136,7 +138,7 @@ _kl = functools.partial(
 _reverse_kl = functools.partial(
     Distance,
     unit="nats",
-    measure=inner_product,
+    measure=divergence,
     prepare_query=_logarithm,
     prepare_anchor=_expectation,
     direction="reverse_kl",
@@ -144,16 +146,15 @@ _reverse_kl = functools.partial(
 )
 _WHOLE = Representation.DISTRIBUTION
 _WORDS = Representation.LABEL_WORDS
-DISTANCES: dict[str, Distance] = {
-    distance.name: distance
-    for distance in (
-        _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, mean_row="query", is_candidate=True),
-        _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, mean_row="anchor", is_candidate=True),
-        _kl("kl_labels", "label words, KL(test ‖ anchor)", representation=_WORDS, is_candidate=True),
-        _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation=_WORDS),
-        Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean, is_candidate=True),
-    )
-}
+_DISTANCES = (
+    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, mean_row="query", is_candidate=True),
+    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, mean_row="anchor", is_candidate=True),
+    _kl("kl_labels", "label words, KL(test ‖ anchor)", representation=_WORDS, is_candidate=True),
+    _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation=_WORDS),
+    Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean, is_candidate=True),
+)
+_BY_NAME = {distance.name: distance for distance in _DISTANCES}
+DISTANCES: dict[str, Distance] = {name: _BY_NAME[name] for name in stores.DISTANCES}
 
 
 def get(name: str) -> Distance:

@@ -1,7 +1,6 @@
 """A model for lm-evaluation-harness (the extra `harness`), whose requests are scored by the packed pass.
 
-python -m knnprompt_jax.harness --model knnprompt --model_args pretrained=Qwen/Qwen3-0.6B --tasks arc_easy --num_fewshot
-5
+python -m knnprompt_jax.harness --model knnprompt --model_args pretrained=Qwen/Qwen3-0.6B --tasks arc_easy
 
 `batch_size`, `max_batch_size` and `device` have no effect. Texts with a common beginning share one prefix, and
 duplicate requests are read once. Scores do not depend on the order of the requests.

@@ -103,18 +103,6 @@ class Options:
         return dataclasses.asdict(self)
 
 
-def subclass(name: str, base: type[Options], fields: Mapping[str, tuple[Any, Any]], doc: str = "") -> Any:
-    """Return a subclass of `base` with more options; an option of the same name replaces that of `base`.
-
-    Args:
-        doc: the docstring; by default that of `base`.
-        fields: the type and the declaration (`option`, `group` or a field of another class) of each option.
-    """
-    annotations = {option: hint for option, (hint, _) in fields.items()}
-    declared = {option: declaration for option, (_, declaration) in fields.items()}
-    return type(name, (base,), {"__doc__": doc or base.__doc__, "__annotations__": annotations, **declared})
-
-
 def described(kind: type) -> str:
     """Return the options and arguments of a class as the section "Args:" of a docstring."""
     lines = []

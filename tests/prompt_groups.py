@@ -49,7 +49,9 @@ def make_random(
     groups = [layout.PromptGroup(prefix_P, tuple(suffixes[:num_whole]), index[:num_whole])]
     if truncated:
         groups.append(layout.PromptGroup(prefix_P[:0], tuple(suffixes[num_whole:]), index[num_whole:]))
-    return layout.Prompts(tuple(groups), count, truncated, demonstrations=tuple(prefix_P.tolist()))
+    return layout.Prompts(
+        tuple(groups), count, tuple(index[num_whole:].tolist()), demonstrations=tuple(prefix_P.tolist())
+    )
 
 
 def tokens_of(prompts: layout.Prompts) -> list[list[int]]:

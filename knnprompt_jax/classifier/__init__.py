@@ -1,1 +1,1 @@
-"""Classifiers of users' own texts with the scikit-learn API, saved, explained and chosen by its own anchors."""
+"""Classifiers of users' own texts with the scikit-learn API, saved, explained and chosen by their own anchors."""

@@ -214,8 +214,7 @@ class Classifier(inputs.ScikitInterface):
 class KNNPrompting(Classifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
-    Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba`
-    returns shares of the vote.
+    Distance, k, weights and tie-breaking may be changed after `fit`. `predict_proba` returns shares of the vote.
     """
 
     options_kind = classifiers.PublishedOptions

@@ -1,4 +1,4 @@
-"""The language-model pass: prompts → states. Only `knnprompt_jax.states` runs it."""
+"""The language model and its passes. Only `knnprompt_jax.states` reads prompts with it."""
 
 from knnprompt_jax.lm.execution import PassStatistics
 from knnprompt_jax.lm.language_model import Identity, LanguageModel, find_fingerprint

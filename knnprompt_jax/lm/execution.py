@@ -200,7 +200,7 @@ class Execution:
 
         The program is compiled once for each shape and softmax, at its first use.
         """
-        is_stable = self._deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self.platform)
+        is_stable = self._deterministic or attention.has_kernel(self.platform)
 
         def start(stable_softmax: bool) -> tuple[Any, Array]:
             output = self._call(programs.map_steps, *arguments, function=function, stable_softmax=stable_softmax)

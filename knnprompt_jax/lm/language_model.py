@@ -255,7 +255,7 @@ class LanguageModel:
             UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because
                 weights are damaged or overflow.
         """
-        function = programs.reader(self.deterministic, layers)
+        function = programs.suffix_reader(self.deterministic, layers)
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
             step_tokens = programs.step_tokens(self.platform) // 2

@@ -47,7 +47,7 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
 
 
 @functools.cache  # Each new function would compile a program.
-def reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
+def suffix_reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     """Return `read_suffixes` with the outputs of these blocks.
 
     A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.

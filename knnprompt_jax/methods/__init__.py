@@ -1,1 +1,1 @@
-"""Every method behind one interface, in scikit-learn's words; a file per method."""
+"""Methods: functions from states and options to predictions."""

@@ -141,8 +141,9 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
 
 def run_ensemble(context: method.Context, options: methods.EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
-    first, *later = ensemble_sets(context.problem.split)
-    sets = [context.problem.build_prompts(demonstrations, context.model.context) for demonstrations in later]
+    problem = context.problem
+    first, *later = ensemble_sets(problem.split)
+    sets = [problem.build_prompts(rows, problem.evaluation, context.model.context) for rows in later]
     all_states = [context.states[method.queries], *context.read_sets(sets, "ICL ensemble")]
     log_p_UQC = np.array([context.label_log_p(states) for states in all_states])
     probabilities_QC = combine(special.log_softmax(log_p_UQC, axis=-1), options.combination)
@@ -196,7 +197,7 @@ def run_many_shot(context: method.Context, options: methods.ManyShotOptions) -> 
     limit = context.model.context
     counter = method.TokenCounter(functools.partial(layout.count_tokens, problem.tokenize), limit)
     rows = many_shot_rows(problem, counter, options)
-    prompts = problem.build_prompts(rows, limit)
+    prompts = problem.build_prompts(rows, problem.evaluation, limit)
     probabilities_QC = context.label_probabilities(context.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
 
@@ -226,7 +227,10 @@ def run_upper_bound(context: method.Context, options: methods.UpperBoundOptions)
     """Predict with each prompt and keep the most accurate; ties go to the first."""
     problem = context.problem
     true_Q = context.classes(problem.evaluation)
-    sets = [problem.build_prompts(rows, context.model.context) for rows in random_sets(problem, options.num_prompts)]
+    sets = [
+        problem.build_prompts(rows, problem.evaluation, context.model.context)
+        for rows in random_sets(problem, options.num_prompts)
+    ]
     accuracies: list[float] = []
     best_QC = np.zeros((len(true_Q), context.num_classes))
     for states in context.read_sets(sets, "upper bound"):

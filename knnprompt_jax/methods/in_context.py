@@ -66,7 +66,7 @@ def _further_tokens(
     the left to make room for a label.
     """
     labels = [np.array(problem.word_tokens[label], np.int32) for label in classes]
-    prompts = problem.build_prompts(problem.split.demonstrations, context)
+    prompts = problem.build_prompts(problem.split.demonstrations, problem.evaluation, context)
     families = [
         continuations.Family(
             group.prefix_P,

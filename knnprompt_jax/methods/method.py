@@ -57,9 +57,11 @@ class Problem:
         """The split's demonstrations, then its anchors."""
         return [*self.split.demonstrations, *self.split.anchors]
 
-    def build_prompts(self, demonstrations: Sequence[Example], context: int) -> layout.Prompts:
-        """Return the prompt of each row to classify after `demonstrations`, for a model that reads `context` tokens."""
-        return layout.build_prompts(self.task, demonstrations, self.evaluation, self.tokenize, context, self.truncation)
+    def build_prompts(
+        self, demonstrations: Sequence[Example], examples: Sequence[Example], context: int
+    ) -> layout.Prompts:
+        """Return the prompt of each example after `demonstrations`, for a model that reads `context` tokens."""
+        return layout.build_prompts(self.task, demonstrations, examples, self.tokenize, context, self.truncation)
 
     @functools.cached_property
     def label_ids(self) -> list[int]:

@@ -209,9 +209,14 @@ def _map_heads(
     return jnp.moveaxis(by_shard, 0, 1).reshape(num_heads, *output.shape[2:])
 
 
+def has_kernel(platform: str) -> bool:
+    """Return whether `prefix_kernel` is used on a platform, with a stable softmax and no logits in memory."""
+    return platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
+
+
 def is_in_kernel(prefix_tokens: int, platform: str) -> bool:
-    """Return whether `prefix_kernel` computes attention, with a stable softmax and no logits in memory."""
-    return prefix_tokens > 0 and platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
+    """Return whether `prefix_kernel` computes attention to a prefix of this size."""
+    return prefix_tokens > 0 and has_kernel(platform)
 
 
 def heads_together(heads: int, logits_per_head: int, platform: str) -> int:

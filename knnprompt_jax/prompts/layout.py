@@ -52,12 +52,12 @@ class PromptGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """All prompts of one set of queries: first whole prompts, then truncated prompts, which have an empty prefix.
+    """All prompts of one set of queries. Truncated prompts have an empty prefix.
 
     Attributes:
         groups: the prompts, in groups of a common prefix.
         num_prompts: the number of prompts.
-        num_truncated: the number of prompts that lost their first tokens.
+        truncated_index: the indices of the prompts that lost their first tokens.
         num_oversized: the number of truncated prompts whose query exceeds the context even without demonstrations.
         demonstrations: the tokens of the demonstrations without a query. Whole prompts begin with them unless the
             tokenizer joins them to the following text.
@@ -65,14 +65,14 @@ class Prompts:
 
     groups: tuple[PromptGroup, ...]
     num_prompts: int
-    num_truncated: int = 0
+    truncated_index: tuple[int, ...] = ()
     num_oversized: int = 0
     demonstrations: tuple[int, ...] = ()
 
     @property
-    def truncated_index(self) -> np.ndarray:
-        """The indices of the truncated prompts: the last group."""
-        return np.asarray(self.groups[-1].index) if self.num_truncated else np.zeros(0, int)
+    def num_truncated(self) -> int:
+        """The number of prompts that lost their first tokens."""
+        return len(self.truncated_index)
 
     @property
     def num_tokens(self) -> int:
@@ -143,7 +143,7 @@ def build_prompts(
     return Prompts(
         groups=tuple(groups),
         num_prompts=len(queries),
-        num_truncated=truncated.size,
+        truncated_index=tuple(truncated.tolist()),
         num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in truncated])),
         demonstrations=tuple(demonstration_tokens),
     )
@@ -170,7 +170,7 @@ def build_individual_prompts(
     return Prompts(
         groups=(whole,),
         num_prompts=len(queries),
-        num_truncated=sum(prompts.num_truncated for prompts in built),
+        truncated_index=tuple(index for index, prompts in enumerate(built) if prompts.num_truncated),
         num_oversized=sum(prompts.num_oversized for prompts in built),
     )
 

@@ -1,1 +1,1 @@
-"""Settings → runs → records."""
+"""Settings → runs → records, and the fit of a classifier from settings."""

@@ -113,8 +113,8 @@ class Pass:
         return self.runs[0].problem.task.name, len(self.demonstrations)
 
     @functools.cached_property
-    def queries(self) -> dict[str, Example]:
-        """The shared prompts: an example for each distinct text."""
+    def examples(self) -> dict[str, Example]:
+        """The examples of all shared prompts, anchors included, by their text; one for each distinct text."""
         examples: dict[str, Example] = {}
         done = set()
         for run in self.runs:
@@ -133,7 +133,7 @@ class Pass:
         The prefix counts once; a truncated prompt counts `context` tokens.
         """
         context = self.model.context
-        lengths_N = self.model.count_tokens(list(self.queries))
+        lengths_N = self.model.count_tokens(list(self.examples))
         counter = method_lib.TokenCounter(self.model.count_tokens, context)
         prefix = counter.demonstration_tokens(self.runs[0].problem.task, self.demonstrations)
         fits_N = prefix + lengths_N <= context
@@ -153,9 +153,9 @@ class Pass:
         return self.cost.tokens * float(models.num_parameters(self.model.config))
 
     def build_prompts(self) -> layout.Prompts:
-        """Tokenize the shared prompts, in the order of `queries`; raise UserError as `layout.build_prompts`."""
-        problem = dataclasses.replace(self.runs[0].problem, evaluation=list(self.queries.values()))
-        return problem.build_prompts(self.demonstrations, self.model.context)
+        """Tokenize the shared prompts, in the order of `examples`; raise UserError as `layout.build_prompts`."""
+        problem = self.runs[0].problem
+        return problem.build_prompts(self.demonstrations, list(self.examples.values()), self.model.context)
 
     def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
         """Return the indices of a set's prompts among the shared prompts."""
@@ -164,7 +164,7 @@ class Pass:
 
     @functools.cached_property
     def _index_of(self) -> dict[str, int]:
-        return {text: index for index, text in enumerate(self.queries)}
+        return {text: index for index, text in enumerate(self.examples)}
 
 
 def passes_of(model: lm.LanguageModel, runs: Iterable[Run]) -> list[Pass]:

@@ -2,7 +2,7 @@
 
 from knnprompt_jax import options
 from knnprompt_jax.settings import shared
-from knnprompt_jax.settings.models import FLOATS, MeshOptions, ModelOptions
+from knnprompt_jax.settings.models import DTYPES, MeshOptions, ModelOptions
 from knnprompt_jax.settings.stores import DISTANCES, StoreOptions
 
 PEERS = {
@@ -44,7 +44,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
     tokenizer: str = options.option(
         "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
     )
-    dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=FLOATS)
+    dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=DTYPES)
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     shots: int = options.option(1024, "Train rows per class.", least=1)
     demo_shots: int = options.option(8, "Demonstrations per class among them; -1: as for fit.", least=-1)

@@ -89,7 +89,7 @@ class _ClassifierOptions(PromptOptions):
 
     random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
     store_options: stores.StoreOptions = options.argument(
-        stores.StoreOptions(), "What is kept of the anchors, and where."
+        stores.StoreOptions(), "The kind of the store of the anchors."
     )
 
 

@@ -3,7 +3,6 @@
 from knnprompt_jax import errors, options, shipped
 
 DTYPES = ("float32", "bfloat16")
-FLOATS = DTYPES[:2]
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 
 

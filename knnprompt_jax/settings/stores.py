@@ -1,9 +1,10 @@
-"""The options of stores."""
+"""The options of stores, and the names of distances, whose functions are in `knnprompt_jax.distances`."""
 
-from knnprompt_jax import distances, errors, options
+from knnprompt_jax import errors, options
 
-DISTANCES = tuple(distances.DISTANCES)
 DIRECTIONS = ("kl", "reverse_kl")  # KL(test ‖ anchor), KL(anchor ‖ test).
+DIVERGENCES = (*DIRECTIONS, "kl_labels", "reverse_kl_labels")
+DISTANCES = (*DIVERGENCES, "l2")
 CENTROIDS = ("none", "arithmetic", "geometric")
 
 
@@ -21,6 +22,6 @@ class StoreOptions(options.Options):
 
 def check_centroid(kind: str, distance: str) -> None:
     """Raise UserError with the choices if there are no such centroids to search by this distance."""
-    if kind != "none" and not distances.get(distance).direction:
-        choices = ", ".join(name for name, each in distances.DISTANCES.items() if each.direction)
+    if kind != "none" and distance not in DIVERGENCES:
+        choices = ", ".join(DIVERGENCES)
         raise errors.UserError(f"centroid={kind!r} needs a distance between distributions: choose distance={choices}")

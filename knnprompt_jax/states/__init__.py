@@ -1,4 +1,4 @@
-"""Prompts → states: the only caller of the language-model pass."""
+"""Prompts → states: the only caller of `LanguageModel.run_pass`."""
 
 from knnprompt_jax.states.cache import AnyCache, Cache, MemoryCache, user_cache
 from knnprompt_jax.states.reading import Reading, read, read_sets

@@ -252,7 +252,7 @@ def _select(prompts: layout.Prompts, members: np.ndarray) -> layout.Prompts:
         if is_member.any():
             part = group.take(np.flatnonzero(is_member))
             groups.append(dataclasses.replace(part, index=numbers[is_member]))
-    return dataclasses.replace(prompts, groups=tuple(groups), num_prompts=len(members))
+    return layout.Prompts(tuple(groups), len(members), demonstrations=prompts.demonstrations)
 
 
 def _common_shape(model: lm.LanguageModel, group: layout.PromptGroup) -> packing.PackShape:

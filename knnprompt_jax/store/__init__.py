@@ -1,1 +1,1 @@
-"""Anchors on devices and in folders, and the search for the nearest of them."""
+"""Anchors on devices, and the search for the nearest of them."""

@@ -135,6 +135,7 @@ def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Opti
 
         def visit_queries(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
             begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, queries_per_tile)
+            # For divergences one matrix product, [n, W] · [W, q].
             distances_nq = jax.vmap(options.measure, (0, None), 1)(queries_q, keys_n)
             nearness_nq = jnp.where(is_skipped_n[:, None], -jnp.inf, -distances_nq)
             nearness_qk, indices_qk = _nearest(nearness_nq, min(k, anchors_per_tile))

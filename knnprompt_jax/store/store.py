@@ -1,7 +1,7 @@
 """The store: states of anchors in, the nearest anchors of queries' states out.
 
-A store serves one distance. Memory per anchor: 4 V bytes for "dense" and 4 (E + 1) for "factored", for a KL divergence
-over all tokens.
+A store serves one distance. For a KL divergence over all tokens, an anchor takes 4 (V + 1) bytes in a "dense" store and
+4 (E + 1) in a "factored" one.
 """
 
 import dataclasses

@@ -75,7 +75,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
             tokens,
             tokens,
             outputs,
-            function=programs.reader(False, ()),
+            function=programs.suffix_reader(False, ()),
             stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
         )
     return {

@@ -1,6 +1,5 @@
 """Fixtures for methods: synthetic states, a problem over a tokenizer of single characters, and embeddings."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -33,8 +32,7 @@ def predict() -> Callable[..., method.Prediction]:
         states = {}
         context = method.Context(problem, model, states)
         for prompt_set in declared.needs:
-            of_set = dataclasses.replace(problem, evaluation=prompt_set(problem))
-            prompts = of_set.build_prompts(problem.split.demonstrations, model.context)
+            prompts = problem.build_prompts(problem.split.demonstrations, prompt_set(problem), model.context)
             states[prompt_set] = context.read(prompts, "shared pass")
         return declared.run(context, options)
 

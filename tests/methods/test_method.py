@@ -36,7 +36,7 @@ def test_the_cost_is_known_before_the_model_reads(name):
         lambda texts: np.array([len(whole_texts.tokens(text)) for text in texts]), model.context
     )
     cost = declared.cost(problem, counter, options)
-    prompts = problem.build_prompts(problem.split.demonstrations, model.context)
+    prompts = problem.build_prompts(problem.split.demonstrations, problem.evaluation, model.context)
     states = method.Context(problem, model, {}).read(prompts, "queries")
     earlier_tokens = model.statistics.tokens
     prediction = declared.run(method.Context(problem, model, {method.queries: states}), options)
