@@ -99,7 +99,7 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert 0 < model.statistics.compile_seconds < model.statistics.seconds
 
 
-def test_padding_has_no_say(small_decoder, monkeypatch):
+def test_padding_does_not_make_the_stable_softmax_necessary(small_decoder, monkeypatch):
     """Whatever stands in padded tokens, in the prefix's and in rows', every bit of the states stays."""
     model = language_model(small_decoder("gpt2"))
     expected = states_of(model, MIXED)

@@ -48,7 +48,7 @@ def test_scores_that_mislead_do_not_count_and_shares_are_left(scored):
     np.testing.assert_allclose(rules.probabilities([scores[0]], counts, SHARES), np.tile(SHARES, (211, 1)))
 
 
-def test_a_few_that_are_all_right_make_nobody_sure():
+def test_a_few_right_rows_do_not_give_probabilities_near_one():
     y_N = np.array([0, 1, 2, 0, 1])
     counts = rules.fit_counts([np.eye(3)[y_N]], y_N, SHARES)
     p_NC = rules.probabilities([np.eye(3)[y_N]], counts, SHARES)
