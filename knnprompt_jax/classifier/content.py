@@ -5,14 +5,14 @@ import hashlib
 import json
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax.classifier import inputs, schema
-from knnprompt_jax.rules import Choice
+from knnprompt_jax.rules import Choice, Rule
 from knnprompt_jax.settings.classifiers import AutoOptions, PublishedOptions
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -67,14 +67,27 @@ class Content:
         return np.array([example.row for example in self.anchors], int)
 
     @property
+    def rule(self) -> Rule:
+        """The rule in use: the chosen one, with the options that may change after a fit."""
+        rule = self.choice.rule
+        options = self.options
+        if isinstance(options, PublishedOptions):
+            return dataclasses.replace(rule, k=options.k, distance=options.distance, weights=options.weights)
+        return rule
+
+    @property
     def is_published(self) -> bool:
         """Whether the classifier is `KNNPrompting`."""
         return isinstance(self.options, PublishedOptions)
 
 
-def origin_of(options: AnyOptions, task: Task, rows: Iterable[Example], model: lm.Identity) -> str:
-    """Return a digest of everything that determines the result of a fit."""
-    described = json.dumps(_options_dict(options), sort_keys=True, default=str)
+def origin_of(
+    options: AnyOptions, task: Task, rows: Sequence[Example], source: Mapping[str, str], model: lm.Identity
+) -> str:
+    """Return a digest of everything that determines the result of a fit, and of the numbers and source of its rows."""
+    described = json.dumps(
+        [_options_dict(options), dict(source), [row.row for row in rows]], sort_keys=True, default=str
+    )
     parts = [described, task.digest, splits.rows_digest(rows), *map(str, model[1:])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -173,7 +186,7 @@ def _check(content: Content) -> None:
     if tuple(map(str, content.labels)) != task.labels:
         raise ValueError("the labels are not the task's")
     examples = [*content.demonstrations, *content.anchors]
-    if not content.anchors or {row.row for row in examples} - set(range(content.num_rows)):
+    if not content.anchors or any(not 0 <= row.row < content.num_rows for row in examples):
         raise ValueError("row numbers out of range")
     if len({row.row for row in examples}) != len(examples):
         raise ValueError("a duplicate row number")

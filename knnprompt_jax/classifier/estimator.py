@@ -199,7 +199,8 @@ class Classifier(inputs.ScikitInterface):
         content = self.fitted_.content
         if self.task != content.given_task or self.model.identity[1:] != content.model[1:]:  # A model may move.
             raise errors.UserError("its task or its model was changed after fit: call fit again")
-        return self.fitted_.with_options(self.options_)
+        self.fitted_ = self.fitted_.with_options(self.options_)
+        return self.fitted_
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")

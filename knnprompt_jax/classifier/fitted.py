@@ -73,12 +73,7 @@ class Fitted:
     @property
     def settings(self) -> Rule:
         """The rule's settings: the chosen ones, with the options that may change after a fit."""
-        options = self.options
-        if isinstance(options, AutoOptions):
-            return self.content.choice.rule
-        return dataclasses.replace(
-            self.content.choice.rule, k=options.k, distance=options.distance, weights=options.weights
-        )
+        return self.content.rule
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -233,7 +228,7 @@ def fit(
         choice=choice,
         model=model.identity,
         source=source or {},
-        origin=content_lib.origin_of(options, task, rows, model.identity),
+        origin=content_lib.origin_of(options, task, rows, source or {}, model.identity),
     )
     return complete(content, model, states)
 
@@ -253,7 +248,7 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     task = fitted.task.with_labels(example.label for example in examples)
     labels = content_lib.labels_like(task, content.labels)
     check_options(content.options, fitted.model.config, labels)
-    label_ids_of(task, fitted.model, content.options, content.choice.rule.distance)
+    label_ids_of(task, fitted.model, content.options, content.rule.distance)
     reader = _Reader(fitted.model, task, content.options, cache, repeated=True)
     states = reader.read(content.demonstrations, examples, fitted.layers, "anchors")
     _announce(fitted.task, task)
@@ -271,7 +266,7 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
 def complete(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> Fitted:
     """Build the store of the anchors and fit the rule to them."""
     host_states = jax.tree.map(np.asarray, parallel.replicate(states))
-    rule = content.choice.rule
+    rule = content.rule
     store = _build_store(content, model, host_states, rule.distance)
     fitted_rule = None
     if not content.is_published:

@@ -95,9 +95,9 @@ def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
             raise errors.UserError(
                 f"{saved.path}: made with {name}={getattr(made, name)}, but the model has {getattr(given, name)}"
             )
-    widths = {saved.states.hidden_NE.shape[1]: model.config.state_width}
-    widths |= {layer_ND.shape[1]: model.config.width for layer_ND in saved.states.layers.values()}
-    if any(found != expected for found, expected in widths.items()):
+    is_state_width = saved.states.hidden_NE.shape[1] == model.config.state_width
+    are_widths = all(layer_ND.shape[1] == model.config.width for layer_ND in saved.states.layers.values())
+    if not (is_state_width and are_widths):
         raise errors.UserError(f"{saved.path}: damaged: its states are not as wide as the model's")
     if max(saved.states.layers, default=0) > model.config.num_layers:
         raise errors.UserError(f"{saved.path}: damaged: its rule reads a block that the model does not have")

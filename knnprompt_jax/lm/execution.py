@@ -33,8 +33,8 @@ class PassStatistics:
         prefix_tokens: tokens of prefixes that the model read, without padding.
         suffix_tokens: tokens of suffixes that the model read, without padding.
         slots: packed slots, padding included.
-        requested_prompts: all requested prompts, cached prompts included.
-        requested_tokens: their tokens.
+        requested_prompts: distinct requested prompts, cached prompts included.
+        requested_tokens: tokens of all requested prompts.
         seconds: wall time of passes, compilation included.
         compile_seconds: wall time of compilation.
         compilations: compiled programs.

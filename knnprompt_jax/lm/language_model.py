@@ -222,6 +222,11 @@ class LanguageModel:
         """The output head, which turns states into next-token logits."""
         return self.execution.head
 
+    def free_prefix(self) -> None:
+        """Free the keys and values of the prefix that was read last."""
+        if self._execution is not None:
+            self._execution.free_prefix()
+
     def free(self) -> None:
         """Free the weights and compiled programs; the next pass loads the weights again."""
         self._execution = None
@@ -303,7 +308,7 @@ class LanguageModel:
             for index, places in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
                 scores.log_p[index], scores.is_greatest[index] = log_p[places], is_greatest[places]
             self.statistics.requested_tokens += group.num_tokens
-        self.execution.free_prefix()
+        self.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores
 
@@ -348,7 +353,9 @@ def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
         UserError: it cannot be loaded, or its files have changed.
     """
     for model in list(_LIVE):
-        if model.mesh.size == 1 and (model.identity, model.step_tokens) == (identity, step_tokens):
+        if model.name != identity.name or model.mesh.size != 1:
+            continue  # The identity of another model may need files that are gone.
+        if (model.identity, model.step_tokens) == (identity, step_tokens):
             return model
     name, fingerprint, dtype, deterministic, context = identity
     if multiprocessing.parent_process():

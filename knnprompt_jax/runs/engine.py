@@ -35,7 +35,7 @@ def run(
     Args:
         passes: those of one model follow one another; its weights are freed after the last.
         cache_gb: GiB of the user's cache of states.
-        before_writing: a function called with each record and its context before the record is written.
+        before_writing: called in every process with each record and its context before the record is written.
 
     Raises:
         UserError: prompts that cannot be built, a model that cannot be loaded, a folder that cannot be written, or
@@ -85,7 +85,7 @@ def _run_all(
     for run in planned.runs:
         record, context = _run(planned, run, prompts, reading, cache)
         if before_writing:
-            parallel.call_in_main(functools.partial(before_writing, record, context))
+            before_writing(record, context)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
         yield record
 

@@ -52,7 +52,8 @@ def run(settings: commands.FitSettings) -> Result:
     model = inputs.read_model(settings.model, settings)
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
     with saving.lock(path):
-        found = _finished(path, content_lib.origin_of(options, task, rows, model.identity), settings.overwrite)
+        origin = content_lib.origin_of(options, task, rows, settings.source(), model.identity)
+        found = _finished(path, origin, settings.overwrite)
         if found:
             return Result(found, 0, 0, (*notes, "the file held this classifier already"))
         _check_room(path, options, model, len(rows))
@@ -125,7 +126,7 @@ def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | Non
     Raises:
         UserError: the file holds something else, and `overwrite` is False.
     """
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return None
     try:
         found = saving.read(path).content

@@ -82,7 +82,6 @@ def read_sets(
         shape_of = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
     try:
         for prompts, title in zip(sets, titles or [""] * len(sets), strict=True):
-            model.statistics.requested_prompts += prompts.num_prompts
             model.statistics.requested_tokens += prompts.num_tokens
             with progress.bar(prompts.num_prompts, title) as report:
                 started = time.monotonic()
@@ -90,7 +89,7 @@ def read_sets(
                 yield Reading(states, num_read, time.monotonic() - started if num_read else 0.0)
     finally:
         if not repeated:
-            model.execution.free_prefix()
+            model.free_prefix()
 
 
 def _read_set(
@@ -107,6 +106,7 @@ def _read_set(
         return _placed(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
     keys_N = _keys(prompts, _identity(model))
     keys_U, first_U, order_N = np.unique(keys_N, return_index=True, return_inverse=True)
+    model.statistics.requested_prompts += len(first_U)
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:
         states = model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report)

@@ -54,6 +54,17 @@ def test_a_classifier_comes_back_as_it_was(fitted, path, rows):
     assert loaded.predict(rows[0][67:]).dtype == np.int64
 
 
+def test_a_distance_that_was_changed_after_fit_is_searched_after_loading(model, task, rows, tmp_path):
+    """The commands restore the fitted classifier without its estimator."""
+    classifier = kp.KNNPrompting(model, task, k=5, demo_shots=2).fit(rows[0][:67], rows[1][:67])
+    classifier.distance = "l2"
+    changed = classifier.answer(rows[0][67:])
+    classifier.save(tmp_path / "changed")
+    restored = saving.restore(saving.read(tmp_path / "changed"), model)
+    assert restored.store.distance.name == "l2"
+    np.testing.assert_array_equal(restored.answer(rows[0][67:]).ids, changed.ids)
+
+
 def test_the_file_is_an_uncompressed_zip_and_equal_classifiers_have_equal_files(fitted, path, tmp_path):
     with zipfile.ZipFile(path) as archive:
         assert [member.filename for member in archive.infolist()] == [CONTENT, "hidden_NE.npy", "log_z_N.npy"]

@@ -97,6 +97,15 @@ def test_a_methods_own_passes_are_cached_too(job, passes):
     assert first[-1].lm_tokens == 0
 
 
+def test_weights_load_once_for_all_passes_of_a_model(job, monkeypatch):
+    """Freeing the weights after the last pass must not load them again."""
+    loaded = []
+    load = checkpoints.load
+    monkeypatch.setattr(checkpoints, "load", lambda *arguments: loaded.append(arguments) or load(*arguments))
+    comparison.run(job)
+    assert len(loaded) == 1
+
+
 def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
     done = comparison.run(dataclasses.replace(job, methods="icl"))
     monkeypatch.setattr(checkpoints, "load", None)

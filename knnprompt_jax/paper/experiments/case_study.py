@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from sklearn import decomposition
 
-from knnprompt_jax import errors, files, lm
+from knnprompt_jax import errors, files, lm, parallel
 from knnprompt_jax.methods import knn, method
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import maps, names, page, results
@@ -32,7 +32,8 @@ class _CaseStudy(experiment.Experiment):
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
         """Write the map of a record of kNN Prompting with anchors."""
         if record.method == "knn" and record.demo_shots < record.shots:
-            write(path_of(folder, record), _make(record, context))
+            made = _make(record, context)
+            parallel.call_in_main(lambda: write(path_of(folder, record), made))
 
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
         """Add the map of each model and task, of the first seed that has one; raise UserError on an invalid file."""
