@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import inputs, saving
 
 CONTENT = "classifier.json"
 
@@ -60,9 +60,10 @@ def test_a_distance_that_was_changed_after_fit_is_searched_after_loading(model, 
     classifier.distance = "l2"
     changed = classifier.answer(rows[0][67:])
     classifier.save(tmp_path / "changed")
-    restored = saving.restore(saving.read(tmp_path / "changed"), model)
+    restored = saving.read(tmp_path / "changed").restore(model)
     assert restored.store.distance.name == "l2"
-    np.testing.assert_array_equal(restored.answer(rows[0][67:]).ids, changed.ids)
+    states = restored.read(inputs.queries(restored.task, rows[0][67:]))
+    np.testing.assert_array_equal(restored.answer_states(states).ids, changed.ids)
 
 
 def test_the_file_is_an_uncompressed_zip_and_equal_classifiers_have_equal_files(fitted, path, tmp_path):
