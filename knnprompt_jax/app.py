@@ -163,7 +163,7 @@ def _print_help(binary: str, docstring: str, kind: type[options.Options], is_ful
     Flags of the groups that `kind` hides are printed only if `is_full`.
     """
     if binary.startswith("knnprompt "):
-        docstring = re.sub(r"python experiments/\w+\.py", binary, docstring)
+        docstring = re.sub(r"python experiments/(\w+)\.py", r"knnprompt \1", docstring)
     hidden: set[str] = set()
     if not is_full:
         hidden = kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})

@@ -69,7 +69,7 @@ def test_four_killed_processes_build_one_store(tmp_path, monkeypatch):
 
 def test_two_processes_predict_what_one_does(tmp_path):
     """Two processes × two devices; the first alone prints and writes."""
-    command = ["experiments/knn_prompting.py", "--model=tiny", "--shots=3", "--demo_shots=1", "--seeds=1"]
+    command = ["experiments/compare.py", "--model=tiny", "--shots=3", "--demo_shots=1", "--seeds=1"]
     joined = ["--mesh.model=2", f"--output={tmp_path}/two", *distributed_options()]
     two = [start(2, *command, *joined, f"--distributed.process_id={process}") for process in range(2)]
     alone = shell.run(shlex.join(["python", *command, f"--output={tmp_path}/one"]))

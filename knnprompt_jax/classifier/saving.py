@@ -18,6 +18,7 @@ import io
 import math
 import pathlib
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -38,9 +39,12 @@ _HIDDEN = "hidden_NE.npy"
 _LOG_Z = "log_z_N.npy"
 _LAYER = "layer_{}_ND.npy"
 _START = b"PK\x03\x04"
+_END = b"PK\x05\x06"
+_END_BYTES = 22  # The size of the last record of an archive without a comment.
 _INVALID = (
     *(ValueError, TypeError, LookupError, RecursionError, EOFError, OverflowError, MemoryError, OSError),
     *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, SyntaxError),
+    tokenize.TokenError,  # NumPy reads some headers of arrays as Python.
 )
 """What the standard library raises on damaged archives, JSON and arrays."""
 
@@ -198,6 +202,7 @@ def _write(fitted: Fitted, file: IO[bytes]) -> None:
 
 def _read(file: IO[bytes]) -> tuple[Content, lm_lib.States]:
     """Read and check a classifier; raise one of `_INVALID` or UserError if it is none."""
+    _check_ends(file)
     with zipfile.ZipFile(file) as archive:
         members = _members(archive, file.seek(0, io.SEEK_END))
         if _CONTENT not in members:
@@ -212,6 +217,17 @@ def _read(file: IO[bytes]) -> tuple[Content, lm_lib.States]:
         log_z_N = _read_array(archive, members[_LOG_Z], count, num_axes=1)
         outputs = {layer: _read_array(archive, members[_LAYER.format(layer)], count, num_axes=2) for layer in layers}
     return content, lm_lib.States(hidden_NE, log_z_N, content.model.deterministic, outputs)
+
+
+def _check_ends(file: IO[bytes]) -> None:
+    """Raise ValueError if bytes precede or follow the zip archive, which `zipfile` would ignore."""
+    num_bytes = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    start = file.read(len(_START))
+    file.seek(max(0, num_bytes - _END_BYTES))
+    end = file.read(len(_END))
+    if start != _START or end != _END:
+        raise ValueError("not a zip archive, or bytes before or after it")
 
 
 def _members(archive: zipfile.ZipFile, num_bytes: int) -> Mapping[str, zipfile.ZipInfo]:

@@ -170,7 +170,7 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     missing = f"task {task.name!r}: its rows are not included" if data_dir is None else f"{folder}: no such folder"
     raise errors.UserError(
         f"{missing}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
-        "Hugging Face Hub), or --train_file (a table; not in `paper`; `run` and `compare` need --eval_file too)"
+        "Hugging Face Hub), or --train_file (a table; not in `paper`; `compare` needs --eval_file too)"
     )
 
 

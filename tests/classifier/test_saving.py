@@ -199,6 +199,21 @@ def test_compressed_members_are_refused(path):
         saving.read(path)
 
 
+@pytest.mark.parametrize(("before", "after"), [(b"x", b""), (b"", b"x"), (b"", bytes(30))])
+def test_bytes_around_the_archive_are_refused(path, before, after):
+    """`zipfile` skips them, so a damaged file would load."""
+    path.write_bytes(before + path.read_bytes() + after)
+    with pytest.raises(kp.UserError, match="^[^\n]*not a classifier[^\n]*$"):
+        saving.read(path)
+
+
+def test_a_header_that_is_no_python_is_refused(path):
+    header = b"\x93NUMPY\x01\x00" + (10_000).to_bytes(2, "little") + b"(" * 10_000
+    write(path, members(path) | {"hidden_NE.npy": header})
+    with pytest.raises(kp.UserError, match="not a classifier, or damaged"):
+        saving.read(path)
+
+
 def test_a_pickle_is_never_run(path, tmp_path):
     class Payload:
         def __reduce__(self):

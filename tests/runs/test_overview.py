@@ -42,12 +42,12 @@ def test_of_a_comparison():
     ("method", "expected"),
     [
         ("knn", "An earlier run had read all prompts.\n"),
-        ("tfidf", "the run's model"),
+        ("tfidf", "Sentence encoder, kNN"),
     ],
 )
 def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
-    done.append(dataclasses.replace(record("fine_tuning", 1, 0.5), seconds={"language_model": 0, "method": 1}))
+    done.append(dataclasses.replace(record("encoder_knn", 1, 0.5), seconds={"language_model": 0, "method": 1}))
     text = comparison.describe_comparison(done)
     assert expected in text and ("earlier run" in text) == (method == "knn")
 

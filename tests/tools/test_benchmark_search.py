@@ -27,7 +27,7 @@ def test_search(tmp_path, monkeypatch, distance):
             assert all((row[name] == "-") == (importlib.util.find_spec(library) is None) for name in names)
         assert row["recall_by_product"] > 0.99
     if distance == "kl":
-        assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5120 + 4), 1024 * (4 * 257 + 4)]
+        assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5121 + 4), 1024 * (4 * 257 + 4)]
     text = report.render(result)
     assert "share of bound" in text
     assert distance in text
