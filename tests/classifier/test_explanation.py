@@ -107,7 +107,7 @@ def test_terminals_get_plain_lines_or_colours():
 def test_class_means_have_no_texts(model, task, rows):
     options = {"demo_shots": 0, "k": 1, "distance": "kl", "centroid": "arithmetic"}
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
-    with pytest.raises(kp.UserError, match="class means have no texts"):
+    with pytest.raises(kp.UserError, match="class means have no neighbours"):
         classifier.explain("a text")
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
         look.classify_anchors(classifier)
