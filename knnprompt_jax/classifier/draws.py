@@ -71,6 +71,7 @@ def candidates(
     drawn: dict[int, Draw] = {}
     for number in _numbers(task, rows, model, options.demo_shots):
         drawing = draw(rows, number, options.random_state)
+        # By the number that the classes have: several requested numbers may give one draw.
         drawn.setdefault(_shots_of(drawing.demonstrations), drawing)
     max_k = max(len(drawing.anchors) for drawing in drawn.values())
     if k is not None and k > max_k:

@@ -164,6 +164,7 @@ class Execution:
         for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
             steps = slice(start, start + programs.STEPS_PER_CALL * data)
             batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
+            # A round of `data` steps is active if its first step exists.
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
             calls.append((steps, self._enqueue(function, prefix, self._put(active_T), *batch)))
             if len(calls) > _CALLS_AHEAD.get(self.platform, 1):

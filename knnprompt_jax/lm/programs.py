@@ -120,7 +120,10 @@ def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -
 
 
 def deal(array_T: np.ndarray, data: int) -> np.ndarray:
-    """Pad at most STEPS_PER_CALL · data steps [B, …] and deal them to the shards: [STEPS_PER_CALL, data · B, …]."""
+    """Pad at most STEPS_PER_CALL · data steps [B, …] and deal them to the shards: [STEPS_PER_CALL, data · B, …].
+
+    Step i · data + d is step i of shard d, so outputs [STEPS_PER_CALL, data · J] flatten in the order of steps.
+    """
     steps, size, *rest = array_T.shape
     padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
     return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

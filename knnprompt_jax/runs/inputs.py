@@ -124,6 +124,7 @@ def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) 
         UserError: rows that cannot be read or drawn.
     """
     rows = load_rows(settings, settings.task, settings.train_file, settings.eval_file)
+    # Of a setting, None is the default and 0 is all rows; of `splits.draw`, None is all rows.
     shots = shared.SHOTS if settings.shots is None else settings.shots or None
     demonstrations = demo_shots(settings.demo_shots, shots, rows, model)
     problems = []

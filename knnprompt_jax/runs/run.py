@@ -66,6 +66,7 @@ class Run:
             "dtype": self.model.dtype,
             "deterministic": self.model.deterministic,
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
+            # The code that runs; a preset differs by its options only.
             "runs": self.method.entry.base + self.method.variant,
             "options": self.options.to_dict(),
             "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",

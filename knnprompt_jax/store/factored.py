@@ -139,7 +139,10 @@ def _centred(frame: Frame, state: lm.States) -> CentredState:
 
 
 def _state(frame: Frame, state: lm.States) -> Affine:
-    """Return (h, A(h)) with the log-partition of the language model."""
+    """Return (h, A(h)) with the log-partition of the language model.
+
+    For a query, its rounding adds the same number to the distance of every anchor, and changes no order.
+    """
     centred = _centred(frame, state)
     return Affine(centred.hidden_E, centred.log_z)
 

@@ -169,6 +169,7 @@ def _nearest(nearness_nq: Array, k: int) -> tuple[Array, Array]:
     missing = num_groups * GROUP - len(nearness_nq)
     nearness_gGq = jnp.pad(nearness_nq, ((0, missing), (0, 0)), constant_values=-jnp.inf)
     nearness_gGq = nearness_gGq.reshape(num_groups, GROUP, -1)
+    # Ascending, so that ties keep the order of their indices.
     groups_qk = jnp.sort(jax.lax.top_k(nearness_gGq.max(1).T, k)[1])
     nearness_qkG = nearness_gGq[groups_qk, :, jnp.arange(len(groups_qk))[:, None]]
     nearness_qk, within_qk = jax.lax.top_k(nearness_qkG.reshape(len(groups_qk), -1), k)
