@@ -90,7 +90,7 @@ class FileOptions(options_lib.Options):
     """The encoding of files of rows, and the treatment of bad rows."""
 
     encoding: str | None = options_lib.option(
-        None, "Encoding of rows; by default that of the saved classifier, or utf-8.", needed=True
+        None, "Encoding of rows; by default utf-8, or the one that the classifier in use was fitted with.", needed=True
     )
     on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
@@ -104,7 +104,7 @@ class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
     label_column: str | None = options_lib.option(
-        None, "Label column; by default that of the saved classifier, or label.", needed=True
+        None, "Label column; by default label, or the one that the classifier in use was fitted with.", needed=True
     )
 
 
