@@ -10,12 +10,14 @@ VOCABULARY = 208
 NUM_TRUNCATED_TOKENS = 101
 
 
-def make_group(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = ()) -> layout.PromptGroup:
-    """Return the group of prompts with these tokens, in this order."""
+def make_group(
+    suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = (), index: Sequence[int] | None = None
+) -> layout.PromptGroup:
+    """Return the group of prompts with these tokens, at these positions among all prompts; by default in this order."""
     return layout.PromptGroup(
         np.array(prefix, np.int32),
         tuple(np.array(suffix, np.int32) for suffix in suffixes),
-        np.arange(len(suffixes)),
+        np.arange(len(suffixes)) if index is None else np.array(index),
     )
 
 

@@ -5,12 +5,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, lm, states
 from knnprompt_jax.benchmark import operations, peers, timing, workload
 from knnprompt_jax.benchmark.peer_process import PeerProcess
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import benchmark as settings_lib
@@ -35,7 +35,7 @@ def run(
     peak_bytes, memory_kind = timing.peak_bytes()
     weights = model.execution.decoder
     sampled = peers.sample(work.largest, settings)
-    product, product_operations = timing.matrix_products(config_lib.DTYPES[settings.dtype])
+    product, product_operations = timing.matrix_products(jnp.dtype(settings.dtype))
     turns = {OURS: timing.stopwatch(lambda: states.read(model, work.prompts))}
     with peers.start_all(libraries, weights, subject, sampled, settings) as (running, absent):
         turns |= {name: functools.partial(process.time, name) for name, process in running.items()}

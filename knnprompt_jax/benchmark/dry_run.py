@@ -146,7 +146,7 @@ class Job:
         if not device.peak:
             return estimated
         # A ring all-reduce of the residual stream after attention and after the MLP of every block.
-        itemsize = jnp.dtype(config_lib.DTYPES[self.settings.dtype]).itemsize
+        itemsize = jnp.dtype(self.settings.dtype).itemsize
         sent_per_token = 2 * config.num_layers * 2 * (model - 1) / model * config.width * itemsize
         sent_per_step = sent_per_token * shape.rows * shape.width
         seconds = functools.partial(roofline, device, self.settings.dtype)

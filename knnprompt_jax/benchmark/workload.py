@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -104,18 +105,16 @@ def _load_weights(subject: Subject, dtype: str, mesh: Mesh) -> decoder.Decoder:
     """Load the weights onto the mesh, or draw random ones for a published shape."""
     config = subject.config
     if subject.path:
-        return checkpoints.load(subject.path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
+        return checkpoints.load(subject.path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
     graph, abstract = abstract_weights(config, dtype, mesh)
     formats = jax.tree.map(lambda leaf: leaf.format, abstract)
-    draw = jax.jit(
-        lambda: nnx.state(decoder.Decoder(config, nnx.Rngs(0), config_lib.DTYPES[dtype])), out_shardings=formats
-    )
+    draw = jax.jit(lambda: nnx.state(decoder.Decoder(config, nnx.Rngs(0), jnp.dtype(dtype))), out_shardings=formats)
     return nnx.merge(graph, draw())
 
 
 def abstract_weights(config: config_lib.DecoderConfig, dtype: str, mesh: Mesh) -> tuple[Any, nnx.State]:
     """Return the graph of a decoder, and the shapes, dtypes and shardings of its weights."""
-    graph, params = nnx.split(registry.abstract(config, config_lib.DTYPES[dtype]))
+    graph, params = nnx.split(registry.abstract(config, jnp.dtype(dtype)))
     placement = sharding.placement(config, mesh)
     flat = {}
     for path, leaf in nnx.to_flat_state(params):

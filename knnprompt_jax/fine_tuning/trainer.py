@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -13,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
 from knnprompt_jax.fine_tuning import classifier, texts
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import layers, training
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings.fine_tuning import Hyperparameters
@@ -119,7 +119,7 @@ def _logits(
     graph: nnx.GraphDef, hyperparameters: Hyperparameters, params: nnx.State, *batch: Array, dropout: layers.Dropout
 ) -> Array:
     """Cast the weights to the activations' dtype here, so that gradients and updates stay float32."""
-    dtype = config_lib.DTYPES[hyperparameters.dtype]
+    dtype = jnp.dtype(hyperparameters.dtype)
     model = nnx.merge(graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
     return model(*batch, dropout=dropout, remat=hyperparameters.remat)
 

@@ -34,7 +34,6 @@ class PassStatistics:
         suffix_tokens: tokens of suffixes that the model read, without padding.
         slots: packed slots, padding included.
         requested_prompts: distinct requested prompts, cached prompts included.
-        requested_tokens: tokens of all requested prompts.
         seconds: wall time of passes, compilation included.
         compile_seconds: wall time of compilation.
         compilations: compiled programs.
@@ -45,7 +44,6 @@ class PassStatistics:
     suffix_tokens: int = 0
     slots: int = 0
     requested_prompts: int = 0
-    requested_tokens: int = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0
     compilations: int = 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, parallel
@@ -24,6 +25,7 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.settings import models as models_settings
 
 Array = jax.Array
 MeshChoice = jax.sharding.Mesh | Callable[[config_lib.DecoderConfig], jax.sharding.Mesh] | None
@@ -49,7 +51,7 @@ class LanguageModel:
         name: the name, folder or file that the model was requested by.
         path: the folder or GGUF file of the model; None if it has no files.
         mesh: the devices.
-        dtype: the dtype of weights and activations, a key of `config.DTYPES`.
+        dtype: the dtype of weights and activations, one of `settings.models.DTYPES`.
         deterministic: whether each state is bitwise identical, regardless of the other prompts of its pass.
         step_tokens: packed tokens per step in each data shard.
         context: the maximum number of tokens of a prompt.
@@ -134,12 +136,12 @@ class LanguageModel:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
                 tokens or that the mesh cannot split. The first pass raises it on damaged or mismatched weight files.
         """
-        if dtype not in config_lib.DTYPES:
-            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
+        if dtype not in models_settings.DTYPES:
+            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(models_settings.DTYPES)}")
         config, path = registry.describe(str(name_or_path), weights=needs_weights)
 
         def load(mesh: jax.sharding.Mesh) -> decoder.Decoder:
-            return checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
+            return checkpoints.load(path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
 
         return cls(
             config,
@@ -264,9 +266,12 @@ class LanguageModel:
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
             step_tokens = programs.step_tokens(self.platform) // 2
-            prompts, shape_of = packing.arrange_alone(prompts), lambda group: packing.shape_alone(group, step_tokens)
+            prompts = packing.arrange_alone(prompts)
+            shape_of = functools.partial(packing.shape_alone, step_tokens=step_tokens)
         outputs: list[Any] = []
-        slots, indices, num_slots = [], [], 0
+        slots = []
+        indices = []
+        num_slots = 0
         started = time.monotonic()
         for group in prompts.groups:
             packed = self.execution.pack(group, shape_of(group))
@@ -307,7 +312,6 @@ class LanguageModel:
             )
             for index, places in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
                 scores.log_p[index], scores.is_greatest[index] = log_p[places], is_greatest[places]
-            self.statistics.requested_tokens += group.num_tokens
         self.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores

@@ -48,11 +48,11 @@ def estimate(
         UserError: the mesh cannot split the model.
     """
     where = sharding.shardings(config, mesh)
-    leaves = nnx.to_flat_state(nnx.state(registry.abstract(config, config_lib.DTYPES[dtype])))
+    leaves = nnx.to_flat_state(nnx.state(registry.abstract(config, jnp.dtype(dtype))))
     shards = [(where(".".join(map(str, path))).shard_shape(leaf.shape), leaf.dtype.itemsize) for path, leaf in leaves]
     weights = sum(math.prod(shard) * itemsize for shard, itemsize in shards)
     heads = max(config.num_kv_heads // mesh.shape[parallel.MODEL], 1)
-    size = jnp.dtype(config_lib.DTYPES[dtype]).itemsize
+    size = jnp.dtype(dtype).itemsize
     prefix = 2 * config.num_layers * heads * shape.prefix * config.head_size * size
     return Need(weights, prefix, _working(config, size, shape, mesh, platform))
 

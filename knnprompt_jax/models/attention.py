@@ -132,7 +132,7 @@ def shared_prefix_attention(
     prefix: Prefix,
     rule: LogitRule,
     stable_softmax: bool,
-    in_order: bool,
+    is_self: bool,
 ) -> Array:
     """Return attention to the prefix and to the tokens of the row that the mask allows [B, S, H, K].
 
@@ -154,13 +154,13 @@ def shared_prefix_attention(
         prefix: keys and values of the prefix in this layer.
         rule: how logits are computed.
         stable_softmax: whether very large logits are supported.
-        in_order: whether the queries are the row's tokens; then accelerators use `prefix_kernel`.
+        is_self: whether the queries are the row's tokens; then accelerators use `prefix_kernel`.
     """
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
     queries = heads // kv_heads
     platform = parallel.platform()
-    if in_order and is_in_kernel(prefix.k.shape[1], platform):
+    if is_self and is_in_kernel(prefix.k.shape[1], platform):
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
         return prefix_kernel.attend(*rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, platform)
     mask_BQT = jnp.tile(mask_BST, (1, queries, 1))

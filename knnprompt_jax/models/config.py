@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-# The dtypes of weights and activations: float32 is the reference, bfloat16 is for accelerators.
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 # Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the
 # sum of output and residual.
 BEFORE = "before"

@@ -117,7 +117,7 @@ class Decoder(nnx.Module):
 
         def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
             x_BSD, kept = carry
-            attend = attend_in(layer, mask_BSS, positions_BS, positions_BS, in_order=True)
+            attend = attend_in(layer, mask_BSS, positions_BS, positions_BS, is_self=True)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
             return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
@@ -131,7 +131,7 @@ class Decoder(nnx.Module):
         else:
             mask_1JT = attention.attention_mask_at(output_positions_J, stops_BS)[None]
             positions_1J = positions_1T[:, output_positions_J]
-            attend = attend_in(last, mask_1JT, positions_1J, positions_1T, in_order=False)
+            attend = attend_in(last, mask_1JT, positions_1J, positions_1T, is_self=False)
             rotate_T = self._rotate(rotations, last, jnp.arange(positions_1T.size))
             rotate_J = self._rotate(rotations, last, output_positions_J)
             x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
@@ -177,12 +177,12 @@ class Decoder(nnx.Module):
         mask_BST: Array,
         query_positions_BS: Array,
         key_positions_BT: Array,
-        in_order: bool,
+        is_self: bool,
     ) -> Attend:
         """Return a layer's attention of queries at some positions to the prefix and to keys at some positions.
 
         Args:
-            in_order: whether queries and keys are the same tokens, as `prefix_kernel` requires.
+            is_self: whether queries and keys are the same tokens, as `prefix_kernel` requires.
         """
         own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
         rule = self._rule(layer, prefix.k.shape[2] + key_positions_BT.shape[1])
@@ -192,7 +192,7 @@ class Decoder(nnx.Module):
             k = repeat_heads_for_shards(k)
             v = repeat_heads_for_shards(v)
             return attention.shared_prefix_attention(
-                q, k, v, mask_BST, query_positions_BS, own, rule, stable_softmax, in_order
+                q, k, v, mask_BST, query_positions_BS, own, rule, stable_softmax, is_self
             )
 
         return attend

@@ -33,10 +33,10 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
         text = f"Counts the tokens of {', '.join(settings.tasks)}; no language model runs."
         _print(text if dry_run else experiment.count(settings))
         return
-    planned = plan(settings, needs_weights=not dry_run)
-    _print(planned.describe())
+    grid_plan = plan(settings, needs_weights=not dry_run)
+    _print(grid_plan.describe())
     if not dry_run:
-        _run_remaining(settings, experiment, planned)
+        _run_remaining(settings, experiment, grid_plan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Plan:
     def describe(self) -> str:
         """Return a table of costs with a line for each model and one for all that is left."""
         by_model = collections.defaultdict(list)
-        for planned in self.all_passes:
-            by_model[planned.model.name].append(planned)
+        for lm_pass in self.all_passes:
+            by_model[lm_pass.model.name].append(lm_pass)
         rows = [self._row(name, passes) for name, passes in by_model.items()]
         if self.passes:
             rows.append(self._row("left to run", self.passes))
-        total = sum(len(planned.runs) for planned in self.all_passes)
+        total = sum(len(lm_pass.runs) for lm_pass in self.all_passes)
         heading = f"{total} records, of which {len(self.finished)} are finished"
         if self.copies:
             heading += f" and {len(self.copies)} copy the result of an equal run"
@@ -88,14 +88,14 @@ class Plan:
 
     def _row(self, name: str, passes: Sequence[run_lib.Pass]) -> list[str]:
         """Return the cells of a line, one for each of `_COLUMNS`."""
-        runs = [run for planned in passes for run in planned.runs]
+        runs = [run for lm_pass in passes for run in lm_pass.runs]
         counts = (
             len({run.problem.task.name for run in runs}),
             len(passes),
-            sum(planned.cost.prompts for planned in passes),
-            sum(planned.cost.tokens for planned in passes),
+            sum(lm_pass.cost.prompts for lm_pass in passes),
+            sum(lm_pass.cost.tokens for lm_pass in passes),
         )
-        petaflops = 2e-15 * sum(planned.work for planned in passes)  # Two operations per parameter and token.
+        petaflops = 2e-15 * sum(lm_pass.work for lm_pass in passes)  # Two operations per parameter and token.
         num_finished = sum(run.file_name in self.finished for run in runs)
         return [
             name,
@@ -123,11 +123,11 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> Plan:
             f"methods={settings.methods}, seeds={settings.seeds}, shots={settings.shots + settings.few_shots}"
         )
     shard = _shard(passes, settings.shard_index, settings.num_shards)
-    runs = [run for planned in shard for run in planned.runs]
+    runs = [run for lm_pass in shard for run in lm_pass.runs]
     finished = records.finished(pathlib.Path(settings.output), runs)
     copies = _copies(runs, finished)
     left = _passes_left(shard, {*finished, *(copy.run.file_name for copy in copies)})
-    num_all = sum(len(planned.runs) for planned in passes)
+    num_all = sum(len(lm_pass.runs) for lm_pass in passes)
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
@@ -139,7 +139,7 @@ def _passes(settings: grids.GridSettings, needs_weights: bool) -> list[run_lib.P
         model = inputs.read_model(name, settings, context=settings.context, needs_weights=needs_weights)
         for rows in task_rows:
             passes += run_lib.passes_of(model, _runs(settings, model, rows))
-    _check_methods(settings.methods, [run for planned in passes for run in planned.runs])
+    _check_methods(settings.methods, [run for lm_pass in passes for run in lm_pass.runs])
     return passes
 
 
@@ -199,9 +199,9 @@ def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_l
     """
     if count == 1:
         return list(passes)
-    work = np.array([max(1, planned.work) for planned in passes])
+    work = np.array([max(1, lm_pass.work) for lm_pass in passes])
     middles = (np.cumsum(work) - work / 2) / work.sum()
-    return [planned for planned, middle in zip(passes, middles, strict=True) if int(middle * count) == index]
+    return [lm_pass for lm_pass, middle in zip(passes, middles, strict=True) if int(middle * count) == index]
 
 
 def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
@@ -218,22 +218,22 @@ def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record])
 def _passes_left(passes: Sequence[run_lib.Pass], excluded: set[str]) -> list[run_lib.Pass]:
     """Return the passes without the runs of these file names; a pass without any other run is left out."""
     left = []
-    for planned in passes:
-        runs = tuple(run for run in planned.runs if run.file_name not in excluded)
+    for lm_pass in passes:
+        runs = tuple(run for run in lm_pass.runs if run.file_name not in excluded)
         if runs:
-            left.append(dataclasses.replace(planned, runs=runs))
+            left.append(dataclasses.replace(lm_pass, runs=runs))
     return left
 
 
-def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Experiment, planned: Plan) -> None:
+def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Experiment, grid_plan: Plan) -> None:
     """Run the passes that are left, write the copies, and print where the records are and what their check says."""
     output = pathlib.Path(settings.output)
     folder = output / settings.experiment
     write_files = functools.partial(experiment.before_writing, folder)
-    made = dict(planned.finished)
-    for record in engine.run(planned.passes, output, settings.cache_gb, write_files):
+    made = dict(grid_plan.finished)
+    for record in engine.run(grid_plan.passes, output, settings.cache_gb, write_files):
         made[record.file_name] = record
-    for copy in planned.copies:
+    for copy in grid_plan.copies:
         source = made[copy.source]
         copied = dataclasses.replace(records.Record.of(copy.run, source), environment=source.environment)
         parallel.call_in_main(functools.partial(records.write, folder, copied))

@@ -44,13 +44,13 @@ def run(
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     cache = states.user_cache(cache_gb)
     progress = _Progress(passes)
-    for _, members in itertools.groupby(passes, lambda planned: (planned.model, planned.packing_key)):
-        for planned, prompts, reading in _read(list(members), progress, cache):
-            with parallel.enter_in_main(_lock_records(folder, planned)):
-                yield from _run_all(planned, prompts, reading, cache, folder, before_writing)
-            progress.finish(planned)
-            if progress.is_last(planned):
-                planned.model.free()
+    for _, members in itertools.groupby(passes, lambda lm_pass: (lm_pass.model, lm_pass.packing_key)):
+        for lm_pass, prompts, reading in _read(list(members), progress, cache):
+            with parallel.enter_in_main(_lock_records(folder, lm_pass)):
+                yield from _run_all(lm_pass, prompts, reading, cache, folder, before_writing)
+            progress.finish(lm_pass)
+            if progress.is_last(lm_pass):
+                lm_pass.model.free()
     parallel.wait_for_all("records")
 
 
@@ -58,7 +58,7 @@ def _read(
     passes: Sequence[run_lib.Pass], progress: "_Progress", cache: states.AnyCache | None
 ) -> Iterator[tuple[run_lib.Pass, layout.Prompts, states.Reading]]:
     """Yield each pass with its prompts and their states; all passes share one packing and its compiled programs."""
-    all_prompts = [planned.build_prompts() for planned in passes]
+    all_prompts = [lm_pass.build_prompts() for lm_pass in passes]
     warnings = (text for run in passes[0].runs for text in run.problem.split.warnings)
     inputs.log_warnings(dict.fromkeys(warnings))  # Once, although runs share splits.
     if oversized := max(prompts.num_oversized for prompts in all_prompts):
@@ -68,13 +68,13 @@ def _read(
             oversized,
             passes[0].model.context,
         )
-    titles = [progress.title(planned) for planned in passes]
+    titles = [progress.title(lm_pass) for lm_pass in passes]
     readings = states.read_sets(passes[0].model, all_prompts, cache, titles)
     yield from zip(passes, all_prompts, readings, strict=True)
 
 
 def _run_all(
-    planned: run_lib.Pass,
+    lm_pass: run_lib.Pass,
     prompts: layout.Prompts,
     reading: states.Reading,
     cache: states.AnyCache | None,
@@ -82,8 +82,8 @@ def _run_all(
     before_writing: BeforeWriting | None,
 ) -> Iterator[records.Record]:
     """Run the methods of a pass, and yield each record after it is written."""
-    for run in planned.runs:
-        record, context = _run(planned, run, prompts, reading, cache)
+    for run in lm_pass.runs:
+        record, context = _run(lm_pass, run, prompts, reading, cache)
         if before_writing:
             before_writing(record, context)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
@@ -91,14 +91,14 @@ def _run_all(
 
 
 def _run(
-    planned: run_lib.Pass,
+    lm_pass: run_lib.Pass,
     run: run_lib.Run,
     prompts: layout.Prompts,
     reading: states.Reading,
     cache: states.AnyCache | None,
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
-    indices = {prompt_set: planned.indices(run, prompt_set) for prompt_set in run.method.needs}
+    indices = {prompt_set: lm_pass.indices(run, prompt_set) for prompt_set in run.method.needs}
     own_states = {prompt_set: reading.states[rows] for prompt_set, rows in indices.items()}
     context = method.Context(run.problem, run.model, own_states, run.datastore, cache)
     started = time.monotonic()
@@ -122,13 +122,13 @@ def _run(
 
 
 @contextlib.contextmanager
-def _lock_records(folder: pathlib.Path, planned: run_lib.Pass) -> Iterator[None]:
+def _lock_records(folder: pathlib.Path, lm_pass: run_lib.Pass) -> Iterator[None]:
     """Lock the records of a pass; raise UserError if another process makes one of them.
 
     Shards and runs with other settings share a folder.
     """
     with contextlib.ExitStack() as stack:
-        for run in planned.runs:
+        for run in lm_pass.runs:
             path = folder / run.experiment / run.file_name
             files.check_writable(path)
             stack.enter_context(files.lock(path))
@@ -150,26 +150,26 @@ class _Progress:
 
     def __init__(self, passes: Sequence[run_lib.Pass]):
         self._passes = passes
-        self._number_of = {id(planned): number for number, planned in enumerate(passes, 1)}
+        self._number_of = {id(lm_pass): number for number, lm_pass in enumerate(passes, 1)}
         self._started = time.monotonic()
-        self._total_work = sum(planned.work for planned in passes) if len(passes) > 1 else 0.0
+        self._total_work = sum(lm_pass.work for lm_pass in passes) if len(passes) > 1 else 0.0
         self._finished_work = 0.0
 
-    def title(self, planned: run_lib.Pass) -> str:
-        return f"{self._number_of[id(planned)]}/{len(self._passes)} {planned.title}"
+    def title(self, lm_pass: run_lib.Pass) -> str:
+        return f"{self._number_of[id(lm_pass)]}/{len(self._passes)} {lm_pass.title}"
 
-    def is_last(self, planned: run_lib.Pass) -> bool:
+    def is_last(self, lm_pass: run_lib.Pass) -> bool:
         """Return whether no later pass has the same model."""
-        later = self._passes[self._number_of[id(planned)] :]
-        return all(other.model is not planned.model for other in later)
+        later = self._passes[self._number_of[id(lm_pass)] :]
+        return all(other.model is not lm_pass.model for other in later)
 
-    def finish(self, planned: run_lib.Pass) -> None:
+    def finish(self, lm_pass: run_lib.Pass) -> None:
         """Print that the records of a pass are written; process 0 prints, and only if there are several passes."""
         if len(self._passes) == 1 or not parallel.is_main():
             return
-        self._finished_work += planned.work
-        count = len(planned.runs)
-        line = f"{self.title(planned)}: {count} record{'s' * (count != 1)} written"
+        self._finished_work += lm_pass.work
+        count = len(lm_pass.runs)
+        line = f"{self.title(lm_pass)}: {count} record{'s' * (count != 1)} written"
         if self._finished_work:
             share_left = self._total_work / self._finished_work - 1
             seconds = round((time.monotonic() - self._started) * share_left)

@@ -103,10 +103,12 @@ class Pass:
 
     @property
     def title(self) -> str:
-        """The model, the task, the seed and the number of demonstrations, for the progress bar."""
-        problem = self.runs[0].problem
-        count = len(self.demonstrations)
-        return f"{self.model.short_name} {problem.task.name} seed {problem.split.seed}, {count} demonstrations in all"
+        """The model, the task, the seeds and the number of demonstrations, for the progress bar."""
+        seeds = sorted({run.problem.split.seed for run in self.runs})
+        name = "seed" if len(seeds) == 1 else "seeds"
+        listed = ",".join(map(str, seeds))
+        task = self.runs[0].problem.task.name
+        return f"{self.model.short_name} {task} {name} {listed}, {len(self.demonstrations)} demonstrations in all"
 
     @property
     def packing_key(self) -> tuple[str, int]:
@@ -175,4 +177,4 @@ def passes_of(model: lm.LanguageModel, runs: Iterable[Run]) -> list[Pass]:
         key = tuple(example.row for example in run.problem.split.demonstrations)
         groups[key].append(run)
     passes = [Pass(model, tuple(members)) for members in groups.values()]
-    return sorted(passes, key=lambda planned: len(planned.demonstrations))
+    return sorted(passes, key=lambda lm_pass: len(lm_pass.demonstrations))

@@ -2,7 +2,7 @@
 
 from knnprompt_jax import errors, options, shipped
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16")  # Of weights and activations: the reference, and for accelerators.
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 
 

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files
+from knnprompt_jax import errors, files, parallel
 
 KEY = np.dtype("V32")  # A SHA-256.
 # zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
@@ -22,8 +22,11 @@ _DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowE
 
 
 def user_cache(gigabytes: float) -> "Cache | None":
-    """Return the disk cache in the user's cache folder; None if `gigabytes` (GiB) is 0 or there is no folder."""
-    folder = files.user_cache()
+    """Return the disk cache in process 0's cache folder; None if `gigabytes` (GiB) is 0 or it has no folder.
+
+    Only process 0 reads and writes the cache, but every process must know whether there is one.
+    """
+    folder = parallel.call_in_main(files.user_cache)
     return Cache(folder / "states", int(gigabytes * 2**30)) if gigabytes and folder else None
 
 

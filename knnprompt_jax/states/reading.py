@@ -82,7 +82,6 @@ def read_sets(
         shape_of = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
     try:
         for prompts, title in zip(sets, titles or [""] * len(sets), strict=True):
-            model.statistics.requested_tokens += prompts.num_tokens
             with progress.bar(prompts.num_prompts, title) as report:
                 started = time.monotonic()
                 states, num_read = _read_set(model, prompts, shape_of, cache, layers, report)

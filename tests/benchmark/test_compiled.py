@@ -57,7 +57,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec or P()))
 
     kv_shape = config.num_layers, max(config.num_kv_heads, mesh.shape[parallel.MODEL]), shape.prefix, config.head_size
-    kv = array(kv_shape, config_lib.DTYPES[dtype], P(None, parallel.MODEL))
+    kv = array(kv_shape, jnp.dtype(dtype), P(None, parallel.MODEL))
     data = mesh.shape[parallel.DATA]
     steps = programs.STEPS_PER_CALL
     rows = P(None, parallel.DATA)

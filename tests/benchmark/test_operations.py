@@ -4,13 +4,13 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 
 from knnprompt_jax.benchmark import operations
 from knnprompt_jax.models import attention, registry
-from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.prompts import packing
+from tests import prompt_groups
 
 
 def make_groups(*sizes, alike=False):
@@ -19,11 +19,7 @@ def make_groups(*sizes, alike=False):
     No two suffixes begin with the same token or, if `alike`, all tokens are the same.
     """
     return [
-        layout.PromptGroup(
-            np.zeros(prefix, np.int32),
-            tuple(np.full(n, 0 if alike else place) for place, n in enumerate(lengths)),
-            np.arange(len(lengths)),
-        )
+        prompt_groups.make_group([[0 if alike else place] * n for place, n in enumerate(lengths)], [0] * prefix)
         for prefix, lengths in sizes
     ]
 

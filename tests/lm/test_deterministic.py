@@ -10,6 +10,7 @@ from knnprompt_jax import lm
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.lm import programs
 from knnprompt_jax.prompts import layout
+from tests import prompt_groups
 
 VOCABULARY = 211
 RNG = np.random.default_rng(3)
@@ -34,8 +35,8 @@ def prompts(places, shared):
         members = [place for place, text in enumerate(places) if (text < len(TEXTS) - 2) == is_whole]
         prefix = np.array(HEAD[: shared * is_whole], np.int32)
         if members:
-            suffixes = tuple(TEXTS[places[member]][len(prefix) :] for member in members)
-            groups.append(layout.PromptGroup(prefix, suffixes, np.array(members)))
+            suffixes = [TEXTS[places[member]][len(prefix) :] for member in members]
+            groups.append(prompt_groups.make_group(suffixes, prefix, members))
     return layout.Prompts(tuple(groups), len(places), demonstrations=HEAD)
 
 
