@@ -99,9 +99,11 @@ class Flags(Generic[Kind]):
             logging.get_absl_handler().setFormatter(_Formatter("%(levelname)s: %(message)s"))
             if self._keeps_programs:
                 compilation_cache.use()
+            self.value.check_names()
             main()
             print(end="", flush=True)
 
+        reserve_streams()
         with one_line_errors():
             absl.app.run(start, flags_parser=parse)
 
@@ -197,6 +199,21 @@ def _text_of(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def reserve_streams() -> None:
+    """Open the null device for each standard stream that is closed, as services and cron jobs leave them.
+
+    Otherwise a file that is opened later would get the stream's number, and libraries would print into it.
+    `sys.stdin` and `sys.stdout` stay None, so that commands which need them can say so.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number.
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
     """Print a user's mistake in one line and exit with status 2."""
@@ -216,6 +233,9 @@ def one_line_errors() -> Iterator[None]:
         _end(0)
     except OSError as error:
         _fail(files.refusal(error))
+    except MemoryError as error:
+        detail = f": {errors.one_line(error)}" if str(error) else ""
+        _fail(f"not enough memory: free some, or choose a smaller model or batch{detail}")
     except KeyboardInterrupt:
         print("interrupted; run the same command again", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):

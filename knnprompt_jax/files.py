@@ -1,12 +1,14 @@
 """Write files so that they are whole or absent, even if the process dies. Errors of the system become UserError."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -119,6 +121,30 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
         raise errors.UserError(f"{path}: {num_bytes:,} bytes are needed, and {free:,} are free")
 
 
+def check_readable(name: str | pathlib.Path, *, folder: bool = False) -> None:
+    """Raise UserError unless `name` is a file, pipe or device (with `folder`: a folder) that this user may read.
+
+    A pipe is not opened, because its writer would notice.
+    """
+    with refusals(pathlib.Path(name)):
+        is_folder = stat.S_ISDIR(os.stat(name).st_mode)
+    if is_folder != folder:
+        found, expected = ("a folder", "a file") if is_folder else ("a file", "a folder")
+        raise errors.UserError(f"{name}: it is {found}, and {expected} is needed")
+    if not os.access(name, os.R_OK):
+        raise errors.UserError(f"{name}: {os.strerror(errno.EACCES)}")
+
+
+def check_readable_folder(name: str | pathlib.Path) -> None:
+    """Raise UserError unless `name` is a folder that this user may read."""
+    check_readable(name, folder=True)
+
+
+def check_output_folder(name: str | pathlib.Path) -> None:
+    """Raise UserError unless files can be written to the folder `name`, which may be missing."""
+    check_writable(pathlib.Path(name), folder=True)
+
+
 def user_cache() -> pathlib.Path | None:
     """Return the folder for results that can be recomputed.
 
@@ -156,18 +182,18 @@ def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: 
 
 def sha256(file: pathlib.Path) -> str:
     """Return the SHA-256 (hex) of a file; the user's cache folder keeps it until path, size or times change."""
-    stat = file.stat()
+    status = file.stat()
     cache = user_cache()
     if cache is None:
         return _sha256(file)
-    state = json.dumps([os.path.realpath(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    state = json.dumps([os.path.realpath(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns])
     cached = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
         known = cached.read_text(encoding="ascii")
         if re.fullmatch("[0-9a-f]{64}", known):
             return known
     digest = _sha256(file)
-    if max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
+    if max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
         with contextlib.suppress(errors.UserError):  # The cache only saves time.
             write(cached, digest)
     return digest

@@ -11,7 +11,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from knnprompt_jax import errors
@@ -32,6 +32,7 @@ def option(
     most: float | None = None,
     needed: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
+    check: Callable[[str], Any] | None = None,
 ) -> Any:
     """Declare a field as an option.
 
@@ -43,8 +44,10 @@ def option(
         most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
         needed: whether an empty value is refused.
         words: special values by the word that stands for each; the limits do not apply to them.
+        check: raises UserError if a value names a file, folder, model or task that cannot be used (`check_names`).
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
+    declared["check"] = check
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -78,6 +81,18 @@ class Options:
             if "help" in field.metadata:
                 value = _checked(field.name, field, hints[field.name], getattr(self, field.name))
                 object.__setattr__(self, field.name, value)
+
+    def check_names(self) -> None:
+        """Raise UserError if an option names a file, folder, model or task that cannot be used.
+
+        Binaries call this before they import anything slow.
+        """
+        for field in dataclasses.fields(self):
+            if check := field.metadata.get("check"):
+                value = getattr(self, field.name)
+                for name in value if isinstance(value, tuple) else (value,):
+                    if name:
+                        check(name)
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise UserError on the first of these options that has another value than its default."""

@@ -1,14 +1,19 @@
 """Models that need no Hub: "tiny" is part of this package, the others are data in packages that are never imported."""
 
 import dataclasses
+import difflib
 import hashlib
 import importlib.metadata
+import os
 import pathlib
+import re
 
 from knnprompt_jax import errors, files
 
 DEFAULT = "smollm2"
 _JOIN_SECONDS = 600
+_MIN_ABBREVIATION = 4  # Letters and digits of a name that counts as an abbreviation.
+_SIMILARITY = 0.8  # Of a misspelt name, as `difflib` measures it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +48,45 @@ _PACKAGES = {  # SmolLM2-135M-Instruct and the pretrained Gemma 3 270M, in 4 bit
 SHIPPED = (*_PACKAGES, "tiny")
 
 
+def check_name(name: str) -> None:
+    """Raise UserError if no model can have this name: a missing path, or a shipped model misspelt or not installed.
+
+    A name that may be on the Hub is not looked up.
+    """
+    owner, _, revision = re.sub(r":[^:]*\.gguf$", "", name).partition("@")
+    try:
+        path = pathlib.Path(name).expanduser()
+        exists = path.is_dir() or (path.suffix == ".gguf" and path.is_file())
+        is_other_file = not exists and path.is_file()
+        is_path = owner.startswith((".", "~", os.sep)) or owner.count("/") > 1 or owner.endswith("/")
+        is_path |= pathlib.Path(owner).exists() or (path.suffix == ".gguf" and ":" not in name)
+    except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.
+        raise errors.UserError(f"model {name[:80]!r} is not a readable path: {error}".splitlines()[0][:300]) from None
+    if exists:
+        return
+    if name in SHIPPED:
+        _check_installed(name)
+    elif owner in SHIPPED and revision:
+        raise errors.UserError(f"model {name!r}: {owner} comes from PyPI or with this package: leave out @{revision}")
+    elif is_path:
+        what = "folder or .gguf file" if is_other_file else "file" if path.suffix == ".gguf" else "folder"
+        raise errors.UserError(f"no such {what}: {name}")
+    elif "/" not in name and (near := nearest(name)):
+        raise errors.UserError(f"unknown model {name!r}: did you mean {near!r}? (shipped: {', '.join(SHIPPED)})")
+
+
+def nearest(name: str) -> str | None:
+    """Return the shipped model that a name abbreviates or misspells; None if there is none."""
+    plain = {re.sub("[^a-z0-9]", "", shipped): shipped for shipped in SHIPPED}
+    typed = re.sub("[^a-z0-9]", "", name.lower())
+    if len(typed) >= _MIN_ABBREVIATION:
+        for short, shipped in plain.items():
+            if short.startswith(typed) or typed.startswith(short):
+                return shipped
+    near = difflib.get_close_matches(typed, plain, 1, _SIMILARITY)
+    return plain[near[0]] if near else None
+
+
 def locate(name: str) -> pathlib.Path:
     """Return the folder of the model "tiny", or the GGUF file of another shipped model.
 
@@ -56,10 +100,19 @@ def locate(name: str) -> pathlib.Path:
     if name == "tiny":
         return pathlib.Path(__file__).parent / "demo" / "model"
     packages = _PACKAGES[name]
+    parts = _check_installed(name)
+    return _joined(name, packages, parts) if packages.sha256 else parts[0]
+
+
+def _check_installed(name: str) -> list[pathlib.Path]:
+    """Return the installed parts of a shipped model's file; raise UserError if one is missing."""
+    if name == "tiny":
+        return []
+    packages = _PACKAGES[name]
     parts = [path for package in packages.parts for path in _installed(package, packages.ending)]
     if len(parts) != len(packages.parts):
         raise errors.UserError(f"model {name!r} is not installed: `{packages.install}`; model 'tiny' needs nothing")
-    return _joined(name, packages, parts) if packages.sha256 else parts[0]
+    return parts
 
 
 def _installed(package: str, ending: str) -> list[pathlib.Path]:

@@ -119,6 +119,11 @@ def test_mistakes_are_one_line_and_status_2(parse, arguments, message):
         (errors.UserError("two\nlines"), "error: two lines\n"),
         (OSError(2, "No such file or directory", "nowhere/file"), "error: nowhere/file: No such file or directory\n"),
         (KeyboardInterrupt(), "interrupted; run the same command again\n"),
+        (MemoryError(), "error: not enough memory: free some, or choose a smaller model or batch\n"),
+        (
+            MemoryError("Unable to allocate 9 GiB"),
+            "error: not enough memory: free some, or choose a smaller model or batch: Unable to allocate 9 GiB\n",
+        ),
     ],
 )
 def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, message, monkeypatch):
@@ -134,3 +139,22 @@ def test_terminals_that_cannot_show_a_character_get_an_escape():
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "caf\\xe9\n"), done.stderr
+
+
+CLOSED = """
+import os
+from knnprompt_jax import app, options
+def work():
+    with open("first.txt", "w") as file:
+        os.write(2, b"a library's warning")
+        print(file.fileno() > 2)
+app.Flags(options.Options).run(work)
+"""
+
+
+def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path):
+    """Otherwise the warnings of a library would be written into it."""
+    command = ["bash", "-c", 'exec "$0" -c "$1" <&- 2>&-', sys.executable, CLOSED]
+    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(app.__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout, (tmp_path / "first.txt").read_text()) == (0, "True\n", "")

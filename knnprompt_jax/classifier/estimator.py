@@ -17,7 +17,7 @@ from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import content as content_lib
-from knnprompt_jax.classifier import explanation, inputs, saving
+from knnprompt_jax.classifier import explanation, inputs, saving, scikit
 from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.rules import Choice, Rule
@@ -29,7 +29,7 @@ from knnprompt_jax.tasks.task import SKIP, Example, Task
 _CACHE = states_lib.MemoryCache(256 * 2**20)
 
 
-class Classifier(inputs.ScikitInterface):
+class Classifier(scikit.ScikitInterface):
     """A classifier whose anchors are training texts, represented by a frozen language model's states.
 
     A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.

@@ -33,12 +33,12 @@ from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.settings import shared
 
 _CONTENT = "classifier.json"
 _HIDDEN = "hidden_NE.npy"
 _LOG_Z = "log_z_N.npy"
 _LAYER = "layer_{}_ND.npy"
-_START = b"PK\x03\x04"
 _END = b"PK\x05\x06"
 _END_BYTES = 22  # The size of the last record of an archive without a comment.
 _INVALID = (
@@ -117,20 +117,11 @@ def check_replaceable(path: pathlib.Path, num_bytes: int = 0) -> None:
 
     The path must be missing, empty or a classifier.
     """
-    check_no_folder(path)
+    shared.check_no_folder(path)
     files.check_writable(path, num_bytes=num_bytes)
     with files.refusals(path):
         if path.exists() and path.stat().st_size and not _is_classifier(path):
             raise errors.UserError(f"{path}: exists and is not a classifier; choose another file")
-
-
-def check_no_folder(path: pathlib.Path) -> None:
-    """Raise UserError if the path is a folder, as the classifiers of earlier versions were."""
-    if path.is_dir():
-        raise errors.UserError(
-            f"{path}: a folder, but a classifier is a file: fit again with another path "
-            "(folders are classifiers of earlier versions)"
-        )
 
 
 def _is_classifier(path: pathlib.Path) -> bool:
@@ -138,7 +129,7 @@ def _is_classifier(path: pathlib.Path) -> bool:
     name = _CONTENT.encode()
     with path.open("rb") as file:
         start = file.read(30 + len(name))
-    return start.startswith(_START) and start.endswith(name)
+    return start.startswith(shared.CLASSIFIER_START) and start.endswith(name)
 
 
 def save(fitted: Fitted, path: pathlib.Path) -> None:
@@ -162,7 +153,7 @@ def read(path: pathlib.Path) -> Saved:
     Raises:
         UserError: there is none, it is damaged, another version wrote it, or process 0 reads another one.
     """
-    check_no_folder(path)
+    shared.check_no_folder(path)
     with files.refusals(path):
         file = path.open("rb")
     try:
@@ -223,10 +214,10 @@ def _check_ends(file: IO[bytes]) -> None:
     """Raise ValueError if bytes precede or follow the zip archive, which `zipfile` would ignore."""
     num_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
-    start = file.read(len(_START))
+    start = file.read(len(shared.CLASSIFIER_START))
     file.seek(max(0, num_bytes - _END_BYTES))
     end = file.read(len(_END))
-    if start != _START or end != _END:
+    if start != shared.CLASSIFIER_START or end != _END:
         raise ValueError("not a zip archive, or bytes before or after it")
 
 

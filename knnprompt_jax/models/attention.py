@@ -18,10 +18,11 @@ import jax.numpy as jnp
 from flax import struct
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import layers, prefix_kernel
+from knnprompt_jax.models import layers
 
 Array = jax.Array
-MASKED = prefix_kernel.MASKED
+MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
+KERNEL_PLATFORMS = ("tpu", "gpu", "cuda")
 # For devices whose compiler rejects the kernel.
 SWITCH = "KNNPROMPT_PREFIX_KERNEL"
 OFF = "off"
@@ -161,6 +162,8 @@ def shared_prefix_attention(
     queries = heads // kv_heads
     platform = parallel.platform()
     if is_self and is_in_kernel(prefix.k.shape[1], platform):
+        from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
+
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
         return prefix_kernel.attend(*rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, platform)
     mask_BQT = jnp.tile(mask_BST, (1, queries, 1))
@@ -211,7 +214,7 @@ def _map_heads(
 
 def has_kernel(platform: str) -> bool:
     """Return whether `prefix_kernel` is used on a platform, with a stable softmax and no logits in memory."""
-    return platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
+    return platform in KERNEL_PLATFORMS and os.environ.get(SWITCH) != OFF
 
 
 def is_in_kernel(prefix_tokens: int, platform: str) -> bool:

@@ -1,6 +1,5 @@
 """Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub."""
 
-import difflib
 import functools
 import glob
 import os
@@ -55,8 +54,8 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
         if cached := _find_cached(name, revision, file or _CONFIG, weights and not file and not config_only):
             return cached / file
         known = "" if "/" in name else f" is none of the shipped models ({', '.join(shipped.SHIPPED)}),"
-        near = difflib.get_close_matches(base_name(name), shipped.SHIPPED, 1, 0.85)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = shipped.nearest(base_name(name))
+        hint = f"; did you mean {near!r}?" if near else ""
         raise errors.UserError(
             f"{what}{known} is not a local folder or in the cache, and {hub_client.reason(error)}{hint}"
         ) from None
@@ -106,32 +105,17 @@ def _find_local(name: str) -> pathlib.Path | None:
     """Return the local or shipped model of that name; None if the name may be one on the Hub."""
     if not name:
         raise errors.UserError(f"model='': choose {', '.join(shipped.SHIPPED)}, a folder, a file or a Hub name")
-    owner, revision, _ = _split(name)
-    try:
-        path = pathlib.Path(name).expanduser()
-        is_folder = path.is_dir()
-        is_file = path.is_file()
-        looks_like_path = owner.startswith((".", "~", os.sep)) or owner.count("/") > 1 or owner.endswith("/")
-        looks_like_path |= pathlib.Path(owner).exists()
-    except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.
-        reason = f"model {name[:80]!r} is not a readable path: {error}"
-        raise errors.UserError(reason.splitlines()[0][:300]) from None
-    if is_folder:
+    shipped.check_name(name)
+    path = pathlib.Path(name).expanduser()
+    if path.is_dir():
         names = sorted(file.name for file in path.iterdir())
         ggufs = [] if tensor_files.pick(names) else [file for file in names if file.endswith(".gguf")]
         if len(ggufs) > 1:
             raise errors.UserError(f"{path}: {len(ggufs)} .gguf files, name one: {', '.join(ggufs)}")
         return path.joinpath(*ggufs)
-    if path.suffix == ".gguf" and is_file:
+    if path.suffix == ".gguf" and path.is_file():
         return path
-    if owner in shipped.SHIPPED and revision:
-        raise errors.UserError(f"model {name!r}: {owner} comes from PyPI or with this package: leave out @{revision}")
-    if name in shipped.SHIPPED:
-        return shipped.locate(name)
-    if looks_like_path or (path.suffix == ".gguf" and ":" not in name):
-        what = "folder or .gguf file" if is_file else "folder" if path.suffix != ".gguf" else "file"
-        raise errors.UserError(f"no such {what}: {name}")
-    return None
+    return shipped.locate(name) if name in shipped.SHIPPED else None
 
 
 def _split(name: str) -> tuple[str, str | None, str]:

@@ -25,12 +25,12 @@ from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel, rounding
+from knnprompt_jax.models.attention import MASKED
 
 Array = jax.Array
 Ref = jax.Ref
 # For each query: the largest logit, the sum of exponentials below it, the weighted sum of values.
 Carry = tuple[Array, Array, Array]
-MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
 _LANES = 128  # Numbers in a row of a TPU's registers.
 
 

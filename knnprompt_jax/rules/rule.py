@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy import special
-from sklearn import linear_model, pipeline, preprocessing
 
 from knnprompt_jax import distances, lm, options
 from knnprompt_jax.settings.classifiers import RULES, USED_BY, WEIGHTS
@@ -62,7 +60,7 @@ class FittedRule:
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
-    probe: pipeline.Pipeline | None
+    probe: "Probe | None"
 
     @classmethod
     def fit(cls, rule: Rule, inputs_NF: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
@@ -100,10 +98,8 @@ class FittedRule:
         if self.probe:
             if y_Q is not None:
                 scores += [*left_out_scores(inputs_QF, np.searchsorted(self.present_P, y_Q), [rule.penalty])]
-            elif len(inputs_QF):
-                scores.append(self.probe.predict(np.asarray(inputs_QF, float)).reshape(len(inputs_QF), -1))
-            else:  # scikit-learn refuses empty arrays.
-                scores.append(np.zeros((0, len(self.present_P))))
+            else:
+                scores.append(self.probe.predict(inputs_QF))
             counts.append(rule.probe_count)
         p_QP = probabilities(scores, counts, self.shares_P)
         if prior_C is not None:
@@ -145,7 +141,9 @@ def probabilities(
     scores: Sequence[np.ndarray], counts: Sequence[float] | np.ndarray, shares_C: np.ndarray
 ) -> np.ndarray:
     """Return softmax(log share + Σ_j count_j · score_j) [Q, C]."""
-    return special.softmax(np.log(shares_C) + np.tensordot(np.array(counts), np.stack(scores), 1), axis=-1)
+    logits_QC = np.log(shares_C) + np.tensordot(np.array(counts), np.stack(scores), 1)
+    p_QC = np.exp(logits_QC - logits_QC.max(-1, keepdims=True, initial=-np.inf))
+    return p_QC / p_QC.sum(-1, keepdims=True)
 
 
 def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarray) -> tuple[float, ...]:
@@ -170,14 +168,38 @@ def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarr
     return tuple(counts_J.tolist())
 
 
-def fit_probe(inputs_NF: np.ndarray, y_N: np.ndarray, penalty: float) -> pipeline.Pipeline:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Probe:
+    """Ridge regression of standardised inputs: the mean and scale of each input, and weights [F, C]."""
+
+    mean_F: np.ndarray
+    scale_F: np.ndarray
+    weights_FC: np.ndarray
+
+    def predict(self, inputs_QF: np.ndarray) -> np.ndarray:
+        """Return scores [Q, C]."""
+        return (np.asarray(inputs_QF, float) - self.mean_F) / self.scale_F @ self.weights_FC
+
+
+def fit_probe(inputs_NF: np.ndarray, y_N: np.ndarray, penalty: float) -> Probe:
     """Fit a probe to what it reads of N anchors (`probe_inputs`) and their classes, numbered from 0.
 
     It predicts a score [N, C] of about 1 for a text's class and 0 for others, less the classes' shares.
     """
-    ridge = linear_model.Ridge(penalty * inputs_NF.shape[1])  # Its rows are not divided by √F.
-    standardised = pipeline.make_pipeline(preprocessing.StandardScaler(), ridge)
-    return standardised.fit(np.asarray(inputs_NF, float), _truth(y_N))
+    # NumPy instead of scikit-learn, whose import takes longer than the prediction of a text.
+    inputs_NF = np.asarray(inputs_NF, float)
+    mean_F = inputs_NF.mean(0)
+    scale_F = inputs_NF.std(0)
+    scale_F[scale_F <= len(inputs_NF) * np.finfo(float).eps * np.abs(mean_F)] = 1  # A constant, up to rounding.
+    x_NF = (inputs_NF - mean_F) / scale_F
+    alpha = penalty * x_NF.shape[1]  # Rows are not divided by √F.
+    if len(x_NF) < x_NF.shape[1]:
+        kernel_NN = x_NF @ x_NF.T + alpha * np.eye(len(x_NF))
+        weights_FC = x_NF.T @ np.linalg.solve(kernel_NN, _truth(y_N))
+    else:
+        kernel_FF = x_NF.T @ x_NF + alpha * np.eye(x_NF.shape[1])
+        weights_FC = np.linalg.solve(kernel_FF, x_NF.T @ _truth(y_N))
+    return Probe(mean_F, scale_F, weights_FC)
 
 
 def left_out_scores(inputs_NF: np.ndarray, y_N: np.ndarray, penalties: Sequence[float]) -> np.ndarray:
@@ -185,6 +207,8 @@ def left_out_scores(inputs_NF: np.ndarray, y_N: np.ndarray, penalties: Sequence[
 
     The arguments are those of `fit_probe`.
     """
+    from sklearn import linear_model, preprocessing
+
     x_NF = preprocessing.StandardScaler().fit_transform(np.asarray(inputs_NF, float))
     alphas = np.array(penalties)
     # With a scorer, scikit-learn keeps the predictions instead of their errors.

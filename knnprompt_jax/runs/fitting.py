@@ -46,7 +46,7 @@ def run(settings: commands.FitSettings) -> Result:
     """
     inputs.join_processes(settings.distributed)
     path = pathlib.Path(settings.classifier)
-    saving.check_no_folder(path)
+    shared.check_no_folder(path)
     options = settings.classifier_options()
     task, train, notes = _load_rows(settings)
     model = inputs.read_model(settings.model, settings)

@@ -2,9 +2,10 @@
 
 import os
 import pathlib
+import sys
 from typing import Any
 
-from knnprompt_jax import errors, options, shipped
+from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.settings import classifiers, shared, stores
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions
@@ -21,6 +22,22 @@ _WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "pr
 _VOTES = ("k", "distance", "weights")
 _OF_PUBLISHED = (*_VOTES, "tie_break", "centroid")
 _OF_AUTOMATIC = (*_VOTES, "penalty", "layer", "metric")
+
+
+def _check_input(name: str) -> None:
+    """Raise UserError unless the rows can be read; standard input must be open."""
+    if name != STANDARD:
+        files.check_readable(name)
+    elif sys.stdin is None:
+        raise errors.UserError("--input=-: standard input is closed")
+
+
+def _check_output(name: str) -> None:
+    """Raise UserError unless the labels can be written; standard output must be open."""
+    if name != STANDARD:
+        files.check_writable(pathlib.Path(name))
+    elif sys.stdout is None:
+        raise errors.UserError("--output=-: standard output is closed")
 
 
 class RuleSettings(options.Options):
@@ -74,15 +91,22 @@ class RuleSettings(options.Options):
 class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
-    classifier: str = options.option("", "File of the classifier.", needed=True)
-    train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
+    classifier: str = options.option("", "File of the classifier.", needed=True, check=shared.check_new_classifier)
+    train_file: str = options.option(
+        "", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.", check=files.check_readable
+    )
     corrections: str = options.option(
         "",
         "File of corrected labels by row: look's suggestions.csv, or columns id and label (UTF-8 unless --encoding). Ids "
         "are row numbers of the train file, from 0.",
+        check=files.check_readable,
     )
-    model: str | None = options.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
-    task: str | None = options.option(None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True)
+    model: str | None = options.option(
+        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True, check=shipped.check_name
+    )
+    task: str | None = options.option(
+        None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True, check=shared.check_task
+    )
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": None})
     demo_shots: tuple[int, ...] | None = options.option(
         None,
@@ -132,8 +156,8 @@ class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     """The rows to label, and the output."""
 
-    input: str = options.option("", "File of rows, or - for standard input.")
-    output: str = options.option(STANDARD, "File to write, or - for standard output.", needed=True)
+    input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
+    output: str = options.option(STANDARD, "File to write, or - for standard output.", needed=True, check=_check_output)
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
     format: str = options.option("", f"Format of the input: {', '.join(INPUT_KINDS)}; by default its name's ending.")
     output_format: str | None = options.option(
@@ -168,6 +192,17 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
                 f"--output={self.output}: the format is not {formats}; name it with --output_format="
             )
 
+    def check_names(self) -> None:
+        """Raise UserError if a file cannot be used, or the output exists already.
+
+        In a job of several processes, only process 0 needs the input and the output.
+        """
+        if self.distributed != DistributedOptions():
+            return
+        super().check_names()
+        if self.output != STANDARD and not self.overwrite and pathlib.Path(self.output).exists():
+            raise errors.UserError(f"{self.output}: exists already; choose another file, or add --overwrite")
+
     @property
     def kind(self) -> str:
         """The format of the output."""
@@ -178,14 +213,23 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
 class EvaluationSettings(shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions):
     """The classifier, and the rows that it is measured on."""
 
-    input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)
-    output: str = options.option("evaluation", "Folder of index.html, measures.json and measures.csv.", needed=True)
+    input: str = options.option(
+        "", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True, check=files.check_readable
+    )
+    output: str = options.option(
+        "evaluation",
+        "Folder of index.html, measures.json and measures.csv.",
+        needed=True,
+        check=files.check_output_folder,
+    )
 
 
 class LookSettings(shared.SavedOptions):
     """The saved classifier, and the folder of its page."""
 
-    output: str = options.option("look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True)
+    output: str = options.option(
+        "look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True, check=files.check_output_folder
+    )
 
 
 class ExplanationSettings(shared.SavedOptions):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from knnprompt_jax import errors, options, shipped
+from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.methods import Entry
 from knnprompt_jax.settings.models import DTYPES, DistributedOptions
@@ -73,10 +73,15 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
         None,
         f"A BERT or a decoder by Hub name or folder. By default {shipped.DEFAULT}, BERT-large or GPT-2 large, by the method.",
         needed=True,
+        check=shipped.check_name,
     )
-    tasks: tuple[str, ...] = options.option(("demo",), f"Comma-separated: {shared.TASK_HELP}", needed=True)
-    train_file: str = options.option("", "File of train rows; needs eval_file and one task.")
-    eval_file: str = options.option("", "File of rows to classify; needs train_file.")
+    tasks: tuple[str, ...] = options.option(
+        ("demo",), f"Comma-separated: {shared.TASK_HELP}", needed=True, check=shared.check_task
+    )
+    train_file: str = options.option(
+        "", "File of train rows; needs eval_file and one task.", check=files.check_readable
+    )
+    eval_file: str = options.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
     shots: tuple[int, ...] = options.option((shared.SHOTS,), "Train rows per class, m.", least=1, needed=True)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
     steps: int | None = options.option(
@@ -90,7 +95,7 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
         "A table or figure of the paper; the records go to a folder of this name in the output folder.",
         choices=("low_resource", "fine_tuning"),
     )
-    output: str = options.option("results", "Folder of the JSON records.", needed=True)
+    output: str = options.option("results", "Folder of the JSON records.", needed=True, check=files.check_output_folder)
     checkpoints: str = options.option(
         "checkpoints", "Folder of the checkpoints of unfinished runs, from which training resumes.", needed=True
     )

@@ -7,7 +7,8 @@ import pathlib
 import re
 import runpy
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors, files, options
+from knnprompt_jax import shipped as shipped_lib
 from knnprompt_jax.settings import methods, shared
 from knnprompt_jax.settings.stores import DIRECTIONS
 from knnprompt_jax.tasks import catalogue
@@ -30,7 +31,7 @@ class GridSettings(shared.SharedSettings):
     )
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", needed=True)
     models: tuple[str, ...] = options.option(
-        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
+        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=shipped_lib.check_name
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
@@ -137,7 +138,10 @@ class ReportSettings(options.Options):
         needed=True,
     )
     output: str = options.option(
-        "report", "Folder to write index.html and tables/ to, with --format=html.", needed=True
+        "report",
+        "Folder to write index.html and tables/ to, with --format=html.",
+        needed=True,
+        check=files.check_output_folder,
     )
     format: str = options.option(
         "html",

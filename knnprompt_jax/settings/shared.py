@@ -3,10 +3,11 @@
 A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
 """
 
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from knnprompt_jax import errors, shipped
+from knnprompt_jax import errors, files, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.settings.classifiers import PromptOptions
 from knnprompt_jax.settings.methods import MethodOptions, bases_of
@@ -24,13 +25,47 @@ METHODS_HELP = "Comma-separated names (docs/methods.md), or all (those that appl
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
+CLASSIFIER_START = b"PK\x03\x04"  # The first bytes of a classifier's file, a zip archive.
 EXECUTION = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
+
+
+def check_task(name: str) -> None:
+    """Raise UserError unless this is `OWN`, the name of a task, or a file that declares one."""
+    if name != OWN:
+        catalogue.get(name)
+
+
+def check_no_folder(path: str | pathlib.Path) -> None:
+    """Raise UserError if the path of a classifier is a folder, as the classifiers of earlier versions were."""
+    if pathlib.Path(path).is_dir():
+        raise errors.UserError(
+            f"{path}: a folder, but a classifier is a file: fit again with another path "
+            "(folders are classifiers of earlier versions)"
+        )
+
+
+def check_classifier(path: str | pathlib.Path) -> None:
+    """Raise UserError unless a file begins as a classifier does; whoever reads it checks the rest."""
+    check_no_folder(path)
+    files.check_readable(path)
+    with files.refusals(pathlib.Path(path)), open(path, "rb") as file:
+        start = file.read(len(CLASSIFIER_START))
+    if start != CLASSIFIER_START:
+        raise errors.UserError(f"{path}: not a classifier, or damaged")
+
+
+def check_new_classifier(path: str | pathlib.Path) -> None:
+    """Raise UserError unless a classifier can be written to the path."""
+    check_no_folder(path)
+    files.check_writable(pathlib.Path(path))
 
 
 class SavedOptions(options_lib.Options):
     """A saved classifier, and the mesh of its model."""
 
-    classifier: str = options_lib.option("", "File of a classifier, which fit wrote.", needed=True)
+    classifier: str = options_lib.option(
+        "", "File of a classifier, which fit wrote.", needed=True, check=check_classifier
+    )
     mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
 
 
@@ -65,10 +100,12 @@ class ReadingOptions(CacheOptions, PromptOptions, ModelOptions):
 class TaskOptions(options_lib.Options):
     """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
 
-    model: str | None = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
-    task: str = options_lib.option("demo", TASK_HELP, needed=True)
+    model: str | None = options_lib.option(
+        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True, check=shipped.check_name
+    )
+    task: str = options_lib.option("demo", TASK_HELP, needed=True, check=check_task)
     train_file: str = options_lib.option(
-        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own."
+        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.", check=files.check_readable
     )
 
 
@@ -111,7 +148,9 @@ class LabelledFileOptions(FileOptions):
 class RowOptions(LabelledFileOptions):
     """The source of a task's rows."""
 
-    data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
+    data_dir: str = options_lib.option(
+        "", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.", check=files.check_readable_folder
+    )
     text_columns: tuple[str, ...] = options_lib.option(
         (), f"Text columns, for task {OWN}; by default all except ids, numbers and dates."
     )
@@ -157,7 +196,9 @@ class SharedSettings(ReadingOptions, EvaluationOptions, MethodOptions):
         "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
         least=0,
     )
-    output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
+    output: str = options_lib.option(
+        "results", "Folder of the JSON records.", needed=True, check=files.check_output_folder
+    )
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
 
@@ -173,7 +214,7 @@ class SharedSettings(ReadingOptions, EvaluationOptions, MethodOptions):
 class ComparisonSettings(DrawOptions, SharedSettings):
     """The rows and seeds to compare methods on."""
 
-    eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.")
+    eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
     methods: tuple[str, ...] = options_lib.option(("icl", "knn"), METHODS_HELP, needed=True)
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True

@@ -144,9 +144,17 @@ def test_offline_mode_serves_the_cache_and_asks_nothing(server, monkeypatch):
     for name in ("owner/name", "owner/other", f"owner/name:{GGUF[0]}"):
         assert "or in the cache, and HF_HUB_OFFLINE is set: give a local folder, " in (told := message(name))
         assert "did you mean" not in told
-    for name in ("gema-3-270m", "google/gemma-3-270m@main"):
-        assert message(name).endswith("or check the network; did you mean 'gemma-3-270m'?")
+    assert message("google/gemma-3-270m@main").endswith("or check the network; did you mean 'gemma-3-270m'?")
     assert "did you mean" not in message("google/gemma-2-2b")
+    assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("gemma", "gemma-3-270m"), ("gema-3-270m", "gemma-3-270m"), ("SmolLM2-135M", "smollm2"), ("smollm", "smollm2")],
+)
+def test_a_shipped_model_that_is_misspelt_or_abbreviated_is_named_without_asking_the_hub(server, name, meant):
+    assert message(name) == f"unknown model {name!r}: did you mean {meant!r}? (shipped: smollm2, gemma-3-270m, tiny)"
     assert not server.requests
 
 
