@@ -5,7 +5,8 @@ example's anchor. A new text gets the majority label of the anchors nearest to i
 et al., "kNN Prompting", ICLR 2023).
 
 Shape notation of the whole package: a name ends in one letter per axis, as in `h_NE` and `logk_NV`, and einsum strings
-use the same letters. A file may define letters of its own.
+use the same letters. A lower-case letter is a part of that axis: a tile or a selection. A file that uses letters of its
+own lists them at its top.
 
     N  anchors or prompts     Q  queries              V  vocabulary      D  model width
     L  layers                 H  attention heads      K  head size       F  MLP width

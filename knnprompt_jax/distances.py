@@ -52,9 +52,9 @@ class Distance:
         prepare_query: maps the representation [W] of a query to a pytree, before the search.
         prepare_anchor: the same for an anchor; a store keeps the result.
         direction: the direction of a KL divergence, "kl" or "reverse_kl"; empty for other distances.
-        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the
-            head. The other side enters as a state (`store.factored` has the algebra). Empty if the distance is no such
-            product.
+        expectation_side: the side, "query" or "anchor", whose probabilities weight the terms. In a factored store it
+            enters as its mean head row Wᵀp, the other side as its state (`store.factored` has the algebra). Empty if
+            the distance is no such product.
         terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the
             distance. None if it is no sum over tokens.
         is_candidate: whether a classifier that chooses its distance tries this one.
@@ -68,7 +68,7 @@ class Distance:
     prepare_query: Callable[[Array], Any] = lambda query: query
     prepare_anchor: Callable[[Array], Any] = lambda anchor: anchor
     direction: str = ""
-    mean_row: str = ""
+    expectation_side: str = ""
     terms: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     is_candidate: bool = False
 
@@ -147,8 +147,8 @@ _reverse_kl = functools.partial(
 _WHOLE = Representation.DISTRIBUTION
 _WORDS = Representation.LABEL_WORDS
 _DISTANCES = (
-    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, mean_row="query", is_candidate=True),
-    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, mean_row="anchor", is_candidate=True),
+    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, expectation_side="query", is_candidate=True),
+    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, expectation_side="anchor", is_candidate=True),
     _kl("kl_labels", "label words, KL(test ‖ anchor)", representation=_WORDS, is_candidate=True),
     _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation=_WORDS),
     Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean, is_candidate=True),

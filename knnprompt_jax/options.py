@@ -134,16 +134,17 @@ def declarations(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mappi
     The heading of an option describes its group, or else the class that declares it.
     """
 
-    def base(field: dataclasses.Field) -> int:
-        return [field.name in vars(base).get("__annotations__", {}) for base in kind.__mro__].index(True)
+    def rank(field: dataclasses.Field) -> int:
+        """Return the position among the ancestors of the class that declares a field."""
+        return [field.name in vars(ancestor).get("__annotations__", {}) for ancestor in kind.__mro__].index(True)
 
-    for field in sorted(dataclasses.fields(kind), key=lambda field: ("group" in field.metadata, base(field))):
+    for field in sorted(dataclasses.fields(kind), key=lambda field: ("group" in field.metadata, rank(field))):
         if inner := field.metadata.get("group"):
             for name, default, declared in declarations(inner, f"{prefix}{field.name}."):
                 yield name, default, {**declared, "heading": _heading(inner)}
         elif "help" in field.metadata:
             is_boolean = field.type is bool or bool in typing.get_args(field.type)
-            heading = _heading(kind.__mro__[base(field)])
+            heading = _heading(kind.__mro__[rank(field)])
             yield prefix + field.name, field.default, {**field.metadata, "is_boolean": is_boolean, "heading": heading}
 
 
@@ -173,6 +174,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
     hints = typing.get_type_hints(kind)
+    # Checked here too, so that a missing value is refused by the name of its flag.
     required = {name: field.default for name, field in fields.items() if field.metadata.get("needed")}
     values: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}

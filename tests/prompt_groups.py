@@ -24,7 +24,7 @@ def make_group(
 def make(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = ()) -> layout.Prompts:
     """Return prompts of one group, whose prefix is the demonstrations."""
     demonstrations = tuple(int(token) for token in prefix)
-    return layout.Prompts((make_group(suffixes, prefix),), len(suffixes), demonstrations=demonstrations)
+    return layout.Prompts((make_group(suffixes, prefix),), len(suffixes), demonstration_tokens=demonstrations)
 
 
 def make_random_group(
@@ -52,7 +52,7 @@ def make_random(
     if truncated:
         groups.append(layout.PromptGroup(prefix_P[:0], tuple(suffixes[num_whole:]), index[num_whole:]))
     return layout.Prompts(
-        tuple(groups), count, tuple(index[num_whole:].tolist()), demonstrations=tuple(prefix_P.tolist())
+        tuple(groups), count, tuple(index[num_whole:].tolist()), demonstration_tokens=tuple(prefix_P.tolist())
     )
 
 

@@ -96,7 +96,7 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
     store = _store(head, kind, settings.distance, anchors)
     distance = distances.get(settings.distance)
     keys = _affine(store.keys)
-    rows_VE = head.rows_VE if distance.mean_row == "query" or kind == "dense" else None
+    rows_VE = head.rows_VE if distance.expectation_side == "query" or kind == "dense" else None
     for count in settings.queries:
         states = _states(head, count, 2)
         plan = store.plan(count, settings.k)

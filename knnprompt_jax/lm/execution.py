@@ -21,7 +21,8 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
-_CALLS_AHEAD = {"cpu": 0}  # Calls to queue while one runs, elsewhere 1. A CPU would run both at once.
+_CALLS_AHEAD = 1  # Calls to queue while one runs.
+_CALLS_AHEAD_ON_CPU = 0  # A CPU would run both at once.
 
 
 @dataclasses.dataclass
@@ -32,7 +33,7 @@ class PassStatistics:
         prompts: prompts that the model read.
         prefix_tokens: tokens of prefixes that the model read, without padding.
         suffix_tokens: tokens of suffixes that the model read, without padding.
-        slots: packed slots, padding included.
+        packed_columns: columns of all packed rows, padding included.
         requested_prompts: distinct requested prompts, cached prompts included.
         seconds: wall time of passes, compilation included.
         compile_seconds: wall time of compilation.
@@ -42,7 +43,7 @@ class PassStatistics:
     prompts: int = 0
     prefix_tokens: int = 0
     suffix_tokens: int = 0
-    slots: int = 0
+    packed_columns: int = 0
     requested_prompts: int = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -55,8 +56,8 @@ class PassStatistics:
 
     @property
     def fill(self) -> float:
-        """The share of packed slots that held a token."""
-        return self.suffix_tokens / max(1, self.slots)
+        """The share of packed columns that held a token."""
+        return self.suffix_tokens / max(1, self.packed_columns)
 
 
 class Execution:
@@ -149,29 +150,29 @@ class Execution:
         prefix = self._prefix(packed)
         prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
-        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.output_positions_TJ, *extra_TJ)
         outputs: list[Any] = []
-        calls: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
+        pending: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
+        calls_ahead = _CALLS_AHEAD_ON_CPU if self.platform == "cpu" else _CALLS_AHEAD
 
         def finish() -> None:
-            steps, call = calls.popleft()
-            outputs.append(call())
+            steps, wait = pending.popleft()
+            outputs.append(wait())
             if progress:
                 progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
 
         for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
             steps = slice(start, start + programs.STEPS_PER_CALL * data)
-            batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
+            dealt = jax.tree.map(functools.partial(self._deal, steps=steps), (packed.steps, *extra_TJ))
             # A round of `data` steps is active if its first step exists.
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
-            calls.append((steps, self._enqueue(function, prefix, self._put(active_T), *batch)))
-            if len(calls) > _CALLS_AHEAD.get(self.platform, 1):
+            pending.append((steps, self._enqueue(function, prefix, self._put(active_T), *dealt)))
+            if len(pending) > calls_ahead:
                 finish()
-        while calls:
+        while pending:
             finish()
         self.statistics.prompts += len(packed.slot_N)
         self.statistics.suffix_tokens += packed.num_tokens
-        self.statistics.slots += packed.tokens_TBS.size
+        self.statistics.packed_columns += packed.tokens_TBS.size
         return outputs
 
     def _prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
@@ -184,6 +185,10 @@ class Execution:
             self._prefix_in_memory = (key, prefix)
         self.statistics.prefix_tokens += packed.prefix_length
         return prefix
+
+    def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
+        """Deal these steps of an array to the data shards."""
+        return self._put(programs.deal(array_T[steps], self.mesh.shape[parallel.DATA]), None, parallel.DATA)
 
     def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
         """Put an array on the mesh, split over these axes."""

@@ -245,7 +245,7 @@ class LanguageModel:
         prompts: layout.Prompts,
         shape_of: packing.ShapeOf,
         layers: tuple[int, ...] = (),
-        order: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
     ) -> States:
         """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
@@ -253,7 +253,7 @@ class LanguageModel:
         Args:
             shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            order: the prompts whose rows are returned; by default each prompt once, in the order of the prompts.
+            rows: the prompt of each row that is returned; by default each prompt once, in order.
 
         Returns:
             States with one row per prompt, split over every device where their number divides.
@@ -277,14 +277,15 @@ class LanguageModel:
             packed = self.execution.pack(group, shape_of(group))
             slots.append(packed.slot_N + num_slots)
             indices.append(group.index)
-            calls = self.execution.run(packed, progress, function)
-            num_slots += sum(int(np.prod(jax.tree.leaves(call)[0].shape[:2])) for call in calls)
-            outputs += calls
+            group_outputs = self.execution.run(packed, progress, function)
+            num_slots += sum(int(np.prod(jax.tree.leaves(output)[0].shape[:2])) for output in group_outputs)
+            outputs += group_outputs
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
-        slot_N = slot_N if order is None else slot_N[order]
-        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.row_sharding(self.mesh, len(slot_N))))
+        slot_N = slot_N if rows is None else slot_N[rows]
+        sharding_of_rows = parallel.row_sharding(self.mesh, len(slot_N))
+        selected = jax.block_until_ready(programs.select(outputs, slot_N, sharding_of_rows))
         self.statistics.seconds += time.monotonic() - started
-        hidden_NE, log_z_N, by_layer = rows
+        hidden_NE, log_z_N, by_layer = selected
         return States(hidden_NE, log_z_N, self.deterministic, by_layer)
 
     def score(

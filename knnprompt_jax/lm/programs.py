@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
 from knnprompt_jax.models import attention, decoder, sharding
+from knnprompt_jax.prompts import packing
 
 Array = jax.Array
 STEPS_PER_CALL = 4
@@ -36,10 +37,12 @@ def read_prefix(
     return attention.Prefix(k_LHPK, v_LHPK, length)
 
 
-def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Any, ...]:
+def read_suffixes(
+    model: decoder.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, **options: Any
+) -> tuple[Any, ...]:
     """Return the hidden states [J, E], log-partitions [J] and requested layers [J, D] of a step's outputs."""
     with jax.named_scope("suffixes"):
-        hidden_JE, layers = model.read_suffixes(*step, **options)
+        hidden_JE, layers = model.read_suffixes(step, **options)
     with jax.named_scope("log_partition"):
         if not sharding.splits_vocabulary(model.config, mesh):  # Then split the prompts.
             hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
@@ -56,13 +59,12 @@ def suffix_reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[...,
 
 
 def score_suffixes(
-    model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any
+    model: decoder.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, targets_J: Array, **options: Any
 ) -> tuple[Array, Array]:
-    """Return log p [J] (float32, nats) of the target tokens, the last argument, and whether each is the likeliest."""
+    """Return log p [J] (float32, nats) of the target tokens, and whether each is the likeliest."""
     del mesh
-    *step, targets_J = step_and_targets
     with jax.named_scope("score"):
-        hidden_JE, _ = model.read_suffixes(*step, **options, whole_last_block=True)
+        hidden_JE, _ = model.read_suffixes(step, **options, whole_last_block=True)
         return model.head.log_probabilities(hidden_JE, targets_J)
 
 
@@ -73,36 +75,37 @@ def map_steps(
     params: nnx.State,
     prefix: attention.Prefix,
     active_T: Array,
-    *batch: Array,
+    steps: packing.Step,
+    *extra_TJ: Array,
     function: Callable[..., Any],
     stable_softmax: bool,
 ) -> Any:
-    """Apply `function` to each packed step and return its outputs as [T, J, …].
+    """Apply `function` to each packed step, and its `extra_TJ`, and return its outputs as [T, J, …].
 
     B and J count the rows and outputs of all data shards. Each data shard runs its steps one after the other; inactive
     steps cost nothing.
     """
 
-    def run_shard(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
+    def run_shard(params: nnx.State, prefix: attention.Prefix, active_T: Array, *arguments_T: Any) -> Any:
         model = nnx.merge(graph, params)
 
-        def run(step: tuple[Array, ...]) -> Any:
-            return function(model, mesh, *step, prefix=prefix, stable_softmax=stable_softmax)
+        def apply(arguments: tuple[Any, ...]) -> Any:
+            return function(model, mesh, *arguments, prefix=prefix, stable_softmax=stable_softmax)
 
-        def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
-            step, active = step_and_active
-            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, step))
-            return None, jax.lax.cond(active, run, lambda _: empty, step)
+        def body(_: None, active_and_arguments: tuple[Array, tuple[Any, ...]]) -> tuple[None, Any]:
+            active, arguments = active_and_arguments
+            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(apply, arguments))
+            return None, jax.lax.cond(active, apply, lambda _: empty, arguments)
 
-        return jax.lax.scan(body, None, (batch, active_T))[1]
+        return jax.lax.scan(body, None, (active_T, arguments_T))[1]
 
     rows = P(None, parallel.DATA)
-    specs = (P(), P(), P(), *[rows] * len(batch))
+    specs = (P(), P(), P(), rows, *[rows] * len(extra_TJ))
     # Manual only over `data`, so that no shard's loops wait for another's; `model` stays with the compiler.
     sharded = jax.shard_map(
         run_shard, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
     )
-    return sharded(params, prefix, active_T, *batch)
+    return sharded(params, prefix, active_T, steps, *extra_TJ)
 
 
 @jax.jit

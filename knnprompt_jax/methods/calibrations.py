@@ -154,7 +154,7 @@ def linc(context: method.Context, options: methods.LincOptions) -> method.Predic
     return _softmax(p_QC @ np.asarray(slope_CC).T + np.asarray(shift_C))
 
 
-def _label_probabilities(context: method.Context, prompts: method.PromptSet) -> np.ndarray:
+def _label_probabilities(context: method.Context, prompts: method.ExamplesOf) -> np.ndarray:
     """Return the probabilities of the label words [N, C], float32, normalised over them."""
     return special.softmax(context.label_log_p(context.states[prompts]), axis=-1).astype(np.float32)
 

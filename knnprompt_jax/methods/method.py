@@ -79,7 +79,7 @@ class Problem:
         return len(self.tokenize([""])[0])
 
 
-PromptSet = Callable[[Problem], Sequence[Example]]
+ExamplesOf = Callable[[Problem], Sequence[Example]]
 """A function that returns examples to read in the shared pass, each as a query after the split's demonstrations."""
 
 
@@ -108,7 +108,7 @@ class Context:
 
     problem: Problem
     model: lm.LanguageModel
-    states: Mapping[PromptSet, lm.States]
+    states: Mapping[ExamplesOf, lm.States]
     store_options: stores.StoreOptions = stores.StoreOptions()
     cache: states_lib.AnyCache | None = None
 
@@ -304,7 +304,7 @@ class Method:
 
     entry: methods.Entry
     run: Callable[[Context, Any], Prediction]
-    needs: tuple[PromptSet, ...] = ()
+    needs: tuple[ExamplesOf, ...] = ()
     check: Callable[[Problem, Any], None] = check_nothing
     cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
     rows_used: str = "shots"

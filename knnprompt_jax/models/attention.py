@@ -117,7 +117,10 @@ def attention_mask(stops_BS: Array) -> Array:
 
 
 def attention_mask_at(output_positions_J: Array, stops_BS: Array) -> Array:
-    """Return which tokens of a step each of the tokens `output_positions_J` (flat indices) attends to [J, B · S]."""
+    """Return which tokens of a step each of the tokens `output_positions_J` (flat indices) attends to [J, B · S].
+
+    The B rows count as one long row. A stop never exceeds the end of its own row, so that no token sees another row.
+    """
     rows, width = stops_BS.shape
     stops_T = (stops_BS + width * jnp.arange(rows)[:, None]).reshape(-1)
     return (jnp.arange(rows * width) <= output_positions_J[:, None]) & (output_positions_J[:, None] < stops_T)
@@ -253,11 +256,13 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, stable_s
     if stable_softmax:
         top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))
     else:
-        top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)  # Padding attends to nothing.
+        # Padding has no near logit. Subtracting +1e30 makes its far exponentials 0 instead of infinity.
+        top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)
     near_GBQT = jnp.exp(near_GBQT - top_GBQ[..., None])
     far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
     total_GBQ = near_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
-    # At least 1, the exponential of the subtracted maximum; padding has none.
+    # The sum is at least 1, because the maximum contributes exp(0); only padding's is 0. An overflow becomes NaN, which
+    # `lm.programs.all_finite` finds.
     total_GBQ = jnp.where(jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan)
     far_GQK = _mix(far_GQP, v_GPK, "gqp,gpk->gqk")
     attended_GBQK = _mix(near_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)

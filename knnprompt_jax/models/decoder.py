@@ -12,6 +12,7 @@ from knnprompt_jax.models import attention, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models.layers import Attend
+from knnprompt_jax.prompts import packing
 
 Array = jax.Array
 UNLIMITED = 2**30  # Window in tokens of a layer that attends to everything.
@@ -79,10 +80,7 @@ class Decoder(nnx.Module):
 
     def read_suffixes(
         self,
-        tokens_BS: Array,
-        stops_BS: Array,
-        positions_BS: Array,
-        output_positions_J: Array,
+        step: packing.Step,
         *,
         prefix: attention.Prefix,
         stable_softmax: bool,
@@ -94,10 +92,7 @@ class Decoder(nnx.Module):
         Each token attends to the prefix and to the tokens that `attention.attention_mask` allows.
 
         Args:
-            tokens_BS: the packed suffixes.
-            stops_BS: for each token, the end of the columns that see it (`prompts.packing`).
-            positions_BS: the position of each token in its prompt.
-            output_positions_J: the tokens whose states are returned, as flat indices into [B, S].
+            step: the packed suffixes, and the tokens whose states are returned.
             prefix: the result of `read_prefix`.
             stable_softmax: if false, a state may be NaN where attention logits are very large
                 (see `attention.shared_prefix_attention`).
@@ -110,6 +105,7 @@ class Decoder(nnx.Module):
             float32.
         """
         assert all(1 <= layer <= self.config.num_layers for layer in layers)
+        tokens_BS, stops_BS, positions_BS, output_positions_J = step
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
         rotations = self._rotations(positions_BS)
@@ -122,7 +118,7 @@ class Decoder(nnx.Module):
             return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
         kept = {layer: jnp.zeros((len(output_positions_J), self.config.width)) for layer in layers}
-        blocks = jnp.arange(last + whole_last_block)
+        blocks = jnp.arange(self.config.num_layers if whole_last_block else last)
         (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), blocks)
         x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
         positions_1T = positions_BS.reshape(1, -1)

@@ -19,10 +19,13 @@ _TIMEOUT_SECONDS = 10.0
 def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) -> pathlib.Path:
     """Return the folder of a model, or the `.gguf` file that holds all of it.
 
-    The first that exists is used: - a folder, or the only `.gguf` file of a folder without other weights; - a `.gguf`
-    file; - a shipped model; - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
-    "owner/name@revision" is a branch, tag
-      or commit of it.
+    The first that exists is used:
+
+    - a folder, or the only `.gguf` file of a folder without other weights;
+    - a `.gguf` file;
+    - a shipped model;
+    - the Hub's snapshot of "owner/name" or of "owner/name@revision", which is a branch, tag or commit, or the one file
+      of "owner/name:file.gguf".
 
     A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies
     checksums. If the Hub does not answer, the cache is used.

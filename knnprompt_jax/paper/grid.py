@@ -54,18 +54,18 @@ class Copy:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The passes of this shard.
+    """The runs of this shard, in groups that share their prompts.
 
     Attributes:
-        all_passes: all passes of the shard, finished or not.
-        passes: the passes that are left, with each distinct run once.
+        all_groups: all groups of the shard, finished or not.
+        groups: the groups that are left, with each distinct run once.
         copies: the other runs that are left.
         finished: finished records by file name.
         num_elsewhere: the number of records of other shards.
     """
 
-    all_passes: Sequence[run_lib.Pass]
-    passes: Sequence[run_lib.Pass]
+    all_groups: Sequence[run_lib.RunGroup]
+    groups: Sequence[run_lib.RunGroup]
     copies: Sequence[Copy]
     finished: Mapping[str, records.Record]
     num_elsewhere: int
@@ -73,12 +73,12 @@ class Plan:
     def describe(self) -> str:
         """Return a table of costs with a line for each model and one for all that is left."""
         by_model = collections.defaultdict(list)
-        for lm_pass in self.all_passes:
-            by_model[lm_pass.model.name].append(lm_pass)
-        rows = [self._row(name, passes) for name, passes in by_model.items()]
-        if self.passes:
-            rows.append(self._row("left to run", self.passes))
-        total = sum(len(lm_pass.runs) for lm_pass in self.all_passes)
+        for group in self.all_groups:
+            by_model[group.model.name].append(group)
+        rows = [self._row(name, groups) for name, groups in by_model.items()]
+        if self.groups:
+            rows.append(self._row("left to run", self.groups))
+        total = sum(len(group.runs) for group in self.all_groups)
         heading = f"{total} records, of which {len(self.finished)} are finished"
         if self.copies:
             heading += f" and {len(self.copies)} copy the result of an equal run"
@@ -86,16 +86,16 @@ class Plan:
             heading += f"; {self.num_elsewhere} belong to other shards"
         return "\n".join([heading, "", tables.render(list(_COLUMNS), rows)])
 
-    def _row(self, name: str, passes: Sequence[run_lib.Pass]) -> list[str]:
+    def _row(self, name: str, groups: Sequence[run_lib.RunGroup]) -> list[str]:
         """Return the cells of a line, one for each of `_COLUMNS`."""
-        runs = [run for lm_pass in passes for run in lm_pass.runs]
+        runs = [run for group in groups for run in group.runs]
         counts = (
             len({run.problem.task.name for run in runs}),
-            len(passes),
-            sum(lm_pass.cost.prompts for lm_pass in passes),
-            sum(lm_pass.cost.tokens for lm_pass in passes),
+            len(groups),
+            sum(group.cost.prompts for group in groups),
+            sum(group.cost.tokens for group in groups),
         )
-        petaflops = 2e-15 * sum(lm_pass.work for lm_pass in passes)  # Two operations per parameter and token.
+        petaflops = 2e-15 * sum(group.work for group in groups)  # Two operations per parameter and token.
         num_finished = sum(run.file_name in self.finished for run in runs)
         return [
             name,
@@ -116,31 +116,31 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> Plan:
     Raises:
         UserError: invalid settings or rows, or nothing to run.
     """
-    passes = _passes(settings, needs_weights)
-    if not passes:
+    groups = _groups(settings, needs_weights)
+    if not groups:
         raise errors.UserError(
             f"{settings.experiment}: nothing to run with tasks={settings.tasks}, models={settings.models}, "
             f"methods={settings.methods}, seeds={settings.seeds}, shots={settings.shots + settings.few_shots}"
         )
-    shard = _shard(passes, settings.shard_index, settings.num_shards)
-    runs = [run for lm_pass in shard for run in lm_pass.runs]
+    shard = _shard(groups, settings.shard_index, settings.num_shards)
+    runs = [run for group in shard for run in group.runs]
     finished = records.finished(pathlib.Path(settings.output), runs)
     copies = _copies(runs, finished)
-    left = _passes_left(shard, {*finished, *(copy.run.file_name for copy in copies)})
-    num_all = sum(len(lm_pass.runs) for lm_pass in passes)
+    left = _groups_left(shard, {*finished, *(copy.run.file_name for copy in copies)})
+    num_all = sum(len(group.runs) for group in groups)
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _passes(settings: grids.GridSettings, needs_weights: bool) -> list[run_lib.Pass]:
-    """Return the passes of all models and tasks; raise UserError if a method cannot run on one of them."""
+def _groups(settings: grids.GridSettings, needs_weights: bool) -> list[run_lib.RunGroup]:
+    """Return the groups of all models and tasks; raise UserError if a method cannot run on one of them."""
     task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
-    passes = []
+    groups = []
     for name in settings.models:
         model = inputs.read_model(name, settings, context=settings.context, needs_weights=needs_weights)
         for rows in task_rows:
-            passes += run_lib.passes_of(model, _runs(settings, model, rows))
-    _check_methods(settings.methods, [run for lm_pass in passes for run in lm_pass.runs])
-    return passes
+            groups += run_lib.group_runs(model, _runs(settings, model, rows))
+    _check_methods(settings.methods, [run for group in groups for run in group.runs])
+    return groups
 
 
 def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[run_lib.Run]:
@@ -192,16 +192,16 @@ def _check_methods(names: Sequence[str], runs: Sequence[run_lib.Run]) -> None:
     raise errors.UserError(message)
 
 
-def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:
+def _shard(groups: Sequence[run_lib.RunGroup], index: int, count: int) -> list[run_lib.RunGroup]:
     """Return a contiguous part with about as much work as the others, so that few shards load the same model.
 
     It depends only on the whole plan: finished records move no pass to another shard.
     """
     if count == 1:
-        return list(passes)
-    work = np.array([max(1, lm_pass.work) for lm_pass in passes])
+        return list(groups)
+    work = np.array([max(1, group.work) for group in groups])
     middles = (np.cumsum(work) - work / 2) / work.sum()
-    return [lm_pass for lm_pass, middle in zip(passes, middles, strict=True) if int(middle * count) == index]
+    return [group for group, middle in zip(groups, middles, strict=True) if int(middle * count) == index]
 
 
 def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
@@ -215,23 +215,23 @@ def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record])
     return copies
 
 
-def _passes_left(passes: Sequence[run_lib.Pass], excluded: set[str]) -> list[run_lib.Pass]:
-    """Return the passes without the runs of these file names; a pass without any other run is left out."""
+def _groups_left(groups: Sequence[run_lib.RunGroup], excluded: set[str]) -> list[run_lib.RunGroup]:
+    """Return the groups without the runs of these file names; a group without any other run is left out."""
     left = []
-    for lm_pass in passes:
-        runs = tuple(run for run in lm_pass.runs if run.file_name not in excluded)
+    for group in groups:
+        runs = tuple(run for run in group.runs if run.file_name not in excluded)
         if runs:
-            left.append(dataclasses.replace(lm_pass, runs=runs))
+            left.append(dataclasses.replace(group, runs=runs))
     return left
 
 
 def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Experiment, grid_plan: Plan) -> None:
-    """Run the passes that are left, write the copies, and print where the records are and what their check says."""
+    """Run the groups that are left, write the copies, and print where the records are and what their check says."""
     output = pathlib.Path(settings.output)
     folder = output / settings.experiment
     write_files = functools.partial(experiment.before_writing, folder)
     made = dict(grid_plan.finished)
-    for record in engine.run(grid_plan.passes, output, settings.cache_gb, write_files):
+    for record in engine.run(grid_plan.groups, output, settings.cache_gb, write_files):
         made[record.file_name] = record
     for copy in grid_plan.copies:
         source = made[copy.source]

@@ -59,15 +59,15 @@ class Prompts:
         num_prompts: the number of prompts.
         truncated_index: the indices of the prompts that lost their first tokens.
         num_oversized: the number of truncated prompts whose query exceeds the context even without demonstrations.
-        demonstrations: the tokens of the demonstrations without a query. Whole prompts begin with them unless the
-            tokenizer joins them to the following text.
+        demonstration_tokens: the tokens of the demonstrations without a query. Whole prompts begin with them unless
+            the tokenizer joins them to the following text.
     """
 
     groups: tuple[PromptGroup, ...]
     num_prompts: int
     truncated_index: tuple[int, ...] = ()
     num_oversized: int = 0
-    demonstrations: tuple[int, ...] = ()
+    demonstration_tokens: tuple[int, ...] = ()
 
     @property
     def num_truncated(self) -> int:
@@ -145,7 +145,7 @@ def build_prompts(
         num_prompts=len(queries),
         truncated_index=tuple(truncated.tolist()),
         num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in truncated])),
-        demonstrations=tuple(demonstration_tokens),
+        demonstration_tokens=tuple(demonstration_tokens),
     )
 
 

@@ -30,6 +30,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,22 @@ class PackShape:
     rows: int
     outputs: int
     alone: bool = False
+
+
+class Step(NamedTuple):
+    """The arrays of one step, as the decoder reads them; an axis T before the others counts several steps.
+
+    Attributes:
+        tokens_BS: the packed tokens.
+        stops_BS: for each token, the end of the columns that see it.
+        positions_BS: the position of each token in its prompt.
+        output_positions_J: the outputs, as flat indices into [B, S].
+    """
+
+    tokens_BS: Any
+    stops_BS: Any
+    positions_BS: Any
+    output_positions_J: Any
 
 
 # Maps a group to its packing.
@@ -93,6 +110,11 @@ class PackedPrompts:
     output_positions_TJ: np.ndarray
     slot_N: np.ndarray
     lengths_T: np.ndarray
+
+    @property
+    def steps(self) -> Step:
+        """The arrays of all steps."""
+        return Step(self.tokens_TBS, self.stops_TBS, self.positions_TBS, self.output_positions_TJ)
 
     @property
     def num_steps(self) -> int:
@@ -147,7 +169,7 @@ def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards
 
 def arrange_alone(prompts: layout.Prompts) -> layout.Prompts:
     """Return the same prompts in groups of one prefix and one row width each."""
-    demonstrations_P = np.array(prompts.demonstrations, np.int32)
+    demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
     length = len(demonstrations_P)
     members = collections.defaultdict(list)
     for group in prompts.groups:

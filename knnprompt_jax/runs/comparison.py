@@ -30,7 +30,7 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
-    for record in engine.run(run_lib.passes_of(model, missing), folder, settings.cache_gb):
+    for record in engine.run(run_lib.group_runs(model, missing), folder, settings.cache_gb):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 
@@ -61,18 +61,20 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     for record in done:
         by_method[registry.get(record.method).title].append(record)
     first = done[0]
-    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "LM tokens"]
+    header = ["method", "accuracy %", "LM tokens"]
+    if first.is_uneven:
+        header.insert(2, "macro F1 %")
     rows = []
     for title, method_records in by_method.items():
         rows += _rows_of(title, method_records)
     num_seeds = len({record.seed for record in done})
     sizes = _sizes(first)
-    or_fewer = " or fewer" if "; " in sizes else ""
+    or_fewer = " or fewer" if len(sizes) > 1 else ""
     return "\n".join(
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {num_seeds} seed{'s' * (num_seeds != 1)}",
-            f"{first.shots} train rows per class{or_fewer}: {sizes}",
+            f"{first.shots} train rows per class{or_fewer}: {'; '.join(sizes)}",
             "",
             tables.render(header, rows),
             "",
@@ -148,7 +150,7 @@ def _describe_notes(by_method: Mapping[str, Sequence[records.Record]]) -> Iterat
             yield f"{title}{seed}: {note}."
 
 
-def _sizes(record: records.Record) -> str:
+def _sizes(record: records.Record) -> list[str]:
     """Count the demonstrations and anchors of each class; classes with the same counts stand together."""
     words = collections.defaultdict(list)
     for counts in record.class_counts.values():
@@ -157,4 +159,4 @@ def _sizes(record: records.Record) -> str:
     for (demonstrations, anchors), labels in words.items():
         size = f"{demonstrations} demonstration{'s' * (demonstrations != 1)}, {anchors} anchor{'s' * (anchors != 1)}"
         sizes.append(size if len(words) == 1 else f"{size} of {', '.join(labels)}")
-    return "; ".join(sizes)
+    return sizes

@@ -1,4 +1,4 @@
-"""The engine: passes in, records out. Every job that runs methods runs them here."""
+"""The engine: groups of runs in, records out. Every job that runs methods runs them here."""
 
 import contextlib
 import datetime
@@ -23,17 +23,17 @@ BeforeWriting = Callable[[records.Record, method.Context], None]
 
 
 def run(
-    passes: Sequence[run_lib.Pass],
+    groups: Sequence[run_lib.RunGroup],
     folder: pathlib.Path,
     cache_gb: float,
     before_writing: BeforeWriting | None = None,
 ) -> Iterator[records.Record]:
-    """Run passes in their order and yield each record as soon as it is written to the folder.
+    """Run groups in their order and yield each record as soon as it is written to the folder.
 
     The records of an experiment are in a subfolder of its name. Prompts are built before weights load.
 
     Args:
-        passes: those of one model follow one another; its weights are freed after the last.
+        groups: those of one model follow one another; its weights are freed after the last.
         cache_gb: GiB of the user's cache of states.
         before_writing: called in every process with each record and its context before the record is written.
 
@@ -43,64 +43,65 @@ def run(
     """
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     cache = states.user_cache(cache_gb)
-    progress = _Progress(passes)
-    for _, members in itertools.groupby(passes, lambda lm_pass: (lm_pass.model, lm_pass.packing_key)):
-        for lm_pass, prompts, reading in _read(list(members), progress, cache):
-            with parallel.enter_in_main(_lock_records(folder, lm_pass)):
-                yield from _run_all(lm_pass, prompts, reading, cache, folder, before_writing)
-            progress.finish(lm_pass)
-            if progress.is_last(lm_pass):
-                lm_pass.model.free()
+    progress = _Progress(groups)
+    for _, members in itertools.groupby(groups, lambda group: (group.model, group.packing_key)):
+        for group, prompts, reading in _read(list(members), progress, cache):
+            with parallel.enter_in_main(_lock_records(folder, group)):
+                yield from _write_records(group, prompts, reading, cache, folder, before_writing)
+            progress.finish(group)
+            if progress.is_last(group):
+                group.model.free()
     parallel.wait_for_all("records")
 
 
 def _read(
-    passes: Sequence[run_lib.Pass], progress: "_Progress", cache: states.AnyCache | None
-) -> Iterator[tuple[run_lib.Pass, layout.Prompts, states.Reading]]:
-    """Yield each pass with its prompts and their states; all passes share one packing and its compiled programs."""
-    all_prompts = [lm_pass.build_prompts() for lm_pass in passes]
-    warnings = (text for run in passes[0].runs for text in run.problem.split.warnings)
-    inputs.log_warnings(dict.fromkeys(warnings))  # Once, although runs share splits.
+    groups: Sequence[run_lib.RunGroup], progress: "_Progress", cache: states.AnyCache | None
+) -> Iterator[tuple[run_lib.RunGroup, layout.Prompts, states.Reading]]:
+    """Yield each group with its prompts and their states; all groups share one packing and its compiled programs."""
+    all_prompts = [group.build_prompts() for group in groups]
+    warnings = (text for run in groups[0].runs for text in run.problem.split.warnings)
+    # Once, although runs share splits, and only of the first group: other seeds have the same warnings.
+    inputs.log_warnings(dict.fromkeys(warnings))
     if oversized := max(prompts.num_oversized for prompts in all_prompts):
         logging.warning(
             "%d queries exceed the context of %d tokens even without demonstrations; their first tokens are cut "
             "off, as published (--truncation=error refuses them)",
             oversized,
-            passes[0].model.context,
+            groups[0].model.context,
         )
-    titles = [progress.title(lm_pass) for lm_pass in passes]
-    readings = states.read_sets(passes[0].model, all_prompts, cache, titles)
-    yield from zip(passes, all_prompts, readings, strict=True)
+    titles = [progress.title(group) for group in groups]
+    readings = states.read_sets(groups[0].model, all_prompts, cache, titles)
+    yield from zip(groups, all_prompts, readings, strict=True)
 
 
-def _run_all(
-    lm_pass: run_lib.Pass,
+def _write_records(
+    group: run_lib.RunGroup,
     prompts: layout.Prompts,
     reading: states.Reading,
     cache: states.AnyCache | None,
     folder: pathlib.Path,
     before_writing: BeforeWriting | None,
 ) -> Iterator[records.Record]:
-    """Run the methods of a pass, and yield each record after it is written."""
-    for run in lm_pass.runs:
-        record, context = _run(lm_pass, run, prompts, reading, cache)
+    """Run the methods of a group, and yield each record after it is written."""
+    for run in group.runs:
+        record, context = _run_method(group, run, prompts, reading, cache)
         if before_writing:
             before_writing(record, context)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
         yield record
 
 
-def _run(
-    lm_pass: run_lib.Pass,
+def _run_method(
+    group: run_lib.RunGroup,
     run: run_lib.Run,
     prompts: layout.Prompts,
     reading: states.Reading,
     cache: states.AnyCache | None,
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
-    indices = {prompt_set: lm_pass.indices(run, prompt_set) for prompt_set in run.method.needs}
-    own_states = {prompt_set: reading.states[rows] for prompt_set, rows in indices.items()}
-    context = method.Context(run.problem, run.model, own_states, run.datastore, cache)
+    indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
+    own_states = {examples_of: reading.states[rows] for examples_of, rows in indices.items()}
+    context = method.Context(run.problem, run.model, own_states, run.store_options, cache)
     started = time.monotonic()
     prediction = run.method.run(context, run.options)
     method_seconds = time.monotonic() - started
@@ -122,13 +123,13 @@ def _run(
 
 
 @contextlib.contextmanager
-def _lock_records(folder: pathlib.Path, lm_pass: run_lib.Pass) -> Iterator[None]:
-    """Lock the records of a pass; raise UserError if another process makes one of them.
+def _lock_records(folder: pathlib.Path, group: run_lib.RunGroup) -> Iterator[None]:
+    """Lock the records of a group; raise UserError if another process makes one of them.
 
     Shards and runs with other settings share a folder.
     """
     with contextlib.ExitStack() as stack:
-        for run in lm_pass.runs:
+        for run in group.runs:
             path = folder / run.experiment / run.file_name
             files.check_writable(path)
             stack.enter_context(files.lock(path))
@@ -146,30 +147,30 @@ def _num_tokens(prompts: layout.Prompts, members: np.ndarray) -> int:
 
 
 class _Progress:
-    """Numbers the passes of a job and prints a line after each: its records and the time left."""
+    """Numbers the groups of a job and prints a line after each: its records and the time left."""
 
-    def __init__(self, passes: Sequence[run_lib.Pass]):
-        self._passes = passes
-        self._number_of = {id(lm_pass): number for number, lm_pass in enumerate(passes, 1)}
+    def __init__(self, groups: Sequence[run_lib.RunGroup]):
+        self._groups = groups
+        self._number_of = {id(group): number for number, group in enumerate(groups, 1)}
         self._started = time.monotonic()
-        self._total_work = sum(lm_pass.work for lm_pass in passes) if len(passes) > 1 else 0.0
+        self._total_work = sum(group.work for group in groups) if len(groups) > 1 else 0.0
         self._finished_work = 0.0
 
-    def title(self, lm_pass: run_lib.Pass) -> str:
-        return f"{self._number_of[id(lm_pass)]}/{len(self._passes)} {lm_pass.title}"
+    def title(self, group: run_lib.RunGroup) -> str:
+        return f"{self._number_of[id(group)]}/{len(self._groups)} {group.title}"
 
-    def is_last(self, lm_pass: run_lib.Pass) -> bool:
-        """Return whether no later pass has the same model."""
-        later = self._passes[self._number_of[id(lm_pass)] :]
-        return all(other.model is not lm_pass.model for other in later)
+    def is_last(self, group: run_lib.RunGroup) -> bool:
+        """Return whether no later group has the same model."""
+        later = self._groups[self._number_of[id(group)] :]
+        return all(other.model is not group.model for other in later)
 
-    def finish(self, lm_pass: run_lib.Pass) -> None:
-        """Print that the records of a pass are written; process 0 prints, and only if there are several passes."""
-        if len(self._passes) == 1 or not parallel.is_main():
+    def finish(self, group: run_lib.RunGroup) -> None:
+        """Print that the records of a group are written; process 0 prints, and only if there are several groups."""
+        if len(self._groups) == 1 or not parallel.is_main():
             return
-        self._finished_work += lm_pass.work
-        count = len(lm_pass.runs)
-        line = f"{self.title(lm_pass)}: {count} record{'s' * (count != 1)} written"
+        self._finished_work += group.work
+        count = len(group.runs)
+        line = f"{self.title(group)}: {count} record{'s' * (count != 1)} written"
         if self._finished_work:
             share_left = self._total_work / self._finished_work - 1
             seconds = round((time.monotonic() - self._started) * share_left)

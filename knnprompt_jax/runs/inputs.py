@@ -1,7 +1,4 @@
-"""Read settings: rows, problems, and models without their weights. Most invalid input raises UserError here.
-
-Functions outside this file take what they need of the settings, and not the settings.
-"""
+"""Make rows, problems and models (without their weights) from settings. Most invalid input raises UserError here."""
 
 import collections
 import dataclasses
@@ -124,14 +121,20 @@ def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) 
         UserError: rows that cannot be read or drawn.
     """
     rows = load_rows(settings, settings.task, settings.train_file, settings.eval_file)
-    # Of a setting, None is the default and 0 is all rows; of `splits.draw`, None is all rows.
-    shots = shared.SHOTS if settings.shots is None else settings.shots or None
-    demonstrations = demo_shots(settings.demo_shots, shots, rows, model)
+    shots = _shots(settings)
+    per_class = demo_shots(settings.demo_shots, shots, rows, model)
     problems = []
     for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
-        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=demonstrations, seed=seed)
+        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class, seed=seed)
         problems.append(make_problem(settings, model, rows.task, split, rows.evaluation))
     return problems
+
+
+def _shots(settings: shared.DrawOptions) -> int | None:
+    """Return the train rows per class; None means all rows, as in `splits.draw`."""
+    if settings.shots is None:
+        return shared.SHOTS
+    return settings.shots or None  # "all" is 0.
 
 
 def make_problem(

@@ -1,4 +1,4 @@
-"""Runs and the passes that serve them. Everything here is known before any weight is loaded."""
+"""Runs, and groups of runs that share their prompts. Everything here is known before any weight is loaded."""
 
 import collections
 import dataclasses
@@ -35,7 +35,7 @@ class Run:
     options: options_lib.Options
     problem: method_lib.Problem
     model: lm.LanguageModel
-    datastore: stores.StoreOptions
+    store_options: stores.StoreOptions
     name: str = ""
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -70,7 +70,7 @@ class Run:
             "runs": self.method.entry.base + self.method.variant,
             "options": self.options.to_dict(),
             "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",
-            "datastore": self.datastore.to_dict(),
+            "datastore": self.store_options.to_dict(),
         }
 
     @functools.cached_property
@@ -91,8 +91,8 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pass:
-    """Runs with the same task, model and demonstrations. The pass reads each of their prompts once."""
+class RunGroup:
+    """Runs with the same task, model and demonstrations. One pass of the model reads each of their prompts once."""
 
     model: lm.LanguageModel
     runs: tuple[Run, ...]
@@ -112,7 +112,7 @@ class Pass:
 
     @property
     def packing_key(self) -> tuple[str, int]:
-        """Consecutive passes with equal keys share one packing."""
+        """Consecutive groups with equal keys share one packing."""
         return self.runs[0].problem.task.name, len(self.demonstrations)
 
     @functools.cached_property
@@ -121,12 +121,12 @@ class Pass:
         examples: dict[str, Example] = {}
         done = set()
         for run in self.runs:
-            for prompt_set in run.method.needs:
-                key = (id(run.problem), prompt_set)  # Hundreds of runs share a problem.
+            for examples_of in run.method.needs:
+                key = (id(run.problem), examples_of)  # Hundreds of runs share a problem.
                 if key not in done:
                     done.add(key)
                     render = run.problem.task.render
-                    examples |= {render(example): example for example in prompt_set(run.problem)}
+                    examples |= {render(example): example for example in examples_of(run.problem)}
         return examples
 
     @functools.cached_property
@@ -160,21 +160,21 @@ class Pass:
         problem = self.runs[0].problem
         return problem.build_prompts(self.demonstrations, list(self.examples.values()), self.model.context)
 
-    def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
-        """Return the indices of a set's prompts among the shared prompts."""
+    def indices(self, run: Run, examples_of: method_lib.ExamplesOf) -> np.ndarray:
+        """Return the indices of the prompts of these examples among the shared prompts."""
         task = run.problem.task
-        return np.array([self._index_of[task.render(example)] for example in prompt_set(run.problem)], int)
+        return np.array([self._index_of[task.render(example)] for example in examples_of(run.problem)], int)
 
     @functools.cached_property
     def _index_of(self) -> dict[str, int]:
         return {text: index for index, text in enumerate(self.examples)}
 
 
-def passes_of(model: lm.LanguageModel, runs: Iterable[Run]) -> list[Pass]:
-    """Group the runs of one task and model into passes, those with fewer demonstrations first."""
-    groups = collections.defaultdict(list)
+def group_runs(model: lm.LanguageModel, runs: Iterable[Run]) -> list[RunGroup]:
+    """Group the runs of one task and model by their demonstrations, groups with fewer demonstrations first."""
+    members_by_rows = collections.defaultdict(list)
     for run in runs:
         key = tuple(example.row for example in run.problem.split.demonstrations)
-        groups[key].append(run)
-    passes = [Pass(model, tuple(members)) for members in groups.values()]
-    return sorted(passes, key=lambda lm_pass: len(lm_pass.demonstrations))
+        members_by_rows[key].append(run)
+    groups = [RunGroup(model, tuple(members)) for members in members_by_rows.values()]
+    return sorted(groups, key=lambda group: len(group.demonstrations))

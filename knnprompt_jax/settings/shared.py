@@ -1,5 +1,6 @@
 """The options of rows, draws and runs that several commands share. `runs.inputs` reads them.
 
+The first sentence of a class's docstring is the heading of its own options in `--help`; inherited options keep theirs.
 A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
 """
 

@@ -65,7 +65,7 @@ class FactoredCodec:
 
     Attributes:
         frame: the head as seen from the centre of the anchors.
-        distance: the distance of the search; its `mean_row` is the side that enters as a mean row of the head.
+        distance: the distance of the search; its `expectation_side` enters as a mean row of the head.
         deterministic: as in `DenseCodec`.
     """
 
@@ -82,12 +82,12 @@ class FactoredCodec:
 
     def encode(self, states: lm.States) -> Affine:
         """Return the keys of anchors, with N rows."""
-        to_key = _mean_row if self.distance.mean_row == "anchor" else _exact_state
+        to_key = _mean_row if self.distance.expectation_side == "anchor" else _exact_state
         return rowwise.map_rows(to_key, self.frame, states)
 
     def queries(self, states: lm.States) -> Affine:
         """Return the queries of `kernel.search`, with Q rows."""
-        to_query = _mean_row if self.distance.mean_row == "query" else _state
+        to_query = _mean_row if self.distance.expectation_side == "query" else _state
         return rowwise.map_rows(to_query, self.frame, states)
 
     def working_bytes(self, num_queries: int) -> int:

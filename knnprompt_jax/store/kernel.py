@@ -129,12 +129,14 @@ def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Opti
     anchors_per_tile = min(options.anchors_per_tile or num_anchors, num_anchors)
     k = min(options.k, num_anchors)
 
-    def visit_anchors(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
-        start, (keys_n, labels_n) = _tile((keys, labels_N), first, num_anchors, anchors_per_tile)
-        is_skipped_n = (start + jnp.arange(anchors_per_tile) < first) | (labels_n < 0)
+    def visit_anchors(best: Neighbours, first_anchor: Array) -> tuple[Neighbours, None]:
+        start, (keys_n, labels_n) = _tile((keys, labels_N), first_anchor, num_anchors, anchors_per_tile)
+        is_skipped_n = (start + jnp.arange(anchors_per_tile) < first_anchor) | (labels_n < 0)
 
-        def visit_queries(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
-            begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, queries_per_tile)
+        def visit_queries(merged: Neighbours, first_query: Array) -> tuple[Neighbours, None]:
+            # From `best`, not `merged`: the last tile of queries overlaps the one before, and must not meet the same
+            # anchors twice.
+            begin, (queries_q, best_q) = _tile((queries, best), first_query, num_queries, queries_per_tile)
             # For divergences one matrix product, [n, W] · [W, q].
             distances_nq = jax.vmap(options.measure, (0, None), 1)(queries_q, keys_n)
             nearness_nq = jnp.where(is_skipped_n[:, None], -jnp.inf, -distances_nq)

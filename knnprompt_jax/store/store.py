@@ -155,11 +155,11 @@ def kind_of(options: StoreOptions, distance: str) -> str:
     """
     found = distances.get(distance)
     is_whole = found.representation is distances.Representation.DISTRIBUTION
-    if options.kind == "factored" and is_whole and not found.mean_row:
+    if options.kind == "factored" and is_whole and not found.expectation_side:
         raise errors.UserError(
             f"kind='factored': distance={distance!r} is not an inner product of states; choose kind='dense'"
         )
-    return "factored" if found.mean_row and options.kind != "dense" else "dense"
+    return "factored" if found.expectation_side and options.kind != "dense" else "dense"
 
 
 def anchor_bytes(options: StoreOptions, distance: str, config: config_lib.DecoderConfig, num_classes: int) -> int:

@@ -71,10 +71,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
             params,
             attention.Prefix(kv, kv, array(())),
             array((steps,), jnp.bool_),
-            tokens,
-            tokens,
-            tokens,
-            outputs,
+            packing.Step(tokens, tokens, tokens, outputs),
             function=programs.suffix_reader(False, ()),
             stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
         )

@@ -37,7 +37,7 @@ def prompts(places, shared):
         if members:
             suffixes = [TEXTS[places[member]][len(prefix) :] for member in members]
             groups.append(prompt_groups.make_group(suffixes, prefix, members))
-    return layout.Prompts(tuple(groups), len(places), demonstrations=HEAD)
+    return layout.Prompts(tuple(groups), len(places), demonstration_tokens=HEAD)
 
 
 def bits(states, rows=slice(None)):

@@ -135,7 +135,7 @@ def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compi
     kernel.set_value(sharpness * kernel[...])
     prompts = prompt_groups.make_random(67, 0, 61, (23,))
     for ahead in (0, 1):
-        monkeypatch.setitem(execution._CALLS_AHEAD, "cpu", ahead)
+        monkeypatch.setattr(execution, "_CALLS_AHEAD_ON_CPU", ahead)
         ours = language_model(model, step_tokens=128)
         read.append(states.read(ours, prompts))
         assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"

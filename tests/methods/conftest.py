@@ -31,9 +31,9 @@ def predict() -> Callable[..., method.Prediction]:
             raise errors.UserError(obstacle)
         states = {}
         context = method.Context(problem, model, states)
-        for prompt_set in declared.needs:
-            prompts = problem.build_prompts(problem.split.demonstrations, prompt_set(problem), model.context)
-            states[prompt_set] = context.read(prompts, "shared pass")
+        for examples_of in declared.needs:
+            prompts = problem.build_prompts(problem.split.demonstrations, examples_of(problem), model.context)
+            states[examples_of] = context.read(prompts, "shared pass")
         return declared.run(context, options)
 
     return run

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 from knnprompt_jax.models import decoder  # noqa: E402
+from knnprompt_jax.prompts import packing  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -92,5 +93,5 @@ def _run(
     ours: decoder.Decoder, options: tuple[Any, ...], prefix_P: jax.Array, length: jax.Array, *batch: jax.Array
 ) -> tuple[jax.Array, dict[int, jax.Array], jax.Array]:
     named = dict(zip(("stable_softmax", "layers", "whole_last_block"), options, strict=False))
-    states_JE, outputs = ours.read_suffixes(*batch, prefix=ours.read_prefix(prefix_P, length), **named)
+    states_JE, outputs = ours.read_suffixes(packing.Step(*batch), prefix=ours.read_prefix(prefix_P, length), **named)
     return states_JE, outputs, jax.nn.log_softmax(ours.head.logits(states_JE))

@@ -56,8 +56,8 @@ def test_no_prompt_is_read_twice(grid, read):
     )
     planned = grid_lib.plan(grid)
     grid_lib.run(grid)
-    assert len(planned.passes) == len(read) == 2
-    for one, count in zip(planned.passes, read, strict=True):
+    assert len(planned.groups) == len(read) == 2
+    for one, count in zip(planned.groups, read, strict=True):
         assert len(one.runs) == 6  # Two methods with two numbers of shots, two with none.
         drawn = [row for run in one.runs for row in run.problem.split.anchors]
         texts = {one.runs[0].problem.task.render(row) for row in [*drawn, *one.runs[0].problem.evaluation]}
@@ -78,9 +78,9 @@ def test_a_vote_of_every_k_has_keys_of_its_own(grid):
     """In the paper's choice of k, k may exceed the number of anchors per class; elsewhere it may not."""
     knn = dataclasses.replace(grid.knn, k=7)
     grid = dataclasses.replace(grid, methods=("knn",), shots=(5,), seeds=(1,), regime="few-shot", knn=knn)
-    (usual,) = (run for planned in grid_lib.plan(grid).passes for run in planned.runs)
+    (usual,) = (run for group in grid_lib.plan(grid).groups for run in group.runs)
     every = grid_lib.plan(dataclasses.replace(grid, experiment="choice_of_k"))
-    (other,) = (run for planned in every.passes for run in planned.runs if run.cell["k"] == 7)
+    (other,) = (run for group in every.groups for run in group.runs if run.cell["k"] == 7)
     assert (usual.name, usual.options, usual.problem.digest) == (other.name, other.options, other.problem.digest)
     assert usual.key != other.key
 
@@ -114,32 +114,32 @@ def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
     assert len(read) == 1
 
 
-def test_shards_share_out_all_passes(grid):
+def test_shards_share_out_all_groups(grid):
     grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
     whole = grid_lib.plan(grid)
     shards = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
-    names = [[run.file_name for one in shard.passes for run in one.runs] for shard in shards]
-    assert sum(names, []) == [run.file_name for one in whole.passes for run in one.runs]
-    work = [sum(one.work for one in shard.passes) for shard in shards]
+    names = [[run.file_name for one in shard.groups for run in one.runs] for shard in shards]
+    assert sum(names, []) == [run.file_name for one in whole.groups for run in one.runs]
+    work = [sum(one.work for one in shard.groups) for shard in shards]
     assert max(work) < 0.5 * sum(work)
     grid_lib.run(dataclasses.replace(grid, shard="1/3"))
     again = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
-    assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
+    assert [len(shard.groups) for shard in again] == [0, len(shards[1].groups), len(shards[2].groups)]
     assert f"{len(names[0]) + len(names[2])} belong to other shards" in again[1].describe()
 
 
 def test_passes_that_read_no_tokens_have_shards_too(grid):
     grid = dataclasses.replace(grid, methods=("tfidf",), seeds=(1, 2, 3))
     shards = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
-    assert [len(shard.all_passes) for shard in shards] == [1, 1, 1]
+    assert [len(shard.all_groups) for shard in shards] == [1, 1, 1]
 
 
 def test_equal_runs_are_run_once(grid, read):
     """The two regimes have the same run where the context holds one demonstration."""
     small = dataclasses.replace(grid, seeds=(1,), shots=(1,), few_shots=(1,), methods=("knn",))
     planned = grid_lib.plan(small)
-    assert sum(len(each.runs) for each in planned.all_passes) == 2
-    assert sum(len(each.runs) for each in planned.passes) == 1
+    assert sum(len(each.runs) for each in planned.all_groups) == 2
+    assert sum(len(each.runs) for each in planned.groups) == 1
     assert planned.describe().startswith("2 records, of which 0 are finished and 1 copy the result of an equal run\n")
     grid_lib.run(small)
     first, second = records.read_all(folder(small))

@@ -15,7 +15,7 @@ def arranged(texts, shared):
     """Prompts whose groups share as many of the demonstrations' tokens as a batch happened to."""
     suffixes = [[*DEMONSTRATIONS[shared:], *text] for text in texts]
     group = prompt_groups.make_group(suffixes, DEMONSTRATIONS[:shared])
-    return packing.arrange_alone(layout.Prompts((group,), len(texts), demonstrations=DEMONSTRATIONS))
+    return packing.arrange_alone(layout.Prompts((group,), len(texts), demonstration_tokens=DEMONSTRATIONS))
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
@@ -39,7 +39,9 @@ def test_every_prompt_has_a_row_of_its_own(texts, shared, step_tokens):
 def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():
     """A truncated one, and one that ends with them."""
     group = layout.PromptGroup(np.zeros(0, np.int32), (np.arange(1, 70), np.array(DEMONSTRATIONS)), np.array([1, 0]))
-    prompts = packing.arrange_alone(layout.Prompts((group,), 2, truncated_index=(0, 1), demonstrations=DEMONSTRATIONS))
+    prompts = packing.arrange_alone(
+        layout.Prompts((group,), 2, truncated_index=(0, 1), demonstration_tokens=DEMONSTRATIONS)
+    )
     assert [(len(group.prefix_P), group.index.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
     assert [packing.shape_alone(group, 2560).width for group in prompts.groups] == [16, 128]
     assert prompts.num_truncated == 2

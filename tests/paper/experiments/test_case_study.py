@@ -28,11 +28,11 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
     assert tuple(words[row.label] for row in rows) == knn.true
     assert tuple(words[row.prediction] for row in rows) == knn.predicted
     assert tuple(words[row.other] for row in rows) == icl.predicted
-    planned = grid_lib.plan(dataclasses.replace(grid, output="elsewhere")).passes[0]
-    problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
+    group = grid_lib.plan(dataclasses.replace(grid, output="elsewhere")).groups[0]
+    problem = next(run.problem for run in group.runs if run.problem.split.anchors)
     expected = [(row.fields["sentence"], row.label) for row in problem.split.anchors]
     assert [(point.text, words[point.label]) for point in anchors] == expected
-    p_NV = _distributions(planned, problem)
+    p_NV = _distributions(group, problem)
     keys_NV, queries_QV = p_NV[: len(anchors)], p_NV[len(anchors) :]
     divergences_QN = (keys_NV[None] * np.log(keys_NV[None] / queries_QV[:, None])).sum(-1)
     for row, divergences_N in zip(rows, divergences_QN, strict=True):
@@ -41,9 +41,9 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
         np.testing.assert_allclose([one for _, one in row.neighbours], divergences_N[near], rtol=1e-3, atol=1e-4)
 
 
-def _distributions(planned, problem):
+def _distributions(group, problem):
     """Return the float64 distributions of anchors, then test rows, from whole prompts without a shared prefix."""
-    model = lm.LanguageModel.from_pretrained(str(planned.model.path))
+    model = lm.LanguageModel.from_pretrained(str(group.model.path))
     task = problem.task
     demonstrations = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
     tokens = model.tokenize(
