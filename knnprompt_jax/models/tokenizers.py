@@ -6,14 +6,18 @@ import pathlib
 import re
 from typing import Any
 
+import tokenizers
+from tokenizers import pre_tokenizers
+
 from knnprompt_jax import errors
+from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
 _MOST_GROWTH = 100  # Characters that a normalizer may make of one.
 
 
 def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
-    """Return the `transformers` tokenizer of a Hugging Face folder or a GGUF file. No code from there runs.
+    """Return the tokenizer of a Hugging Face folder (of `transformers`) or a GGUF file. No code from there runs.
 
     It reads special tokens in a text as text, and adds only its own, such as BOS.
 
@@ -28,7 +32,32 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             too much; for prompts also: the tokenizer ends each text with a token, or begins it with the same token
             twice.
     """
-    tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _load_folder(path)
+    if path.suffix != ".gguf":
+        return _checked(_load_folder(path), path, of_prompts, vocab_size)
+    kept = converted.path_of(path, f"{of_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
+    tokenizer = _read(kept)
+    if tokenizer is None:
+        tokenizer = _checked(gguf_tokenizer.load(path), path, of_prompts, vocab_size)
+        converted.write(kept, f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}")
+    return tokenizer
+
+
+def _read(path: pathlib.Path | None) -> gguf_tokenizer.Tokenizer | None:
+    """Return a tokenizer that was checked and kept; None if there is none."""
+    content = converted.read(path)
+    if content is None:
+        return None
+    try:
+        roles, _, backend = content.partition(b"\n")
+        tokenizer = gguf_tokenizer.Tokenizer(tokenizers.Tokenizer.from_buffer(backend), json.loads(roles))
+    except Exception:  # Damaged; `tokenizers` raises nothing narrower.
+        return None
+    tokenizer.split_special_tokens = True
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _checked(tokenizer: Any, path: pathlib.Path, of_prompts: bool, vocab_size: int | None) -> Any:
     special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     largest = max((id_ for id_ in tokenizer.get_vocab().values() if id_ not in special), default=0)
     if vocab_size and largest >= vocab_size:
@@ -111,9 +140,6 @@ def _read_special_tokens_as_text(tokenizer: Any) -> None:
 
     If the vocabulary can still produce one, the tokenizer cuts it after its first character.
     """
-    import tokenizers
-    from tokenizers import pre_tokenizers
-
     tokenizer.split_special_tokens = True
     if not tokenizer.is_fast:  # It splits them itself.
         return

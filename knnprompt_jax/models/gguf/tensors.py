@@ -3,20 +3,15 @@
 llama.cpp's converter (its folder `conversion`) rearranges some tensors; that is undone here.
 """
 
-import contextlib
 import functools
-import os
 import pathlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Callable, Iterable, Iterator
 
 import gguf
 import ml_dtypes
 import numpy as np
-import safetensors.numpy
 
-from knnprompt_jax import errors, files
+from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.weights import tensor_files
 
@@ -28,7 +23,6 @@ _STORED = {
     gguf.GGMLQuantizationType.BF16: np.dtype(ml_dtypes.bfloat16),
     gguf.GGMLQuantizationType.F64: np.dtype(np.float64),
 }
-_CACHED_BYTES = 4 * 2**30  # The most bytes of dequantised tensors in the user's cache folder.
 
 # Changes the layout or the numbers of an array from llama.cpp's to Hugging Face's.
 _Restore = Callable[[np.ndarray], np.ndarray]
@@ -66,7 +60,6 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
 def release() -> None:
     """Free the array that was computed last."""
     _compute.cache_clear()
-    _cached.cache_clear()
 
 
 def numbers(header: gguf_header.Header, name: str) -> np.ndarray:
@@ -78,53 +71,11 @@ def numbers(header: gguf_header.Header, name: str) -> np.ndarray:
     tensor = header.tensors[name]
     if tensor.tensor_type in _STORED:
         return tensor.data.view(_STORED[tensor.tensor_type])
-    with contextlib.suppress(KeyError, OSError):  # Not cached, or another process has removed the file.
-        return _cached(header)[name].view()
-    return _dequantise(header, name)
-
-
-def _dequantise(header: gguf_header.Header, name: str) -> np.ndarray:
-    tensor = header.tensors[name]
     try:
         with np.errstate(all="ignore"):  # Damaged scales; the reader of the numbers checks that they are finite.
             return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
     except NotImplementedError as error:
         raise errors.UserError(f"{header.file}: tensor {name}: {error}") from None
-
-
-@functools.lru_cache(maxsize=1)
-def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
-    """Return the file's quantised tensors in float32, from a safetensors file in the user's cache folder.
-
-    The first call for the content of a GGUF file makes that file. Return nothing if there is no cache folder, the
-    tensors exceed its bound, or the system refuses: the cache only saves time.
-    """
-    quantised = [name for name, tensor in header.tensors.items() if tensor.tensor_type not in _STORED]
-    num_bytes = sum(4 * int(header.tensors[name].n_elements) for name in quantised)
-    cache = files.user_cache()
-    if not cache or not 0 < num_bytes <= _CACHED_BYTES:
-        return {}
-    with contextlib.suppress(errors.UserError, OSError):
-        version = metadata.version("gguf")
-        path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}-gguf-{version}.safetensors"
-        tensors = {tensor.key: tensor for tensor in _read_or_write(path, header, quantised)}
-        os.utime(path)  # The time of its last use.
-        files.remove_oldest(path.parent.glob("*.safetensors"), _CACHED_BYTES, time.time_ns())
-        return tensors
-    return {}
-
-
-def _read_or_write(
-    path: pathlib.Path, header: gguf_header.Header, names: Sequence[str]
-) -> Iterable[tensor_files.Tensor]:
-    """Return the tensors of a safetensors file; write the file first if it is missing or truncated."""
-    try:
-        return list(tensor_files.read([path]))
-    except errors.UserError:
-        arrays = {name: np.ascontiguousarray(_dequantise(header, name), np.float32) for name in names}
-        with files.new_file(path) as draft:
-            safetensors.numpy.save_file(arrays, draft)
-        return tensor_files.read([path])
 
 
 def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:

@@ -11,11 +11,13 @@ the published tokenizer.json files for which llama.cpp's converter writes each n
 
 import collections
 import dataclasses
+import functools
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import header as gguf_header
@@ -26,6 +28,8 @@ _CONTROL = 3
 _USER_DEFINED = 4
 _UNUSED = 5
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
+
+_PLAIN = {"return_attention_mask", "verbose"}  # Options that do not change ids.
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -94,16 +98,76 @@ class _Vocabulary:
         return token if self.has_prefix else token.replace(" ", _BLANK)
 
 
-def load(file: pathlib.Path) -> Any:
-    """Return a `transformers.PreTrainedTokenizerFast` with the token ids of the published tokenizer.
+class Tokenizer:
+    """The tokenizer of a GGUF file. It maps texts to ids by itself; all else is done by `transformers`, on first use.
+
+    `transformers` takes more than a second to import, and a copy of a large tokenizer as long again.
+
+    Attributes:
+        backend_tokenizer: the tokenizer of `tokenizers`, with BOS as its post-processor if texts begin with it.
+        roles: the tokens "bos_token", "eos_token", "unk_token" and "pad_token", as far as the file names them.
+    """
+
+    is_fast = True
+
+    def __init__(self, backend_tokenizer: tokenizers.Tokenizer, roles: Mapping[str, str]):
+        self.backend_tokenizer = backend_tokenizer
+        self.roles = dict(roles)
+        self.split_special_tokens = False
+
+    def __call__(self, texts: Any, add_special_tokens: bool = True, **options: Any) -> Any:
+        """Return the "input_ids" of a text or of a list of texts; further options are those of `transformers`."""
+        if options.keys() - _PLAIN:
+            return self._whole(texts, add_special_tokens=add_special_tokens, **options)
+        if isinstance(texts, str):
+            return {"input_ids": self.backend_tokenizer.encode(texts, add_special_tokens=add_special_tokens).ids}
+        encodings = self.backend_tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
+        return {"input_ids": [encoding.ids for encoding in encodings]}
+
+    def __len__(self) -> int:
+        return self.backend_tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return the id of each token."""
+        return self.backend_tokenizer.get_vocab(with_added_tokens=True)
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, tokenizers.AddedToken]:
+        """The added tokens by id."""
+        return self.backend_tokenizer.get_added_tokens_decoder()
+
+    def batch_decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of sequences of ids, special tokens included."""
+        return self.backend_tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=False)
+
+    @functools.cached_property
+    def _whole(self) -> Any:
+        import transformers
+
+        whole = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=self.backend_tokenizer,
+            add_bos_token=self.backend_tokenizer.post_processor is not None,
+            add_eos_token=False,
+            clean_up_tokenization_spaces=False,
+            **self.roles,
+        )
+        whole.split_special_tokens = self.split_special_tokens
+        return whole
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "roles" not in vars(self):  # Not complete: copied or unpickled.
+            raise AttributeError(name)
+        return getattr(self._whole, name)
+
+
+def load(file: pathlib.Path) -> Tokenizer:
+    """Return a tokenizer with the token ids of the published one.
 
     Texts begin with BOS if the file says so, by default as in llama.cpp. EOS is never added.
 
     Raises:
         UserError: the file cannot be read, or its vocabulary or tokenizer is not supported.
     """
-    import transformers
-
     header = gguf_header.read(file)
     fields = gguf_header.Fields(header, "tokenizer.ggml.")
     model = fields.choice("model", None, ("gpt2", "llama"))
@@ -139,13 +203,12 @@ def load(file: pathlib.Path) -> Any:
     bos = fields.switch("add_bos_token", bos)
     if bos and "bos" not in roles:
         raise fields.wrong("bos_token_id", "not in the file, but texts must begin with it")
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        add_bos_token=bos,
-        add_eos_token=False,
-        clean_up_tokenization_spaces=False,
-        **{f"{role}_token": tokens[id_] for role, id_ in roles.items()},
-    )
+    if bos:
+        start = tokens[roles["bos"]]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
+        )
+    return Tokenizer(tokenizer, {f"{role}_token": tokens[id_] for role, id_ in roles.items()})
 
 
 def _split_merge(fields: gguf_header.Fields, merge: str) -> tuple[str, str]:

@@ -1,11 +1,13 @@
 """Load and save models in Hugging Face's formats: from file to shard, tensor by tensor, by their family's tables."""
 
 import collections
+import contextlib
 import functools
 import json
+import math
 import pathlib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, registry
+from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 from knnprompt_jax.models.weights import conversion, tensor_files
 
@@ -43,16 +46,71 @@ def load(
     placement = placement or (lambda path: jax.sharding.SingleDeviceSharding(jax.local_devices()[0]))
     graph, abstract = nnx.split(registry.abstract(config, dtype))
     leaves = {".".join(map(str, path)): variable for path, variable in nnx.to_flat_state(abstract)}
+    shapes = {path: leaf.shape for path, leaf in leaves.items()}
+    kept = _converted(source, config, shapes) if source.suffix == ".gguf" else None
     try:
-        sources = _match(source, config, leaves)
-        if config.tied_head and "head_rows" in sources:
-            _check_tied(sources["head_rows"][0], sources["tokens"][0])
+        sources = {} if kept else _find_sources(source, config, shapes)
         for path, leaf in leaves.items():
-            read = functools.partial(_read_box, sources[path], leaf.shape, leaf.dtype)
+            if kept:
+                read = functools.partial(_read_converted, kept[path], leaf.dtype)
+            else:
+                read = functools.partial(_read_box, sources[path], leaf.shape, leaf.dtype)
             leaf.set_value(jax.make_array_from_callback(leaf.shape, placement(path), read))
     finally:
         gguf_tensors.release()
     return nnx.merge(graph, abstract)
+
+
+def _converted(
+    file: pathlib.Path, config: config_lib.DecoderConfig, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tensor_files.Tensor] | None:
+    """Return our arrays of a GGUF file in float32, from a file in the user's cache folder, which is made if missing.
+
+    Return None if there is no cache folder, the arrays exceed its bound, or the system refuses.
+    """
+    path = converted.path_of(file, "safetensors")
+    if path is None or 4 * sum(map(math.prod, shapes.values())) > converted.MAX_BYTES:
+        return None
+    found = _read_arrays(path, shapes)
+    if found is None:
+        sources = _find_sources(file, config, shapes)
+        arrays = {name: _read_whole(sources[name], shape) for name, shape in shapes.items()}
+        gguf_tensors.release()
+        with contextlib.suppress(errors.UserError), files_lib.new_file(path) as draft:
+            safetensors.numpy.save_file(arrays, draft)
+        del arrays
+        found = _read_arrays(path, shapes)
+    if found is not None:
+        converted.mark_used(path)
+    return found
+
+
+def _read_arrays(path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tensor_files.Tensor] | None:
+    """Return the arrays of a file; None if it is missing or damaged."""
+    try:
+        found = {tensor.key: tensor for tensor in tensor_files.read([path])}
+    except errors.UserError:
+        return None
+    kinds = {key: (tensor.shape, tensor.dtype) for key, tensor in found.items()}
+    return found if kinds == {key: (shape, np.float32) for key, shape in shapes.items()} else None
+
+
+def _read_whole(sources: list[Source], shape: tuple[int, ...]) -> np.ndarray:
+    return _read_box(sources, shape, np.dtype(np.float32), tuple(slice(0, size) for size in shape))
+
+
+def _read_converted(tensor: tensor_files.Tensor, dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
+    return np.asarray(tensor.view()[index]).astype(dtype, copy=False)
+
+
+def _find_sources(
+    source: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]
+) -> dict[str, list[Source]]:
+    """Return the tensors of each leaf as `_match`, with a stored copy of a tied head compared."""
+    sources = _match(source, config, leaves)
+    if config.tied_head and "head_rows" in sources:
+        _check_tied(sources["head_rows"][0], sources["tokens"][0])
+    return sources
 
 
 def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:

@@ -85,46 +85,6 @@ def test_plain_views_map_the_file_and_computed_ones_are_shared_until_release(tmp
     np.testing.assert_array_equal(query.view(), first)
 
 
-def test_dequantised_tensors_are_cached_by_content(tmp_path, monkeypatch):
-    file, weights = tmp_path / "a.gguf", tmp_path / "cache" / "weights"
-    gguf_writer.write(file, "llama", make("llama"), "Q5_1")
-
-    def same():
-        gguf_tensors.release()
-        found = read(file, "llama")
-        return all(np.array_equal(found[name].view(), want[name]) for name in want)
-
-    monkeypatch.setenv("KNNPROMPT_CACHE", "off")
-    want = {name: tensor.view() for name, tensor in read(file, "llama").items()}
-    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
-    assert same()
-    (cached,) = weights.iterdir()
-    file = file.rename(tmp_path / "b.gguf")
-    with monkeypatch.context() as patched:
-        patched.setattr(gguf_tensors, "_dequantise", None)
-        assert same()
-    whole = cached.read_bytes()
-    for byte in (0, 9):  # In the size and the text of the header.
-        cached.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :])
-        assert same() and cached.read_bytes() == whole, "a damaged file is replaced"
-    for damaged in (whole[:-4], whole + b"0", b"", bytes(4)):
-        cached.write_bytes(damaged)
-        assert same() and cached.read_bytes() == whole
-
-    size = sum(4 * tensor.n_elements for tensor in gguf_header.read(file).tensors.values() if tensor.tensor_type > 1)
-    monkeypatch.setattr(gguf_tensors, "_CACHED_BYTES", int(1.5 * size))
-    gguf_writer.write(file, "llama", make("llama"), "Q4_1")
-    gguf_tensors.release()
-    read(file, "llama")["model.layers.0.mlp.up_proj.weight"].view()
-    (other,) = weights.iterdir()
-    assert other != cached, "the file used longest ago is removed"
-    monkeypatch.setattr(gguf_tensors, "_CACHED_BYTES", size - 1)
-    other.unlink()
-    gguf_tensors.release()
-    read(file, "llama")["model.layers.0.mlp.up_proj.weight"].view()
-    assert not list(weights.iterdir()), "it would exceed the bound alone"
-
-
 TOKENIZER = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab"], "token_type": [1] * 3, "merges": ["a b"]}
 TOKENIZER = {f"tokenizer.ggml.{key}": value for key, value in TOKENIZER.items()}
 DAMAGED = "no readable GGUF file, perhaps truncated: "
