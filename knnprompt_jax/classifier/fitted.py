@@ -156,7 +156,7 @@ class Fitted:
         if isinstance(options, PublishedOptions):
             return kernel.vote(near, self.task.num_classes, options.tie_break, options.weights)
         assert self.rule is not None
-        near_Qk = np.asarray(near.labels_Qk), np.asarray(near.distances_Qk)
+        near_Qk = np.asarray(near.classes_Qk), np.asarray(near.distances_Qk)
         layer = self.settings.layer
         if states is None:
             p_QC = self.rule.probabilities(*near_Qk, rules.probe_inputs(self.states, layer), self.content.y_N)

@@ -44,7 +44,7 @@ def run_chosen_rule(context: method.Context, options: classifiers.RuleOptions) -
     anchors_NF = rules.probe_inputs(context.states[method.anchors], rule.layer)
     fitted = rules.FittedRule.fit(rule, anchors_NF, context.y, context.num_classes)
     p_QC = fitted.probabilities(
-        np.asarray(neighbours.labels_Qk),
+        np.asarray(neighbours.classes_Qk),
         np.asarray(neighbours.distances_Qk),
         rules.probe_inputs(queries, rule.layer),
     )

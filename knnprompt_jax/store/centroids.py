@@ -22,7 +22,7 @@ def encode(
     distance: Distance,
     head: head_lib.Head,
     states: lm.States,
-    labels_N: np.ndarray,
+    classes_N: np.ndarray,
     label_ids: Sequence[int],
 ) -> tuple[np.ndarray, Any]:
     """Return the classes that have anchors, and the keys of their means for a divergence.
@@ -31,10 +31,10 @@ def encode(
         kind: "arithmetic" is the mean distribution, which minimises Σ KL(k_i ‖ c); "geometric" is the normalised mean
             of logarithms, which minimises Σ KL(c ‖ k_i).
     """
-    classes = np.unique(labels_N)
+    classes = np.unique(classes_N)
     means = []
-    for label in classes:
-        members = states[np.flatnonzero(labels_N == label)]
+    for index in classes:
+        members = states[np.flatnonzero(classes_N == index)]
         means.append(_mean(kind, distance, head, members, label_ids))
     return classes, jax.vmap(distance.prepare_anchor)(jnp.stack(means))
 

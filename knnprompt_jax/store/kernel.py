@@ -33,7 +33,7 @@ class Neighbours:
 
     distances_Qk: Array | np.ndarray
     indices_Qk: Array | np.ndarray
-    labels_Qk: Array | np.ndarray
+    classes_Qk: Array | np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Options:
     anchors_per_tile: int = 0
 
 
-def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
+def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Options) -> Neighbours:
     """Return the k nearest anchors of every query.
 
     Anchors with a negative class are padding; at least k real anchors are required. Keys whose rows are split over the
     devices of a mesh are searched where they are; the devices' neighbours are merged.
     """
     mesh, axes = rowwise.split_over(keys)
-    return search_on(queries, keys, labels_N, options, mesh, axes)
+    return search_on(queries, keys, classes_N, options, mesh, axes)
 
 
 # A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
@@ -70,21 +70,21 @@ def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Optio
     compiler_options={"xla_gpu_experimental_force_split_k": 1},
 )
 def search_on(
-    queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options, mesh: Mesh | None = None, axes: Any = None
+    queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Options, mesh: Mesh | None = None, axes: Any = None
 ) -> Neighbours:
     """Do the work of `search` for keys that are split over these axes of a mesh, or that are on one device."""
     if mesh is None:
-        return _search(queries, keys, labels_N, options)
+        return _search(queries, keys, classes_N, options)
 
-    def search_shard(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
-        near = _search(queries, keys, labels_n, options)
-        first = jax.lax.axis_index(axes) * len(labels_n)
+    def search_shard(queries: Any, keys: Any, classes_n: Array | np.ndarray) -> Neighbours:
+        near = _search(queries, keys, classes_n, options)
+        first = jax.lax.axis_index(axes) * len(classes_n)
         near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
         return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], options.k)
 
     in_specs = (P(), P(axes), P(axes))
     search_shards = jax.shard_map(search_shard, mesh=mesh, in_specs=in_specs, out_specs=P(), check_vma=False)
-    return search_shards(queries, keys, labels_N)
+    return search_shards(queries, keys, classes_N)
 
 
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
@@ -107,31 +107,31 @@ def vote(
         weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) outvote all
             others.
     """
-    labels_Qk = np.asarray(near.labels_Qk)
-    weights_Qk = np.ones(labels_Qk.shape)
+    classes_Qk = np.asarray(near.classes_Qk)
+    weights_Qk = np.ones(classes_Qk.shape)
     if weights == "distance":
         distances_Qk = np.asarray(near.distances_Qk, np.float64)
         weights_Qk = 1 / np.where(distances_Qk < _ROUNDING, 1e-30, distances_Qk)
-    shares_QC = np.zeros((len(labels_Qk), num_classes))
-    np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
+    shares_QC = np.zeros((len(classes_Qk), num_classes))
+    np.add.at(shares_QC, (np.arange(len(classes_Qk))[:, None], classes_Qk), weights_Qk)
     shares_QC /= shares_QC.sum(-1, keepdims=True)
     if tie_break == "lowest":
         return shares_QC.argmax(-1), shares_QC
-    leads_Qk = np.take_along_axis(shares_QC, labels_Qk, -1) == shares_QC.max(-1, keepdims=True)
-    return np.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
+    leads_Qk = np.take_along_axis(shares_QC, classes_Qk, -1) == shares_QC.max(-1, keepdims=True)
+    return np.take_along_axis(classes_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
 
 
-def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
+def _search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Options) -> Neighbours:
     """Return the k nearest anchors of every query on one device, tile by tile."""
     num_queries = rowwise.num_rows(queries)
-    num_anchors = len(labels_N)
+    num_anchors = len(classes_N)
     queries_per_tile = min(options.queries_per_tile, num_queries)
     anchors_per_tile = min(options.anchors_per_tile or num_anchors, num_anchors)
     k = min(options.k, num_anchors)
 
     def visit_anchors(best: Neighbours, first_anchor: Array) -> tuple[Neighbours, None]:
-        start, (keys_n, labels_n) = _tile((keys, labels_N), first_anchor, num_anchors, anchors_per_tile)
-        is_skipped_n = (start + jnp.arange(anchors_per_tile) < first_anchor) | (labels_n < 0)
+        start, (keys_n, classes_n) = _tile((keys, classes_N), first_anchor, num_anchors, anchors_per_tile)
+        is_skipped_n = (start + jnp.arange(anchors_per_tile) < first_anchor) | (classes_n < 0)
 
         def visit_queries(merged: Neighbours, first_query: Array) -> tuple[Neighbours, None]:
             # From `best`, not `merged`: the last tile of queries overlaps the one before, and must not meet the same
@@ -141,7 +141,7 @@ def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Opti
             distances_nq = jax.vmap(options.measure, (0, None), 1)(queries_q, keys_n)
             nearness_nq = jnp.where(is_skipped_n[:, None], -jnp.inf, -distances_nq)
             nearness_qk, indices_qk = _nearest(nearness_nq, min(k, anchors_per_tile))
-            near = merge([best_q, Neighbours(-nearness_qk, start + indices_qk, labels_n[indices_qk])], k)
+            near = merge([best_q, Neighbours(-nearness_qk, start + indices_qk, classes_n[indices_qk])], k)
             put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
             return jax.tree.map(put, merged, near), None
 
@@ -149,7 +149,7 @@ def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Opti
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
         shape = (num_queries, k)
-        none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
+        none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, classes_N.dtype))
         nearest, _ = jax.lax.scan(visit_anchors, none, jnp.arange(0, num_anchors, anchors_per_tile))
         return nearest
 

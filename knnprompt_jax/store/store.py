@@ -30,16 +30,16 @@ class Store:
     Attributes:
         codec: the kind of store, with its distance.
         keys: a pytree of arrays with M ≥ N rows; the last rows may be padding.
-        labels_M: the class of each row; −1 for padding.
-        labels_N: the class of each anchor, in the host memory of every process.
+        classes_M: the class of each row; −1 for padding.
+        classes_N: the class of each anchor, in the host memory of every process.
         ids_N: the number of each anchor. The indices of neighbours are indices of this array.
         memory_mb: the memory of a search on each device (2**20 bytes each), beside the anchors and the head.
     """
 
     codec: plan_lib.Codec
     keys: Any
-    labels_M: jax.Array
-    labels_N: np.ndarray
+    classes_M: jax.Array
+    classes_N: np.ndarray
     ids_N: np.ndarray
     mesh: Mesh | None = None
     memory_mb: float = StoreOptions.memory_mb
@@ -55,7 +55,7 @@ class Store:
     @property
     def num_bytes(self) -> int:
         """The bytes of all anchors, classes included."""
-        return rowwise.row_bytes((self.keys, self.labels_M)) * rowwise.num_rows(self.keys)
+        return rowwise.row_bytes((self.keys, self.classes_M)) * rowwise.num_rows(self.keys)
 
     def search(self, states: lm.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each query, [Q, k].
@@ -82,7 +82,7 @@ class Store:
         """
         padded = rowwise.pad(states.with_layers(()), plan.queries_per_block)
         queries = self.codec.queries(rowwise.split(padded, self.mesh) if self.mesh else padded)
-        nearest = kernel.search(queries, self.keys, self.labels_M, plan.kernel)
+        nearest = kernel.search(queries, self.keys, self.classes_M, plan.kernel)
         return rowwise.take(nearest, slice(0, plan.queries_per_block))
 
 
@@ -91,7 +91,7 @@ def build(
     distance: str,
     head: head_lib.Head,
     states: lm.States,
-    labels: Sequence[int] | np.ndarray,
+    classes: Sequence[int] | np.ndarray,
     label_ids: Sequence[int],
     *,
     ids: Sequence[int] | np.ndarray | None = None,
@@ -103,7 +103,7 @@ def build(
         distance: the distance to search by.
         head: the model's head; each device gets a whole copy, centred for "factored".
         states: the states of the anchors.
-        labels: the classes of the anchors.
+        classes: the class index of each anchor.
         label_ids: one token per class; required by distances between label words.
         ids: numbers of the anchors; by default 0 … N − 1.
         centroid: one of `stores.CENTROIDS`; "none" keeps the anchors, otherwise the store has the mean of each class
@@ -115,19 +115,19 @@ def build(
     if not len(states):
         raise errors.UserError("a store needs at least one anchor")
     head = parallel.replicate(head)
-    labels_N = np.asarray(labels, np.int32)
+    classes_N = np.asarray(classes, np.int32)
     if centroid != "none":
-        return _build_centroids(options, centroid, distances.get(distance), head, states, labels_N, label_ids)
+        return _build_centroids(options, centroid, distances.get(distance), head, states, classes_N, label_ids)
     codec = _make_codec(options, distance, head, states, label_ids)
     mesh = rowwise.mesh_of(states)
     count = rounding.round_up(len(states), (rowwise.TILE if codec.deterministic else 1) * (mesh.size if mesh else 1))
     padded = rowwise.pad(states.with_layers(()), count)
     keys = codec.encode(rowwise.split(padded, mesh) if mesh else padded)
-    labels_M = rowwise.pad(labels_N, count, rowwise.PADDING)
+    classes_M = rowwise.pad(classes_N, count, rowwise.PADDING)
     if mesh:
-        keys, labels_M = rowwise.split((keys, labels_M), mesh)
+        keys, classes_M = rowwise.split((keys, classes_M), mesh)
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
-    return Store(codec, keys, jnp.asarray(labels_M), labels_N, ids_N, mesh, options.memory_mb)
+    return Store(codec, keys, jnp.asarray(classes_M), classes_N, ids_N, mesh, options.memory_mb)
 
 
 def _build_centroids(
@@ -136,11 +136,11 @@ def _build_centroids(
     distance: distances.Distance,
     head: head_lib.Head,
     states: lm.States,
-    labels_N: np.ndarray,
+    classes_N: np.ndarray,
     label_ids: Sequence[int],
 ) -> Store:
     """Return a dense store of the mean of each class that has anchors, whole on every device."""
-    classes, keys = centroids.encode(kind, distance, head, states, labels_N, label_ids)
+    classes, keys = centroids.encode(kind, distance, head, states, classes_N, label_ids)
     codec = DenseCodec(head, distance, tuple(label_ids))
     return Store(codec, keys, jnp.asarray(classes), classes, classes, memory_mb=options.memory_mb)
 

@@ -148,10 +148,10 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
         return jax.tree.map(resize, tree)
 
     queries = store.codec.queries(states)
-    keys, labels_M = abstract((store.keys, store.labels_M), num_anchors, split=True)
+    keys, classes_M = abstract((store.keys, store.classes_M), num_anchors, split=True)
     shard = num_anchors // 8
     plan = plan_lib.make(store.codec, keys, num_queries, 3, 512 * 2**20)
-    given = abstract(queries, num_queries, split=False), keys, labels_M
+    given = abstract(queries, num_queries, split=False), keys, classes_M
     program = kernel.search_on.lower(*given, plan.kernel, mesh, parallel.AXES).compile()
     assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.num_bytes < shard * width * 4
     assert program.memory_analysis().temp_size_in_bytes < 2**20, "distances leave the memory on the chip"

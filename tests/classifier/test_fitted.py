@@ -116,7 +116,7 @@ def test_each_anchor_is_classified_by_the_others(model, rows, task):
     classes_N, shares_NC = fitted.left_out()
     near = fitted.others(3)
     assert (np.asarray(near.indices_Qk) != np.arange(31)[:, None]).all()
-    votes_NC = np.array([np.bincount(row, minlength=6) for row in np.asarray(near.labels_Qk)])
+    votes_NC = np.array([np.bincount(row, minlength=6) for row in np.asarray(near.classes_Qk)])
     np.testing.assert_allclose(shares_NC, votes_NC / 3, rtol=1e-6)
     np.testing.assert_array_equal(classes_N, votes_NC.argmax(-1))
 

@@ -48,11 +48,11 @@ def check_votes(synthetic, prediction, name, k, tie_break):
     margin = MARGIN * min(1.0, np.median(np.abs(distances_QN)))
     certain_Q = np.diff(np.sort(distances_QN)[:, : k + 1]).min(-1) > margin
     assert certain_Q.mean() > 0.4, "too few queries are certain for this to test anything"
-    labels_Qk = synthetic.y[distances_QN.argsort(-1)[:, :k]].tolist()
-    want_Q = np.array([winner(labels, tie_break) for labels in labels_Qk])
+    classes_Qk = synthetic.y[distances_QN.argsort(-1)[:, :k]].tolist()
+    want_Q = np.array([winner(labels, tie_break) for labels in classes_Qk])
     assert len(set(want_Q)) > 2
     np.testing.assert_array_equal(prediction.classes_Q[certain_Q], want_Q[certain_Q])
-    shares_QC = np.array([[labels.count(label) / k for label in range(5)] for labels in labels_Qk])
+    shares_QC = np.array([[labels.count(label) / k for label in range(5)] for labels in classes_Qk])
     np.testing.assert_allclose(prediction.probabilities_QC[certain_Q], shares_QC[certain_Q], rtol=1e-6)
 
 

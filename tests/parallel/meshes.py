@@ -121,9 +121,9 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     rng = np.random.default_rng(3)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
     count = 61 + -61 % mesh.size
-    labels_M = rowwise.pad(np.arange(61, dtype=np.int32), count, rowwise.PADDING)
-    keys, labels_M = rowwise.split((keys_NE, labels_M), mesh)
-    found = kernel.search(queries_QE, keys, labels_M, kernel.Options(23, distances.get("l2").measure))
+    classes_M = rowwise.pad(np.arange(61, dtype=np.int32), count, rowwise.PADDING)
+    keys, classes_M = rowwise.split((keys_NE, classes_M), mesh)
+    found = kernel.search(queries_QE, keys, classes_M, kernel.Options(23, distances.get("l2").measure))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 

@@ -23,7 +23,7 @@ def check_shards(store: store_lib.Store, mesh: Mesh | None) -> None:
     """Check that every device has an equal share of the rows, in their order, and no more."""
     size = mesh.size if mesh else 1
     share = -(-len(store) // size)
-    for array in jax.tree.leaves((store.keys, store.labels_M)):
+    for array in jax.tree.leaves((store.keys, store.classes_M)):
         starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
         assert starts == list(range(0, share * size, share)), (array.sharding, starts)
         assert {len(shard.data) for shard in array.addressable_shards} == {share}

@@ -30,7 +30,7 @@ def test_other_anchors_are_those_of_a_search_without_the_anchor(fitted, distance
             found = store.search(states[row : row + 1], k + 1)
             others = np.asarray(found.indices_Qk[0]) != row
             np.testing.assert_allclose(nearest.distances_Qk[row], found.distances_Qk[0][others][:k], atol=1e-5)
-            np.testing.assert_array_equal(nearest.labels_Qk[row], found.labels_Qk[0][others][:k])
+            np.testing.assert_array_equal(nearest.classes_Qk[row], found.classes_Qk[0][others][:k])
             assert len({row, *nearest.indices_Qk[row].tolist()}) == k + 1
 
 

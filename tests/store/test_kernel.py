@@ -51,7 +51,7 @@ def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile):
     got, want_QN = search(queries, keys, name, k, labels, **tile), definition(name, queries, keys)
     np.testing.assert_allclose(got.distances_Qk, np.sort(want_QN)[:, :k], atol=worlds.MARGIN)
     worlds.check_ranks(got.indices_Qk, want_QN)
-    np.testing.assert_array_equal(got.labels_Qk, labels[got.indices_Qk])
+    np.testing.assert_array_equal(got.classes_Qk, labels[got.indices_Qk])
 
 
 # Distances that are exact whatever the order of summation: distributions with all their mass on one token, whole
@@ -107,8 +107,8 @@ def test_vanishing_probabilities_give_no_nan(name, floor):
 )
 def test_vote(labels, lowest, nearest):
     """Neighbours are given nearest first."""
-    labels_Qk = jax.numpy.array([labels, labels])
-    near = kernel.Neighbours(jax.numpy.ones(labels_Qk.shape), labels_Qk, labels_Qk)
+    classes_Qk = jax.numpy.array([labels, labels])
+    near = kernel.Neighbours(jax.numpy.ones(classes_Qk.shape), classes_Qk, classes_Qk)
     for weights in ("uniform", "distance"):
         classes_Q, shares_QC = kernel.vote(near, 5, "lowest", weights)
         assert classes_Q.tolist() == [lowest] * 2
@@ -118,8 +118,8 @@ def test_vote(labels, lowest, nearest):
 
 def test_distances_that_are_zero_up_to_rounding_decide_alone_and_equally():
     near_Qk = jax.numpy.array([[-2e-7, 3e-8, 0.5], [0.25, 0.5, 0.5]])
-    labels_Qk = jax.numpy.array([[2, 0, 1], [2, 0, 1]])
-    _, shares_QC = kernel.vote(kernel.Neighbours(near_Qk, labels_Qk, labels_Qk), 3, weights="distance")
+    classes_Qk = jax.numpy.array([[2, 0, 1], [2, 0, 1]])
+    _, shares_QC = kernel.vote(kernel.Neighbours(near_Qk, classes_Qk, classes_Qk), 3, weights="distance")
     np.testing.assert_allclose(shares_QC, [[0.5, 0, 0.5], [0.25, 0.25, 0.5]], atol=1e-6)
 
 

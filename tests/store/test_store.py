@@ -53,9 +53,9 @@ def test_the_size_of_an_anchor_is_known_before_there_is_one(world, kind, distanc
 def test_ids_are_those_given(world):
     store = world.build("factored", "kl", rows=slice(0, 5), ids=[7, 3, 9, 1, 2])
     assert store.ids_N.tolist() == [7, 3, 9, 1, 2]
-    np.testing.assert_array_equal(store.labels_N, world.labels_N[:5])
+    np.testing.assert_array_equal(store.classes_N, world.classes_N[:5])
 
 
 def test_no_queries(world):
     nearest = world.build("factored", "kl").search(world.queries[:0], 3)
-    assert nearest.indices_Qk.shape == nearest.labels_Qk.shape == (0, 3)
+    assert nearest.indices_Qk.shape == nearest.classes_Qk.shape == (0, 3)

@@ -50,7 +50,7 @@ class World:
     head: head_lib.Head
     anchors: lm.States
     queries: lm.States
-    labels_N: np.ndarray
+    classes_N: np.ndarray
     logk_NV: np.ndarray
     logp_QV: np.ndarray
 
@@ -70,8 +70,8 @@ class World:
         """Return a store of some of the anchors; `further` are further arguments of `store_lib.build`."""
         options = stores.StoreOptions(kind, memory_mb)
         anchors = self.anchors[rows]
-        labels_N = self.labels_N[rows]
-        return store_lib.build(options, distance, self.head, anchors, labels_N, LABEL_IDS, **further)
+        classes_N = self.classes_N[rows]
+        return store_lib.build(options, distance, self.head, anchors, classes_N, LABEL_IDS, **further)
 
     def search(self, store: store_lib.Store, k: int) -> kernel.Neighbours:
         return store.search(self.queries, k)
