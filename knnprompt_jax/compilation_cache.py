@@ -24,17 +24,14 @@ def use() -> None:
     KNNPROMPT_CACHE=folder moves the cache, KNNPROMPT_CACHE=off keeps it off. If JAX_COMPILATION_CACHE_DIR is set,
     nothing changes. If the folder cannot be made, the cache stays off.
     """
-    cache = files.user_cache()
-    if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    folder = cache.absolute() / "compiled" / f"jax-{metadata.version('jax')}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
-    except OSError:
+    programs = folder()
+    if programs is None:
         return
-    _remove_torn_entries(folder)
+    _remove_torn_entries(programs)
     settings = {
-        "jax_compilation_cache_dir": str(folder),
+        "jax_compilation_cache_dir": str(programs),
         "jax_compilation_cache_max_size": _MAX_BYTES,  # Makes JAX read and write entries under a lock.
         "jax_persistent_cache_min_compile_time_secs": _MIN_SECONDS,
         "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -46,6 +43,19 @@ def use() -> None:
 
         for name, value in settings.items():
             jax.config.update(name, value)
+
+
+def folder() -> pathlib.Path | None:
+    """Return the folder of programs that this version of JAX compiles; None if the user has no cache folder."""
+    cache = files.user_cache()
+    if cache is None:
+        return None
+    path = cache.absolute() / "compiled" / f"jax-{metadata.version('jax')}"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
+    except OSError:
+        return None
+    return path
 
 
 def _remove_torn_entries(folder: pathlib.Path) -> None:

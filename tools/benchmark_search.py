@@ -18,7 +18,7 @@ import numpy as np
 import sklearn.neighbors
 
 from knnprompt_jax import app, distances, errors, lm, options
-from knnprompt_jax.benchmark import peer_process, report, timing, workload
+from knnprompt_jax.benchmark import peer_process, report, searching, timing, workload
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
@@ -30,9 +30,6 @@ torch = importlib.import_module("torch") if importlib.util.find_spec("torch") el
 
 Array = jax.Array
 Work = dict[str, Callable[[], Any]]
-NUM_CLASSES = 2
-DISTINCT = 1024
-LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
 PEERS = ("numpy", "torch", "faiss_ip", "faiss_l2", "sklearn")
 MAX_PEER_BYTES = 10**9  # The peers copy larger stores too often for the memory of a usual machine.
 
@@ -62,8 +59,7 @@ class SearchSettings(options.Options):
 def run(settings: SearchSettings) -> dict[str, Any]:
     """Measure each of the `sizes` with every number of queries."""
     config = workload.describe(settings.model).config
-    rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
-    head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5))
+    head = searching.random_head(config)
     rows = [row for kind, anchors in sizes(settings, config) for row in _measure(settings, head, kind, anchors)]
     return {"model": settings.model, "distance": settings.distance, "queries_per_second": rows}
 
@@ -76,7 +72,7 @@ def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tu
     """
     found = []
     for kind in ("dense", "factored"):
-        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, config, NUM_CLASSES)
+        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), settings.distance, config, searching.NUM_CLASSES)
         found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
     if not found:
         raise errors.UserError(
@@ -93,12 +89,12 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
     The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading
     the anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
     """
-    store = _store(head, kind, settings.distance, anchors)
+    store = searching.random_store(head, kind, settings.distance, anchors)
     distance = distances.get(settings.distance)
     keys = _affine(store.keys)
     rows_VE = head.rows_VE if distance.expectation_side == "query" or kind == "dense" else None
     for count in settings.queries:
-        states = _states(head, count, 2)
+        states = searching.random_states(head, count, 2)
         plan = store.plan(count, settings.k)
         queries = store.codec.queries(states)
         vectors_QW = _affine(queries).vector
@@ -111,11 +107,11 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         work |= _peers(keys, vectors_QW, settings.k) if store.num_bytes <= MAX_PEER_BYTES else {}
         turns = {name: timing.stopwatch(search) for name, search in work.items()}
         turns["operations"], operations = timing.matrix_products(jnp.float32)
-        turns["bytes"], nbytes = memory_reads()
+        turns["bytes"], nbytes = timing.memory_reads()
         seconds = timing.medians(turns, settings.repetitions, peer_process.SETTLE_SECONDS)
         found = work["from_keys"]().indices_Qk
-        size = keys.vector.size
-        bound = max(2 * count * size / operations * seconds["operations"], 4 * size / nbytes * seconds["bytes"])
+        speeds = operations / seconds["operations"], nbytes / seconds["bytes"]
+        bound = searching.bound_seconds(count, keys.vector.size, *speeds)
         yield {
             "store": kind,
             "anchors": anchors,
@@ -136,7 +132,7 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
 
 
 def _labels(store: store_lib.Store, states: lm.States, k: int) -> np.ndarray:
-    return kernel.vote(store.search(states, k), NUM_CLASSES)[0]
+    return kernel.vote(store.search(states, k), searching.NUM_CLASSES)[0]
 
 
 def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
@@ -177,38 +173,6 @@ def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
     return float(np.mean([np.isin(*pair) for pair in zip(np.asarray(found_Qk), others_Qk, strict=True)]))
 
 
-def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
-    """Return a store of random anchors.
-
-    To save time, anchors beyond the first `DISTINCT` repeat earlier keys with small differences.
-    """
-    distinct = min(anchors, DISTINCT)
-    classes = np.arange(anchors) % NUM_CLASSES
-    options = stores.StoreOptions(kind=kind)
-    states = _states(head, distinct, 1)
-    store = store_lib.build(options, distance, head, states, classes[:distinct], range(NUM_CLASSES))
-    if anchors == distinct:
-        return store
-    scale_N = 1 + 1e-3 * jax.random.normal(jax.random.key(3), (anchors,))
-
-    def repeat(leaf: Array) -> Array:
-        return (jnp.resize(leaf, (anchors, *leaf.shape[1:])).T * scale_N).T
-
-    keys = jax.tree.map(repeat, store.keys)
-    classes = classes.astype(np.int32)
-    return store_lib.Store(store.codec, keys, jnp.asarray(classes), classes, np.arange(anchors))
-
-
-def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:
-    hidden_NE = jax.random.normal(jax.random.key(seed), (count, head.rows_VE.shape[1]))
-    return lm.States(hidden_NE, _log_partitions(head, hidden_NE))
-
-
-@jax.jit
-def _log_partitions(head: head_lib.Head, hidden_NE: Array) -> Array:
-    return jax.lax.map(lambda h_E: jax.nn.logsumexp(head.logits(h_E)), hidden_NE, batch_size=min(64, len(hidden_NE)))
-
-
 @jax.jit
 def _product(keys_NW: Array, queries_QW: Array) -> Array:
     return jnp.einsum("nw,qw->nq", keys_NW, queries_QW, precision="highest")
@@ -221,15 +185,6 @@ def _project(rows_VE: Array | None, hidden_QE: Array, back: bool) -> Array | Non
         return None
     logits_VQ = jax.lax.optimization_barrier(_product(rows_VE, hidden_QE))
     return jnp.einsum("vq,ve->qe", logits_VQ, rows_VE, precision="highest") if back else logits_VQ
-
-
-def memory_reads() -> tuple[timing.Turn, int]:
-    """Return a turn of a product of a matrix and one vector, and its bytes: too many for any cache."""
-    x_ND = jnp.ones((65536, 2048))
-    return timing.stopwatch(functools.partial(_matvec, x_ND, x_ND[0])), x_ND.nbytes
-
-
-_matvec = jax.jit(jnp.matmul)
 
 
 if __name__ == "__main__":

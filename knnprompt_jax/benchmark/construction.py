@@ -22,13 +22,26 @@ OURS = "ours"
 def run(
     settings: settings_lib.BenchmarkSettings, libraries: Sequence[peers.Library] = (peers.TORCH,)
 ) -> dict[str, Any]:
-    """Time whole passes over the workload. Turns of ours, of the peers and of matrix products are interleaved.
+    """Time whole passes over the anchors of a task, as `measure`.
 
     Raises:
         UserError: impossible settings, or a model that cannot be loaded.
     """
     subject = workload.describe(settings.model)
-    work = workload.build(settings, subject, settings.anchors)
+    return measure(settings, subject, workload.build(settings, subject, settings.anchors), libraries)
+
+
+def measure(
+    settings: settings_lib.BenchmarkSettings,
+    subject: workload.Subject,
+    work: workload.Workload,
+    libraries: Sequence[peers.Library] = (),
+) -> dict[str, Any]:
+    """Time whole passes over a workload. Turns of ours, of the peers and of matrix products are interleaved.
+
+    Raises:
+        UserError: a model that cannot be loaded, or a peer that fails.
+    """
     model = work.model
     states.read(model, work.prompts)
     first = dataclasses.replace(model.statistics)

@@ -66,6 +66,15 @@ def matrix_products(dtype: jnp.dtype) -> tuple[Turn, int]:
     return stopwatch(functools.partial(_chain, x_DD, y_DD, length=length)), 2 * side**3 * length
 
 
+def memory_reads() -> tuple[Turn, int]:
+    """Return a turn of a product of a matrix and one vector, and its bytes: too many for any cache."""
+    x_ND = jnp.ones((65536, 2048))
+    return stopwatch(functools.partial(_multiply, x_ND, x_ND[0])), x_ND.nbytes
+
+
+_multiply = jax.jit(jnp.matmul)
+
+
 @functools.partial(jax.jit, static_argnames="length")
 def _chain(x_DD: Array, y_DD: Array, length: int) -> Array:
     with jax.default_matmul_precision("highest"):

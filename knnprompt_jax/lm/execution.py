@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import programs
-from knnprompt_jax.models import attention, decoder, sharding
+from knnprompt_jax.models import attention, decoder, kernel_proof, sharding
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout, packing
 
@@ -81,7 +81,8 @@ class Execution:
         self.statistics = statistics
         self._name = name
         self._deterministic = deterministic
-        self._vocab_size = model.config.vocab_size
+        self._config = model.config
+        self._dtype = model.dtype
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, mesh)
         self._compiled: dict[Any, Any] = {}
@@ -96,6 +97,11 @@ class Execution:
     def head(self) -> head_lib.Head:
         """The output head."""
         return self.decoder.head
+
+    @functools.cached_property
+    def has_kernel(self) -> bool:
+        """Whether `prefix_kernel` computes attention; its first use on a kind of device compares it with XLA's."""
+        return kernel_proof.is_trusted(self.mesh, self._config, self._dtype)
 
     @property
     def platform(self) -> str:
@@ -115,9 +121,9 @@ class Execution:
             UserError: a token is not in the model's vocabulary.
         """
         largest = int(np.concatenate([group.prefix_P, *group.suffixes]).max())
-        if largest >= self._vocab_size:
+        if largest >= self._config.vocab_size:
             raise errors.UserError(
-                f"{self._name}: a prompt has token id {largest}, but the model has {self._vocab_size} tokens: "
+                f"{self._name}: a prompt has token id {largest}, but the model has {self._config.vocab_size} tokens: "
                 "take the model's own tokenizer, or remove the special token from the text"
             )
         data = self.mesh.shape[parallel.DATA]
@@ -148,6 +154,7 @@ class Execution:
             UserError: an output is not finite.
         """
         prefix = self._prefix(packed)
+        softmax = self._first_softmax(packed)
         prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
         outputs: list[Any] = []
@@ -165,7 +172,7 @@ class Execution:
             dealt = jax.tree.map(functools.partial(self._deal, steps=steps), (packed.steps, *extra_TJ))
             # A round of `data` steps is active if its first step exists.
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
-            pending.append((steps, self._enqueue(function, prefix, self._put(active_T), *dealt)))
+            pending.append((steps, self._enqueue(function, softmax, prefix, self._put(active_T), *dealt)))
             if len(pending) > calls_ahead:
                 finish()
         while pending:
@@ -194,28 +201,33 @@ class Execution:
         """Put an array on the mesh, split over these axes."""
         return parallel.put(np.asarray(array), self.mesh, P(*axes))
 
-    def _enqueue(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    def _first_softmax(self, packed: packing.PackedPrompts) -> attention.Softmax:
+        """Return the softmax of a call; the quick one is followed by the stable one if it overflows."""
+        if packed.prefix_length and self.has_kernel:
+            return attention.Softmax.KERNEL
+        return attention.Softmax.STABLE if self._deterministic else attention.Softmax.QUICK
+
+    def _enqueue(self, function: Callable[..., Any], softmax: attention.Softmax, *arguments: Any) -> Callable[[], Any]:
         """Hand a call to the devices; the returned function waits for its output.
 
-        Each call starts with the quick softmax, even if an earlier call overflowed, so that a resumed job ends with the
-        same bits as an uninterrupted one. If an output is not finite, the whole call runs again with the stable softmax
-        (`models.attention`). The overflow of one prompt can therefore change the last bits of the other prompts of its
-        call. A deterministic model avoids this: it always uses the stable softmax, as does the prefix kernel.
+        Each call starts with the same softmax, even if an earlier call overflowed, so that a resumed job ends with the
+        same bits as an uninterrupted one. If the quick softmax gives an output that is not finite, the whole call runs
+        again with the stable softmax (`models.attention`). The overflow of one prompt can therefore change the last
+        bits of the other prompts of its call. A deterministic model avoids this: it never uses the quick softmax.
 
         The program is compiled once for each shape and softmax, at its first use.
         """
-        is_stable = self._deterministic or attention.has_kernel(self.platform)
 
-        def start(stable_softmax: bool) -> tuple[Any, Array]:
-            output = self._call(programs.map_steps, *arguments, function=function, stable_softmax=stable_softmax)
+        def start(softmax: attention.Softmax) -> tuple[Any, Array]:
+            output = self._call(programs.map_steps, *arguments, function=function, softmax=softmax)
             return output, programs.all_finite(output)
 
-        enqueued = start(is_stable)
+        enqueued = start(softmax)
 
         def finish() -> Any:
             output, is_finite = enqueued
-            if not is_finite and not is_stable:
-                output, is_finite = start(True)
+            if not is_finite and softmax is attention.Softmax.QUICK:
+                output, is_finite = start(attention.Softmax.STABLE)
             if not is_finite:
                 raise errors.UserError(
                     f"{self._name}: some next-token distributions are not finite: the weights are damaged or overflow in "

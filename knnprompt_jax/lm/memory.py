@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh
 
 from knnprompt_jax import parallel
 from knnprompt_jax.lm import programs
-from knnprompt_jax.models import attention, registry, sharding
+from knnprompt_jax.models import attention, kernel_proof, registry, sharding
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
@@ -97,7 +97,7 @@ def _working(
     projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
     kv_heads = max(1, config.num_kv_heads // model)
     queries = config.num_heads // config.num_kv_heads
-    if attention.is_in_kernel(shape.prefix, platform):
+    if shape.prefix and kernel_proof.is_expected(platform):
         # Only the last block, whose few queries attend to all tokens, has logits in memory.
         kept = projected // 2
         logits = queries * shape.outputs * (tokens + shape.prefix)

@@ -68,7 +68,7 @@ def score_suffixes(
         return model.head.log_probabilities(hidden_JE, targets_J)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "softmax"))
 def map_steps(
     graph: nnx.GraphDef,
     mesh: jax.sharding.Mesh,
@@ -78,7 +78,7 @@ def map_steps(
     steps: packing.Step,
     *extra_TJ: Array,
     function: Callable[..., Any],
-    stable_softmax: bool,
+    softmax: attention.Softmax,
 ) -> Any:
     """Apply `function` to each packed step, and its `extra_TJ`, and return its outputs as [T, J, …].
 
@@ -90,7 +90,7 @@ def map_steps(
         model = nnx.merge(graph, params)
 
         def apply(arguments: tuple[Any, ...]) -> Any:
-            return function(model, mesh, *arguments, prefix=prefix, stable_softmax=stable_softmax)
+            return function(model, mesh, *arguments, prefix=prefix, softmax=softmax)
 
         def body(_: None, active_and_arguments: tuple[Array, tuple[Any, ...]]) -> tuple[None, Any]:
             active, arguments = active_and_arguments

@@ -9,8 +9,8 @@ float32.
 `attention_mask` restricts a query to the earlier tokens of its own suffix (`prompts.packing` has an example).
 """
 
+import enum
 import functools
-import os
 from collections.abc import Callable
 
 import jax
@@ -23,14 +23,27 @@ from knnprompt_jax.models import layers
 Array = jax.Array
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
 KERNEL_PLATFORMS = ("tpu", "gpu", "cuda")
-# For devices whose compiler rejects the kernel.
-SWITCH = "KNNPROMPT_PREFIX_KERNEL"
-OFF = "off"
 QUERY_BLOCK = 256  # Tokens. The logits of a block of queries then fit into a CPU's caches.
 # The maximum number of float32 logits of the heads that are computed together. On two CPU cores, two of GPT-2 small's
 # heads were faster than 1, 3, 4 or 12. The limit on accelerators, 1 GiB, bounds memory and is not measured.
 LOGITS_ON_CPU = 6 * 2**20
 LOGITS_ON_ACCELERATOR = 2**28
+
+
+class Softmax(enum.Enum):
+    """How the exponentials of a query's logits stay in range. All three compute the same numbers.
+
+    Attributes:
+        QUICK: subtract the largest logit of the row's tokens. If a logit of the prefix exceeds it by more than about
+            80, its exponential overflows and the result is NaN.
+        STABLE: subtract the largest of all logits. This costs a pass over the prefix's logits: 6 % of SmolLM2's whole
+            pass on two CPU cores.
+        KERNEL: `prefix_kernel`, which is stable, where the queries are a row's tokens after a prefix; elsewhere STABLE.
+    """
+
+    QUICK = "quick"
+    STABLE = "stable"
+    KERNEL = "kernel"
 
 
 @struct.dataclass
@@ -135,7 +148,7 @@ def shared_prefix_attention(
     positions_BS: Array,
     prefix: Prefix,
     rule: LogitRule,
-    stable_softmax: bool,
+    softmax: Softmax,
     is_self: bool,
 ) -> Array:
     """Return attention to the prefix and to the tokens of the row that the mask allows [B, S, H, K].
@@ -143,11 +156,6 @@ def shared_prefix_attention(
     The M = H / G query heads of a key head count as more queries of that head, so that keys and values are never
     repeated. A few key heads are computed at a time, each with all queries. The logits [H, B · S, P] never exist for
     all heads, and each matrix product prepares its right operand once for all rows.
-
-    Softmax does not depend on the number subtracted from all logits of a query. With `stable_softmax` this number is
-    their maximum, which costs a pass over the far logits: 6 % of SmolLM2's whole pass on two CPU cores. Otherwise it is
-    the maximum of the near logits. The result is as exact, but if a far logit exceeds that maximum by more than about
-    80, its exponential overflows and the result is NaN.
 
     Args:
         q_BSHK: the queries.
@@ -157,14 +165,14 @@ def shared_prefix_attention(
         positions_BS: the positions of the queries.
         prefix: keys and values of the prefix in this layer.
         rule: how logits are computed.
-        stable_softmax: whether very large logits are supported.
-        is_self: whether the queries are the row's tokens; then accelerators use `prefix_kernel`.
+        softmax: how exponentials stay in range.
+        is_self: whether the queries are the row's tokens, as `prefix_kernel` requires.
     """
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
     queries = heads // kv_heads
     platform = parallel.platform()
-    if is_self and is_in_kernel(prefix.k.shape[1], platform):
+    if softmax is Softmax.KERNEL and is_self and prefix.k.shape[1]:
         from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
@@ -174,7 +182,7 @@ def shared_prefix_attention(
         _attend_heads,
         mask_BQT=mask_BQT,
         far_mask=_far_mask(prefix, rule, jnp.tile(positions_BS, (1, queries))),
-        stable_softmax=stable_softmax,
+        is_stable=softmax is not Softmax.QUICK,
     )
     q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, queries, size)
     q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, queries * width, size)
@@ -215,23 +223,13 @@ def _map_heads(
     return jnp.moveaxis(by_shard, 0, 1).reshape(num_heads, *output.shape[2:])
 
 
-def has_kernel(platform: str) -> bool:
-    """Return whether `prefix_kernel` is used on a platform, with a stable softmax and no logits in memory."""
-    return platform in KERNEL_PLATFORMS and os.environ.get(SWITCH) != OFF
-
-
-def is_in_kernel(prefix_tokens: int, platform: str) -> bool:
-    """Return whether `prefix_kernel` computes attention to a prefix of this size."""
-    return prefix_tokens > 0 and has_kernel(platform)
-
-
 def heads_together(heads: int, logits_per_head: int, platform: str) -> int:
     """Return the largest divisor of `heads` whose logits stay below the limit; at least 1."""
     limit = LOGITS_ON_CPU if platform == "cpu" else LOGITS_ON_ACCELERATOR
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
-def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, stable_softmax: bool) -> Array:
+def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, is_stable: bool) -> Array:
     """Compute attention of a few key heads. All arrays are head-first, so that the matrix products need no copies.
 
     Args:
@@ -239,7 +237,7 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, stable_s
             counts the queries of a row: S for each query head.
         mask_BQT: which tokens of its row each query attends to.
         far_mask: which tokens of the prefix each query attends to, [P] or, with a window, [B · Q, P].
-        stable_softmax: see `shared_prefix_attention`.
+        is_stable: whether to subtract the largest of all logits (`Softmax`).
 
     Returns:
         The weighted means of the values [G, B, Q, K].
@@ -253,7 +251,7 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, stable_s
     far_GQP = jnp.einsum("gqk,gpk->gqp", q_GBQK.reshape(heads, -1, size), k_GPK, preferred_element_type=jnp.float32)
     far_GQP = jnp.where(far_mask, far_GQP, MASKED)
     top_GBQ = near_GBQT.max(-1)
-    if stable_softmax:
+    if is_stable:
         top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))
     else:
         # Padding has no near logit. Subtracting +1e30 makes its far exponentials 0 instead of infinity.

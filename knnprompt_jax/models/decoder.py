@@ -83,7 +83,7 @@ class Decoder(nnx.Module):
         step: packing.Step,
         *,
         prefix: attention.Prefix,
-        stable_softmax: bool,
+        softmax: attention.Softmax,
         layers: tuple[int, ...] = (),
         whole_last_block: bool = False,
     ) -> tuple[Array, dict[int, Array]]:
@@ -94,8 +94,7 @@ class Decoder(nnx.Module):
         Args:
             step: the packed suffixes, and the tokens whose states are returned.
             prefix: the result of `read_prefix`.
-            stable_softmax: if false, a state may be NaN where attention logits are very large
-                (see `attention.shared_prefix_attention`).
+            softmax: how attention's exponentials stay in range.
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
             whole_last_block: run the last block on all tokens instead of only these J, which save almost nothing if
                 most tokens are outputs.
@@ -109,7 +108,7 @@ class Decoder(nnx.Module):
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
         rotations = self._rotations(positions_BS)
-        attend_in = functools.partial(self._after_prefix, prefix, stable_softmax)
+        attend_in = functools.partial(self._after_prefix, prefix, softmax)
 
         def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
             x_BSD, kept = carry
@@ -168,7 +167,7 @@ class Decoder(nnx.Module):
     def _after_prefix(
         self,
         prefix: attention.Prefix,
-        stable_softmax: bool,
+        softmax: attention.Softmax,
         layer: Array | int,
         mask_BST: Array,
         query_positions_BS: Array,
@@ -187,9 +186,7 @@ class Decoder(nnx.Module):
         def attend(q: Array, k: Array, v: Array) -> Array:
             k = repeat_heads_for_shards(k)
             v = repeat_heads_for_shards(v)
-            return attention.shared_prefix_attention(
-                q, k, v, mask_BST, query_positions_BS, own, rule, stable_softmax, is_self
-            )
+            return attention.shared_prefix_attention(q, k, v, mask_BST, query_positions_BS, own, rule, softmax, is_self)
 
         return attend
 

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.benchmark import workload
 from knnprompt_jax.lm import memory, programs
-from knnprompt_jax.models import attention, registry
+from knnprompt_jax.models import attention, kernel_proof, registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import packing
@@ -63,6 +63,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
     rows = P(None, parallel.DATA)
     tokens = array((steps, data * shape.rows, shape.width), spec=rows)
     outputs = array((steps, data * shape.outputs), spec=rows)
+    is_in_kernel = kernel_proof.is_expected(mesh.devices.flat[0].platform)
     with jax.default_matmul_precision("highest"):
         prefix = programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(()))
         suffixes = programs.map_steps.lower(
@@ -73,7 +74,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
             array((steps,), jnp.bool_),
             packing.Step(tokens, tokens, tokens, outputs),
             function=programs.suffix_reader(False, ()),
-            stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
+            softmax=attention.Softmax.KERNEL if is_in_kernel else attention.Softmax.QUICK,
         )
     return {
         "prefix": prefix.compile().memory_analysis(),
@@ -93,7 +94,7 @@ def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
 
 
 def test_softmax_weights_of_bfloat16_are_beside_float32_logits(monkeypatch):
-    monkeypatch.setenv("KNNPROMPT_PREFIX_KERNEL", "off")
+    monkeypatch.setenv(kernel_proof.SWITCH, kernel_proof.OFF)
     config = registry.config_from_hf(registry.PUBLISHED["gpt2"])
     mesh = AbstractMesh((1, 1), parallel.AXES)
     logits = config.num_heads * 128 * 128 * (128 + 896)

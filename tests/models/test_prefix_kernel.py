@@ -42,16 +42,17 @@ def attend(sizes, dtype, platform, monkeypatch, rule, magnitude=1.0):
     mask_BSS[:, -1] = False
     positions_BS = rng.integers(prefix - 13, prefix + 60, (batch, width))
 
-    def read(arrays, *_):
+    def read(arrays, softmax, _):
         known = attention.Prefix(*arrays[3:], jnp.int32(prefix - 13))
         masks = mask_BSS, positions_BS
-        return attention.shared_prefix_attention(*arrays[:3], *masks, known, rule, True, True)
+        return attention.shared_prefix_attention(*arrays[:3], *masks, known, rule, softmax, True)
 
-    compiled = jax.jit(read, static_argnums=1)  # The platform is an argument so that JAX traces `read` for each.
-    want = compiled([array.astype(jnp.float32) for array in arrays], "cpu")
+    # The platform is an argument so that JAX traces `read` for each.
+    compiled = jax.jit(read, static_argnums=(1, 2))
+    want = compiled([array.astype(jnp.float32) for array in arrays], attention.Softmax.STABLE, "cpu")
     monkeypatch.setattr(parallel, "platform", lambda: platform)
     monkeypatch.setattr(prefix_kernel, "attend", functools.partial(prefix_kernel.attend, interpret=True))
-    got = compiled(arrays, platform)
+    got = compiled(arrays, attention.Softmax.KERNEL, platform)
     assert got.dtype == dtype and np.isfinite(got).all()
     return np.asarray(got, np.float32)[:, :-1], np.asarray(want)[:, :-1]
 
@@ -75,9 +76,3 @@ def test_large_logits_do_not_overflow(platform, monkeypatch):
     """Without a running maximum, exponentials overflow where the prefix's logits exceed the row's by hundreds."""
     got, want = attend(SIZES["grouped"], "float32", platform, monkeypatch, attention.LogitRule(1.0), magnitude=10.0)
     assert abs(got - want).max() < 0.02
-
-
-def test_the_kernel_can_be_switched_off(monkeypatch, platform):
-    assert attention.is_in_kernel(61, platform) and not attention.is_in_kernel(61, "cpu")
-    monkeypatch.setenv(attention.SWITCH, attention.OFF)
-    assert not attention.is_in_kernel(61, platform)

@@ -1,0 +1,220 @@
+"""Compare `prefix_kernel` with XLA's attention on a small random case before a kind of device first uses it.
+
+The reference has the same operands in float32 and full float32 products. Logits have a standard deviation of 3, the
+queries' scale is a power of two, so that scaling is exact, and values lie in [-1, 1]. A kernel that omits or misplaces
+keys then errs by about 1 somewhere.
+
+- float32: products of three bfloat16 parts, or of two TF32 parts, err by at most 2^-21 of the sum of absolute terms,
+  which is at most 32 for heads of 256. An error of δ in the logits changes a weighted mean of values by at most 2 δ, in
+  the kernel and in the reference: 4 · 32 · 2^-21 < 2^-13. Operands rounded to TF32 would err by ten times as much.
+- bfloat16: products of such operands are exact in float32. The weights of values are rounded, and so is the output: two
+  relative errors of at most 2^-8.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from knnprompt_jax import compilation_cache, errors, files, parallel
+from knnprompt_jax.models import attention
+from knnprompt_jax.models import config as config_lib
+
+Array = jax.Array
+SWITCH = "KNNPROMPT_PREFIX_KERNEL"
+ON, OFF, AUTO = CHOICES = ("on", "off", "auto")
+TOLERANCE = {"float32": 2**-13, "bfloat16": 2**-7 + 2**-13}
+# Two blocks of a TPU's keys, the second ragged; 9 rows fill no whole number of a TPU's blocks of queries.
+_PREFIX = 1301
+_LENGTH = 1283
+_ROWS = 9
+_WIDTH = 128
+_KEY_HEADS = 3
+_WINDOW = 173
+_SCALE = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What decides which kernel a device compiles.
+
+    Attributes:
+        platform: JAX's name of the platform.
+        device_kind: JAX's name of the kind of device.
+        dtype: the dtype of queries, keys and values.
+        head_size: the size of a head.
+        queries: the query heads of a key head.
+        has_windows: whether some layers attend to a window of the prefix.
+    """
+
+    platform: str
+    device_kind: str
+    dtype: str
+    head_size: int
+    queries: int
+    has_windows: bool
+
+    @classmethod
+    def of(cls, device: jax.Device, config: config_lib.DecoderConfig, dtype: str) -> "Case":
+        """Return the case of a model on a device."""
+        queries = config.num_heads // config.num_kv_heads
+        return cls(device.platform, device.device_kind, dtype, config.head_size, queries, any(config.windows))
+
+
+class Outcome(NamedTuple):
+    """The largest deviation from XLA's attention, and why the kernel cannot be used; an empty reason if it can."""
+
+    deviation: float | None
+    reason: str
+
+
+def switch() -> str:
+    """Return the value of KNNPROMPT_PREFIX_KERNEL; raise UserError if it is not allowed."""
+    value = os.environ.get(SWITCH) or AUTO
+    if value not in CHOICES:
+        raise errors.UserError(f"{SWITCH}={value}: choose from {', '.join(CHOICES)}")
+    return value
+
+
+def is_expected(platform: str) -> bool:
+    """Return whether a platform has a kernel that is not switched off, for estimates without a device."""
+    return switch() != OFF and platform in attention.KERNEL_PLATFORMS
+
+
+def is_trusted(mesh: jax.sharding.Mesh, config: config_lib.DecoderConfig, dtype: str) -> bool:
+    """Return whether the devices of a mesh may use the kernel; every process of a job has the same answer.
+
+    KNNPROMPT_PREFIX_KERNEL=on trusts it without a proof, off never uses it.
+
+    Raises:
+        UserError: KNNPROMPT_PREFIX_KERNEL has another value.
+    """
+    device = mesh.devices.flat[0]
+    if not is_expected(device.platform) or switch() == ON:
+        return is_expected(device.platform)
+    case = Case.of(device, config, dtype)
+    return parallel.call_in_main(lambda: not outcome(case).reason)
+
+
+@functools.cache
+def outcome(case: Case) -> Outcome:
+    """Return the outcome of the first proof of a case, which the folder of compiled programs keeps.
+
+    A kernel that cannot be used is logged once per process.
+    """
+    device = _device(case)
+    path = _path(case, device)
+    found = _load(path) if path else None
+    if found is None:
+        found = prove(case, device)
+        if path:
+            _save(path, case, found)
+    if found.reason:
+        logging.warning(
+            "%s: the attention kernel for %s is not used, XLA's attention is: %s (%s=on would use it)%s",
+            case.device_kind,
+            case.dtype,
+            found.reason,
+            SWITCH,
+            f"; to try it again, delete {path}" if path else "",
+        )
+    return found
+
+
+def prove(case: Case, device: jax.Device, interpret: bool = False) -> Outcome:
+    """Compile (or interpret) and run the kernel on a device, and compare it with XLA's attention."""
+    arrays = jax.device_put(_draw(case), device)
+    run = functools.partial(_deviation, arrays, case.platform, interpret)
+    try:
+        deviation = max(map(run, (None, _WINDOW)[: 1 + case.has_windows]))
+    except Exception as error:  # Whatever a compiler or a driver raises.
+        return Outcome(None, f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}")
+    if deviation <= TOLERANCE[case.dtype]:
+        return Outcome(deviation, "")
+    return Outcome(deviation, f"its outputs differ by {deviation:.2g}, at most {TOLERANCE[case.dtype]:.2g} is rounding")
+
+
+def _device(case: Case) -> jax.Device:
+    return next(each for each in jax.local_devices(backend=case.platform) if each.device_kind == case.device_kind)
+
+
+def _deviation(arrays: list[Array], platform: str, interpret: bool, window: int | None) -> float:
+    """Return the largest difference between outputs; NaN and infinite outputs differ infinitely."""
+    with jax.default_matmul_precision("highest"):
+        run_kernel = functools.partial(_run_kernel, window=window, platform=platform, interpret=interpret)
+        attended = jax.jit(run_kernel)(arrays)
+        reference = jax.jit(functools.partial(_run_reference, window=window))(arrays)
+    difference = np.abs(np.asarray(attended, np.float32) - np.asarray(reference))
+    return float(difference[:, :-1].max()) if np.isfinite(difference).all() else np.inf
+
+
+def _run_kernel(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> Array:
+    from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
+
+    limits = jnp.int32(_LENGTH), _SCALE, None if window is None else jnp.int32(window)
+    return prefix_kernel.attend(*arrays, *limits, platform, interpret)
+
+
+def _run_reference(arrays: list[Array], window: int | None) -> Array:
+    q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = arrays
+    q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK = (
+        array.astype(jnp.float32) for array in (q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK)
+    )
+    prefix = attention.Prefix(k_GPK, v_GPK, jnp.int32(_LENGTH))
+    rule = attention.LogitRule(_SCALE, None if window is None else jnp.int32(window))
+    rows = q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS
+    return attention.shared_prefix_attention(*rows, prefix, rule, attention.Softmax.STABLE, is_self=True)
+
+
+def _draw(case: Case) -> list[np.ndarray]:
+    """Return the arrays of `prefix_kernel.attend`; the last token of each row is padding."""
+    rng = np.random.default_rng(0)
+    dtype = jnp.dtype(case.dtype)
+    size = case.head_size
+    heads = _KEY_HEADS * case.queries
+    q_BSHK = 3 / (_SCALE * size**0.5) * rng.normal(size=(_ROWS, _WIDTH, heads, size))
+    k_BSGK = rng.normal(size=(_ROWS, _WIDTH, _KEY_HEADS, size))
+    v_BSGK = rng.uniform(-1, 1, (_ROWS, _WIDTH, _KEY_HEADS, size))
+    k_GPK = rng.normal(size=(_KEY_HEADS, _PREFIX, size))
+    v_GPK = rng.uniform(-1, 1, (_KEY_HEADS, _PREFIX, size))
+    mask_BSS = np.tril(rng.random((_ROWS, _WIDTH, _WIDTH)) < 0.5) | np.eye(_WIDTH, dtype=bool)
+    mask_BSS[:, -1] = False
+    positions_BS = rng.integers(_LENGTH, _LENGTH + _WIDTH, (_ROWS, _WIDTH)).astype(np.int32)
+    row = [array.astype(dtype) for array in (q_BSHK, k_BSGK, v_BSGK)]
+    return [*row, mask_BSS, positions_BS, k_GPK.astype(dtype), v_GPK.astype(dtype)]
+
+
+def _path(case: Case, device: jax.Device) -> pathlib.Path | None:
+    """Return the file of an outcome, whose name depends on the case, the driver, the compiler and the kernel's code."""
+    folder = compilation_cache.folder()
+    code = pathlib.Path(__file__).with_name("prefix_kernel.py").read_bytes()
+    identity = f"{case} {device.client.platform_version} {jax.lib.__version__} {hashlib.sha256(code).hexdigest()}"
+    name = f"prefix_kernel-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    return folder / name if folder else None
+
+
+def _load(path: pathlib.Path) -> Outcome | None:
+    """Return a saved outcome; None if there is none or the file is damaged."""
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return Outcome(saved["deviation"], str(saved["reason"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _save(path: pathlib.Path, case: Case, found: Outcome) -> None:
+    saved: dict[str, Any] = {**dataclasses.asdict(case), **found._asdict()}
+    if found.deviation is not None and not np.isfinite(found.deviation):
+        saved["deviation"] = None  # JSON has no infinity.
+    try:
+        files.write(path, json.dumps(saved) + "\n")
+    except errors.UserError as error:  # The file only saves time.
+        logging.info("%s", error)

@@ -1,0 +1,163 @@
+"""The attention kernel is used only where it proves itself: a wrong one and one that raises give way to XLA's."""
+
+import functools
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import logging
+
+from knnprompt_jax import errors, lm, parallel, states
+from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
+from tests import prompt_groups, random_weights
+
+PROMPTS = prompt_groups.make_random(11, 2, 61, (5, 9))
+KERNEL = prefix_kernel.attend
+
+
+def wrong(*arguments, **options):
+    """Return what a kernel returns that forgets the last token of the prefix."""
+    rows, length, rest = arguments[:7], arguments[7], arguments[8:]
+    return KERNEL(*rows, length - 1, *rest, **options)
+
+
+def rounded(q, *arguments, **options):
+    """Return what a kernel returns that rounds float32 queries to 10 bits, as TF32 products do."""
+    return KERNEL(jax.lax.reduce_precision(q, 8, 10), *arguments, **options)
+
+
+def infinite(*arguments, **options):
+    return KERNEL(*arguments, **options) / 0
+
+
+def refused(*arguments, **options):
+    raise NotImplementedError("Mosaic failed\nto compile")
+
+
+def interpreted(kernel, *arguments, **options):
+    return kernel(*arguments[:11], **options | {"interpret": True})
+
+
+@pytest.fixture
+def use(monkeypatch, tmp_path):
+    """Return a function that gives CPUs a kernel, interpreted; its proofs are remembered in an empty folder."""
+
+    def use(kernel=KERNEL, tiles="gpu", switch="auto"):
+        monkeypatch.setenv(kernel_proof.SWITCH, switch)
+        monkeypatch.setattr(attention, "KERNEL_PLATFORMS", ("cpu",))
+        monkeypatch.setitem(prefix_kernel.TILES, "cpu", prefix_kernel.TILES[tiles])
+        monkeypatch.setattr(prefix_kernel, "attend", functools.partial(interpreted, kernel))
+        if tiles == "tpu":
+            monkeypatch.setattr(prefix_kernel, "_on_gpu", prefix_kernel._on_tpu)
+        kernel_proof.outcome.cache_clear()
+        jax.clear_caches()  # Of traces of another kernel.
+
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
+    yield use
+    kernel_proof.outcome.cache_clear()
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """Collect the logged warnings."""
+    logged = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: logged.append(text % values))
+    return logged
+
+
+def make_case(dtype="float32", head_size=16, queries=1, has_windows=False):
+    device = jax.devices()[0]
+    return kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, queries, has_windows)
+
+
+def model_of(dtype=jnp.float32):
+    return lm.LanguageModel.from_decoder(random_weights.small("gpt2", dtype), range(211), step_tokens=256)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "queries", "has_windows", "tiles"),
+    [
+        ("float32", 1, False, "gpu"),
+        ("bfloat16", 2, True, "gpu"),
+        ("float32", 2, True, "tpu"),
+        ("bfloat16", 1, False, "tpu"),
+    ],
+)
+def test_the_kernel_proves_itself(use, warnings, dtype, queries, has_windows, tiles):
+    use(tiles=tiles)
+    found = kernel_proof.outcome(make_case(dtype, 24 if tiles == "gpu" else 64, queries, has_windows))
+    assert found.deviation < kernel_proof.TOLERANCE[dtype] and not found.reason
+    assert not warnings
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "reason"),
+    [
+        (wrong, "float32", r"its outputs differ by [\d.]+, at most 0.00012 is rounding"),
+        (wrong, "bfloat16", r"its outputs differ by [\d.]+, at most 0.0079 is rounding"),
+        (rounded, "float32", r"its outputs differ by [\d.]+, at most 0.00012 is rounding"),
+        (infinite, "bfloat16", "its outputs differ by inf"),
+        (refused, "float32", "NotImplementedError: Mosaic failed to compile"),
+    ],
+)
+def test_a_kernel_that_is_wrong_or_raises_is_not_used(use, warnings, kernel, dtype, reason):
+    use(kernel)
+    found = kernel_proof.outcome(make_case(dtype))
+    assert found.reason
+    [warning] = warnings
+    assert warning.startswith(f"cpu: the attention kernel for {dtype} is not used")
+    assert re.search(reason, warning), warning
+
+
+def test_a_failing_kernel_gives_way_to_the_attention_of_xla(use, warnings, monkeypatch):
+    """States are those without a kernel, to the bit; a second model of the process gives no second warning."""
+    monkeypatch.setenv("KNNPROMPT_CACHE", "off")
+    use(switch="off")
+    plain = states.read(model_of(), PROMPTS)
+    use(wrong)
+    for _ in range(2):
+        jax.tree.map(np.testing.assert_array_equal, states.read(model_of(), PROMPTS), plain)
+    assert len(warnings) == 1
+    use(wrong, switch="on")
+    trusted = states.read(model_of(), PROMPTS)
+    assert abs(trusted.hidden_NE - plain.hidden_NE).max() > 0.01, "on uses the kernel without a proof"
+    use(switch="auto")
+    proven = states.read(model_of(), PROMPTS)
+    np.testing.assert_allclose(proven.hidden_NE, plain.hidden_NE, atol=1e-4)
+    assert (np.asarray(proven.hidden_NE) != np.asarray(plain.hidden_NE)).any(), "the kernel must run"
+
+
+def test_a_proof_is_remembered_on_disk(use, warnings, tmp_path, monkeypatch):
+    """A later process proves nothing again, unless the file is damaged; a failure is still reported."""
+    use(infinite)
+    first = kernel_proof.outcome(make_case())
+    [file] = tmp_path.rglob("prefix_kernel-*.json")
+    saved = json.loads(file.read_text())
+    assert (saved["device_kind"], saved["head_size"], saved["deviation"]) == ("cpu", 16, None)
+    use(KERNEL)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel_proof, "prove", None)
+        assert kernel_proof.outcome(make_case()).reason == first.reason
+    assert len(warnings) == 2 and str(file) in warnings[1]
+    file.write_text("{")
+    kernel_proof.outcome.cache_clear()
+    assert not kernel_proof.outcome(make_case()).reason
+
+
+def test_the_switch(monkeypatch):
+    config = random_weights.small("gpt2").config
+    mesh = parallel.make_mesh(1, 1)
+    monkeypatch.setattr(kernel_proof, "outcome", lambda case: kernel_proof.Outcome(1.0, "wrong"))
+    for switch, expected in (("off", (False, False)), ("on", (True, True)), ("auto", (True, False))):
+        monkeypatch.setenv(kernel_proof.SWITCH, switch)
+        found = kernel_proof.is_expected("tpu"), kernel_proof.is_trusted(mesh, config, "float32")
+        assert found == (expected[0], False), "CPUs have no kernel"
+        with monkeypatch.context() as patch:
+            patch.setattr(attention, "KERNEL_PLATFORMS", ("cpu",))
+            assert kernel_proof.is_trusted(mesh, config, "float32") == expected[1]
+    monkeypatch.setenv(kernel_proof.SWITCH, "of")
+    with pytest.raises(errors.UserError, match="KNNPROMPT_PREFIX_KERNEL=of: choose from on, off, auto"):
+        states.read(model_of(), PROMPTS)
