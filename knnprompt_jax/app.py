@@ -10,8 +10,11 @@ import pathlib
 import re
 import runpy
 import shutil
+import signal
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -23,6 +26,9 @@ from knnprompt_jax import compilation_cache, errors, files, options
 Kind = TypeVar("Kind", bound=options.Options)
 _HELP = ("--help", "-help", "-h")
 _FULL_HELP = ("--helpfull", "-helpfull")
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_GRACE_SECONDS = 3.0  # From a signal to the end of a process that does not react.
+_FINISHED: list[str] = []  # The text of `note_finished`.
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -104,7 +110,7 @@ class Flags(Generic[Kind]):
             print(end="", flush=True)
 
         reserve_streams()
-        with one_line_errors():
+        with _interruptible(), one_line_errors():
             absl.app.run(start, flags_parser=parse)
 
     def _from_flags(self) -> Kind:
@@ -236,11 +242,54 @@ def one_line_errors() -> Iterator[None]:
     except MemoryError as error:
         detail = f": {errors.one_line(error)}" if str(error) else ""
         _fail(f"not enough memory: free some, or choose a smaller model or batch{detail}")
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again", file=sys.stderr, flush=True)
-        with contextlib.suppress(OSError):
-            print(end="", flush=True)
-        os._exit(130)  # Threads of XLA still compute, and may crash while Python ends.
+    except KeyboardInterrupt as stop:
+        _end_interrupted(stop.args[0] if stop.args else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the process with one line, at the latest after `_GRACE_SECONDS`.
+
+    Python raises KeyboardInterrupt only between two of its instructions, and a call into XLA may last minutes.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        raise KeyboardInterrupt(number)
+
+    def watch() -> None:
+        number = os.read(reader, 1)  # Empty when the writer is closed.
+        if number:
+            time.sleep(_GRACE_SECONDS)
+            _end_interrupted(number[0])
+
+    handled = [number for number in _STOPPING if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores some.
+    earlier = {number: signal.signal(number, stop) for number in handled}
+    earlier_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(earlier_writer)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)
+
+
+def note_finished(text: str) -> None:
+    """Set what the line of an interrupted command says is finished."""
+    _FINISHED[:] = [f" {text};"]
+
+
+def _end_interrupted(number: int) -> NoReturn:
+    print(f"interrupted;{''.join(_FINISHED)} run the same command again", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(end="", flush=True)
+    os._exit(128 + number)  # Threads of XLA still compute, and may crash while Python ends.
 
 
 def _fail(message: str) -> NoReturn:

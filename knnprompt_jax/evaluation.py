@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import files, parallel, states, tables
+from knnprompt_jax import files, parallel, progress, states, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.prediction import rows as rows_lib
@@ -65,14 +65,14 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache 
     predicted: list[Any] = []
     probabilities = []
     num_truncated = 0
-    for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
-        batch_states = states.read(
-            fitted.model, batch.prompts, cache, title="rows", repeated=True, layers=fitted.layers
-        )
-        predictions = fitted.answer_states(batch_states)
-        predicted += predictions.labels.tolist()
-        num_truncated += batch.prompts.num_truncated
-        probabilities.append(np.asarray(predictions.probabilities, np.float64))
+    with progress.whole(len(examples), "row") as settle:
+        for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
+            batch_states = states.read(fitted.model, batch.prompts, cache, repeated=True, layers=fitted.layers)
+            predictions = fitted.answer_states(batch_states)
+            predicted += predictions.labels.tolist()
+            num_truncated += batch.prompts.num_truncated
+            probabilities.append(np.asarray(predictions.probabilities, np.float64))
+            settle(len(predicted))
     layout.warn_truncated(num_truncated, len(examples), fitted.model.context)
     labels = tuple(map(str, fitted.classes.tolist()))
     p_QC = np.concatenate(probabilities)

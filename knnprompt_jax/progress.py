@@ -1,6 +1,8 @@
 """The progress of a pass over prompts, with prompts/s and the remaining time: a bar on a terminal, otherwise lines."""
 
 import contextlib
+import contextvars
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ Progress = Callable[[int, int], None]
 """A function that is called after each step with the numbers of prompts and suffix tokens since the last call."""
 
 SECONDS = 30.0  # Between lines.
+_WHOLE: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("whole", default=None)
 
 
 class _Lines:
@@ -38,8 +41,39 @@ def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Pr
     """Show the progress of `total` prompts on standard error, and yield the function that advances it.
 
     A bar with a title is one of several; it disappears when it is full. Without a terminal, a line appears every half
-    minute.
+    minute. Within `whole`, that bar advances instead.
     """
+    if outer := _WHOLE.get():
+        yield outer
+        return
+    with _display(total, title, unit) as display:
+        yield functools.partial(_advance, display, [0])
+
+
+@contextlib.contextmanager
+def whole(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show one bar for many passes, and yield the function that sets it to the number of finished units."""
+    with _display(total, "", unit) as display:
+
+        def settle(finished: int) -> None:
+            display.update(finished - display.n)
+
+        token = _WHOLE.set(functools.partial(_advance, display, [0]))
+        try:
+            yield settle
+        finally:
+            _WHOLE.reset(token)
+
+
+def _advance(display: tqdm.tqdm, tokens: list[int], prompts: int, suffix_tokens: int) -> None:
+    tokens[0] += suffix_tokens
+    if tokens[0]:  # Bars that count other things, such as training steps, have no tokens.
+        rate = tokens[0] / max(1e-9, display.format_dict["elapsed"])
+        display.set_postfix_str(f"{rate:,.0f} suffix tokens/s", refresh=False)
+    display.update(prompts)
+
+
+def _display(total: int | None, title: str, unit: str) -> tqdm.tqdm:
     options: dict[str, Any]
     if sys.stderr.isatty():
         columns, lines = os.get_terminal_size(sys.stderr.fileno())  # 0 if the terminal has no size.
@@ -47,15 +81,4 @@ def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Pr
     else:
         options = {"leave": False, "ascii": True, "file": _Lines()}
         options |= {"delay": SECONDS, "mininterval": SECONDS, "miniters": 1}
-    with tqdm.tqdm(total=total, desc=title or None, unit=unit, disable=not parallel.is_main(), **options) as display:
-        tokens = 0
-
-        def advance(prompts: int, suffix_tokens: int) -> None:
-            nonlocal tokens
-            tokens += suffix_tokens
-            if tokens:  # Bars that count other things, such as training steps, have no tokens.
-                rate = tokens / max(1e-9, display.format_dict["elapsed"])
-                display.set_postfix_str(f"{rate:,.0f} suffix tokens/s", refresh=False)
-            display.update(prompts)
-
-        yield advance
+    return tqdm.tqdm(total=total, desc=title or None, unit=unit, disable=not parallel.is_main(), **options)

@@ -2,13 +2,14 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from knnprompt_jax import app, errors, options
-from tests import commands
+from tests import commands, processes
 
 
 class Inner(options.Options):
@@ -158,3 +159,35 @@ def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(pathlib.Path(app.__file__).parents[1])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stdout, (tmp_path / "first.txt").read_text()) == (0, "True\n", "")
+
+
+STOPPED = """
+import sys, time
+from knnprompt_jax import app, options
+def work():
+    app.note_finished("7 rows are finished")
+    print("ready", flush=True)
+    if sys.argv.pop() == "busy":
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            while True:  # As if in a long call.
+                pass
+    time.sleep(60)
+kind = sys.argv[1]
+del sys.argv[1]
+app._GRACE_SECONDS = 0.5
+app.Flags(options.Options).run(lambda: (sys.argv.append(kind), work()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"), [("idle", signal.SIGTERM), ("idle", signal.SIGINT), ("busy", signal.SIGTERM)]
+)
+def test_a_signal_ends_a_command_with_one_line(kind, sent):
+    """A command that does not react is ended too."""
+    process = processes.start("-c", STOPPED, kind)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(sent)
+    _, told = processes.finish(process, 128 + sent)
+    assert told == "interrupted; 7 rows are finished; run the same command again\n"

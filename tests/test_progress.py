@@ -40,3 +40,19 @@ def test_a_terminal_without_a_size_shows_a_bar(monkeypatch):
             report(3, 30)
         assert "seed 1:   0%" in os.read(ours, 4096).decode()
     os.close(ours)
+
+
+def test_one_bar_for_the_whole_file_replaces_those_of_its_passes(clock, capsys):
+    """It advances within a pass, and counts rows exactly after it, whatever the pass reported."""
+    with progress.whole(200, "row") as settle:
+        settle(100)
+        for finished in (120, 140):
+            with progress.bar(20, "a batch") as report:
+                clock.now += 31
+                report(10, 70)
+            settle(finished)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("|")[0].strip() for line in lines] == ["55%", "65%"]
+    assert all("<" in line and "row/s" in line and "a batch" not in line for line in lines), "the time that is left"
+    with progress.bar(3) as report:
+        report(3, 30)

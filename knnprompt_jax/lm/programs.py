@@ -89,6 +89,7 @@ def map_steps(
     def run_shard(params: nnx.State, prefix: attention.Prefix, active_T: Array, *arguments_T: Any) -> Any:
         model = nnx.merge(graph, params)
 
+        @functools.partial(jax.jit, inline=True)  # Traced once for both uses below.
         def apply(arguments: tuple[Any, ...]) -> Any:
             return function(model, mesh, *arguments, prefix=prefix, softmax=softmax)
 

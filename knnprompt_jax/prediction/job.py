@@ -8,7 +8,7 @@ import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax import errors, parallel, progress, states
+from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import outputs, rows, writing
@@ -55,20 +55,31 @@ def run(settings: commands.PredictionSettings) -> Summary:
         started = time.monotonic()
         count = 0
         num_truncated = 0
+        cache = None if settings.text else states.user_cache(settings.cache_gb, is_capped=True)
         batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
         try:
-            while batch := parallel.call_in_main(functools.partial(next, batches, None)):
-                title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
-                read = states.read(fitted.model, batch.prompts, title=title, repeated=True, layers=fitted.layers)
-                predictions = fitted.answer_states(read).abstaining(settings.abstain)
-                parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
-                count += len(batch.examples)
-                num_truncated += batch.prompts.num_truncated
+            with progress.whole(_num_rows(settings, saved, bool(opened)), "row") as settle:
+                settle(output.num_rows)
+                while batch := parallel.call_in_main(functools.partial(next, batches, None)):
+                    app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
+                    read = states.read(fitted.model, batch.prompts, cache, repeated=True, layers=fitted.layers)
+                    predictions = fitted.answer_states(read).abstaining(settings.abstain)
+                    parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
+                    count += len(batch.examples)
+                    num_truncated += batch.prompts.num_truncated
+                    settle(batch.examples[-1].row + 1)
         finally:  # A bad row ends the loop with its error.
             if parallel.is_main():
                 layout.warn_truncated(num_truncated, count, fitted.model.context)
         parallel.call_in_main(output.finish)
     return Summary(count, earlier, time.monotonic() - started)
+
+
+def _num_rows(settings: commands.PredictionSettings, saved: saving.Saved, is_main: bool) -> int | None:
+    """Return the number of rows of the input; None where it is unknown."""
+    if settings.text or not is_main:
+        return 1 if settings.text else None
+    return rows.count(settings.input, settings.format, settings.source(saved.content.source)["encoding"])
 
 
 @contextlib.contextmanager

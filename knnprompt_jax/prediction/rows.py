@@ -10,8 +10,9 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, files, parallel
+from knnprompt_jax import errors, files, lm, parallel
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
@@ -20,7 +21,9 @@ from knnprompt_jax.tasks.task import Example, Task
 Row = Example | errors.UserError
 """An example without a label, or the error of a bad row."""
 
-CHARACTERS = 64  # Characters of text in a batch, per token of a step: about 16 steps.
+_TOKEN_CHARACTERS = 4  # Characters of a token, about.
+_BATCH_STEPS = 16  # The maximum of a batch.
+_BATCH_OPERATIONS = 4e12  # Of a batch on a CPU: less than a minute on two cores.
 
 
 def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad: str = sources.STOP) -> Iterator[Row]:
@@ -113,6 +116,25 @@ class Batch:
     prompts: layout.Prompts
 
 
+def batch_characters(model: lm.LanguageModel) -> int:
+    """Return the characters of a batch, whose predictions are written together.
+
+    They depend on the model and its devices, and never on the clock, so that equal runs write equal bytes.
+    """
+    tokens = _BATCH_STEPS * model.step_tokens * model.mesh.shape[parallel.DATA]
+    if model.platform == "cpu":
+        tokens = min(tokens, int(_BATCH_OPERATIONS / (2 * registry.num_parameters(model.config))))
+    return _TOKEN_CHARACTERS * max(1, tokens)
+
+
+def count(path: str, kind: str = "", encoding: str = "utf-8") -> int | None:
+    """Return the number of rows of a file, bad rows included; None for standard input and pipes."""
+    if path == STANDARD or not pathlib.Path(path).is_file():
+        return None
+    kind = kind or pathlib.PurePath(path).suffix[1:].lower()
+    return sum(1 for _ in _parse(path, kind, encoding))
+
+
 def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) -> Iterator[Batch]:
     """Yield the rows in batches of about `characters` characters.
 
@@ -125,9 +147,8 @@ def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) 
     def batch(examples: Sequence[Example]) -> Batch:
         return Batch(examples, fitted.build_prompts(examples))
 
-    model = fitted.model
     error = None
-    enough = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
+    enough = characters or batch_characters(fitted.model)
     waiting: list[Example] = []
     size = 0
     for row in rows:

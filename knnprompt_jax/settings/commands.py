@@ -153,7 +153,7 @@ class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
         return checked
 
 
-class PredictionSettings(shared.FileOptions, shared.SavedOptions):
+class PredictionSettings(shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
     """The rows to label, and the output."""
 
     input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)

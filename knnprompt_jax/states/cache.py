@@ -15,19 +15,21 @@ from absl import logging
 
 from knnprompt_jax import errors, files, parallel
 
+_MIN_ROWS_ON_DISK = 32
 KEY = np.dtype("V32")  # A SHA-256.
 # zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
 # A header may claim more rows than memory holds.
 _DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile, zlib.error)
 
 
-def user_cache(gigabytes: float) -> "Cache | None":
+def user_cache(gigabytes: float, is_capped: bool = False) -> "Cache | None":
     """Return the disk cache in process 0's cache folder; None if `gigabytes` (GiB) is 0 or it has no folder.
 
-    Only process 0 reads and writes the cache, but every process must know whether there is one.
+    Only process 0 reads and writes the cache, but every process must know whether there is one. `is_capped` is an
+    argument of `Cache`.
     """
     folder = parallel.call_in_main(files.user_cache)
-    return Cache(folder / "states", int(gigabytes * 2**30)) if gigabytes and folder else None
+    return Cache(folder / "states", int(gigabytes * 2**30), is_capped) if gigabytes and folder else None
 
 
 class MemoryCache:
@@ -72,13 +74,19 @@ class Cache:
 
     A file holds the rows of one chunk of prompts and never changes, so processes and hosts share a folder without a
     lock. Files that nobody has used for the longest time are removed first, and never those that this process has used.
+
+    Attributes:
+        is_capped: whether this process keeps at most half of `max_bytes`: for jobs of any length, which do not resume
+            from the cache.
     """
 
     is_durable = True
 
-    def __init__(self, folder: pathlib.Path, max_bytes: int):
+    def __init__(self, folder: pathlib.Path, max_bytes: int, is_capped: bool = False):
         self.folder = folder
         self.max_bytes = max_bytes
+        self.is_capped = is_capped
+        self._kept_bytes = 0
         self._started_ns = time.time_ns()
         self._known_files: set[pathlib.Path] = set()
         self._location_by_key: dict[bytes, tuple[pathlib.Path, int]] = {}
@@ -108,6 +116,9 @@ class Cache:
 
     def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
         """Write rows [N, F] to a new file. If that fails, log a warning: the job does not need the cache."""
+        if self.is_capped and self._kept_bytes + rows_NF.nbytes > self.max_bytes // 2:
+            return
+        self._kept_bytes += rows_NF.nbytes
         keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY.itemsize)
         path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
         try:
@@ -123,7 +134,60 @@ class Cache:
             logging.warning("old states are not removed: %s", files.refusal(error, self.folder))
 
 
-AnyCache = Cache | MemoryCache
+class UserCache:
+    """The cache of Python's classifiers: rows in memory, and on disk for later processes.
+
+    Only calls with at least `_MIN_ROWS_ON_DISK` new rows write a file. Without a cache folder, rows stay in memory.
+    """
+
+    def __init__(self, max_bytes: int, disk_bytes: int):
+        self._memory = MemoryCache(max_bytes)
+        self._disk_bytes = disk_bytes
+        self._disk: Cache | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether process 0 has a cache folder."""
+        return parallel.call_in_main(files.user_cache) is not None
+
+    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
+        is_cached_N, found_nF = self._memory.find(keys_N, width)
+        missing = np.flatnonzero(~is_cached_N)
+        disk = self._open()
+        if disk is None or not missing.size:
+            return is_cached_N, found_nF
+        with self._lock:
+            is_on_disk_m, more_nF = disk.find(keys_N[missing], width)
+        on_disk = missing[is_on_disk_m]
+        self._memory.keep(keys_N[on_disk], more_nF)
+        rows_NF = np.zeros((len(keys_N), width), np.float32)
+        rows_NF[is_cached_N] = found_nF
+        rows_NF[on_disk] = more_nF
+        is_cached_N[on_disk] = True
+        return is_cached_N, rows_NF[is_cached_N]
+
+    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        """Keep rows [N, F]."""
+        self._memory.keep(keys_N, rows_NF)
+        disk = self._open()
+        if disk is not None and len(keys_N) >= _MIN_ROWS_ON_DISK:
+            with self._lock:
+                disk.keep(keys_N, rows_NF)
+
+    def _open(self) -> Cache | None:
+        """Return the cache in the present cache folder; None if there is no folder."""
+        folder = files.user_cache()
+        if folder is None:
+            return None
+        with self._lock:
+            if self._disk is None or self._disk.folder != folder / "states":
+                self._disk = Cache(folder / "states", self._disk_bytes, is_capped=True)
+            return self._disk
+
+
+AnyCache = Cache | MemoryCache | UserCache
 
 
 def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], least: int = 0) -> np.ndarray | None:

@@ -60,7 +60,7 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
 
 def test_an_interrupted_run_is_resumed(classifier, table, tmp_path, monkeypatch):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rows, "CHARACTERS", 0)  # A row per batch.
+    monkeypatch.setattr(rows, "batch_characters", lambda model: 1)  # A row per batch.
     classifier.save(tmp_path / "mine")
     place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     settings, read = commands.EvaluationSettings(**place, label_column="mood"), []

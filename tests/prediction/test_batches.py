@@ -1,8 +1,10 @@
 """Rows in batches of few sizes, which give the predictions of one call for all rows."""
 
 import numpy as np
+import pytest
 
 from knnprompt_jax import errors, states
+from knnprompt_jax.models import registry
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.tasks.task import Example
 from tests.prediction.conftest import failure
@@ -58,3 +60,11 @@ def test_errors_end_the_batches_after_the_good_rows(classifier):
     found = rows_lib.prefetch(rows_lib.batches(rows_that_end(), classifier.fitted_))
     assert [example.row for example in next(found).examples] == [0, 1]
     assert failure(next, found) == "rows.csv:3: bad"
+
+
+@pytest.mark.parametrize(("parameters", "steps"), [(10**6, 16), (134_000_000, 5), (10**10, 0)])
+def test_a_batch_costs_a_bounded_number_of_operations_on_a_cpu(classifier, monkeypatch, parameters, steps):
+    """Whole steps of the batch, which depend on the size of the model alone."""
+    monkeypatch.setattr(registry, "num_parameters", lambda config: parameters)
+    characters = rows_lib.batch_characters(classifier.model)
+    assert characters // (4 * classifier.model.step_tokens) == steps and characters >= 4

@@ -74,6 +74,36 @@ def test_a_killed_run_resumes_to_the_same_bytes(saved, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
+def test_rows_are_read_once_for_all_runs(classifier, saved, table, tmp_path, monkeypatch):
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+    job.run(settings(saved, table, tmp_path / "first.jsonl"))
+    read = classifier.model.statistics.prompts
+    job.run(settings(saved, table, tmp_path / "second.jsonl"))
+    assert classifier.model.statistics.prompts == read
+    assert (tmp_path / "second.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
+    job.run(settings(saved, table, tmp_path / "third.jsonl", cache_gb=0))
+    assert classifier.model.statistics.prompts > read
+    assert (tmp_path / "third.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
+
+
+def test_a_program_from_the_disk_gives_the_bytes_of_a_fresh_one(saved, table, tmp_path, monkeypatch):
+    programs = tmp_path / "programs"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # Programs as users have them.
+    written = []
+    compiled = []
+    for run in ("fresh", "cached"):
+        output = tmp_path / f"{run}.jsonl"
+        places = (f"--classifier={saved}", f"--input={table}", f"--output={output}")
+        processes.run("experiments/predict.py", *places, "--cache_gb=0", "--probabilities")
+        written.append(output.read_bytes())
+        compiled.append({path.name for path in programs.glob("*-cache")})
+    assert written[0] == written[1]
+    assert compiled[0] == compiled[1] and len(compiled[0]) > 5, "the second run compiles nothing"
+
+
+@pytest.mark.usefixtures("loaded")
 def test_a_run_stops_at_a_bad_row_and_resumes_after_its_repair(saved, table, tmp_path):
     good, lines = table.read_bytes(), table.read_bytes().splitlines(keepends=True)
     output, skipped, whole = (tmp_path / f"{name}.jsonl" for name in ("out", "skipped", "whole"))

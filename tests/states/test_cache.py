@@ -204,3 +204,28 @@ def test_processes_share_a_folder_without_a_lock(tmp_path):
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(_keep_and_find, [tmp_path / "states"] * 4, range(4))) == [0] * 4
     assert all(cache_in(tmp_path).find(made(11, number)[0], WIDTH)[0].all() for number in range(6))
+
+
+def test_a_capped_cache_keeps_half_of_its_bound(tmp_path):
+    """A job of any length would otherwise fill the disk: no process removes what it has used itself."""
+    keys_N, rows_NF = made(40)
+    cache = states.Cache(tmp_path / "states", 40 * rows_NF[0].nbytes, is_capped=True)
+    for start in range(0, 40, 5):
+        cache.keep(keys_N[start : start + 5], rows_NF[start : start + 5])
+    assert states.Cache(tmp_path / "states", 2**20).find(keys_N, WIDTH)[0].tolist() == [True] * 20 + [False] * 20
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_the_cache_of_python_is_in_memory_and_on_disk_where_calls_are_large(tmp_path, monkeypatch, has_folder):
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path) if has_folder else "off")
+    keys_N, rows_NF = made(53)
+    first = states.UserCache(2**20, 2**20)
+    first.keep(keys_N[:40], rows_NF[:40])
+    first.keep(keys_N[40:], rows_NF[40:])
+    asked = np.random.default_rng(5).permutation(53)
+    is_cached_N, found_nF = first.find(keys_N[asked], WIDTH)
+    assert is_cached_N.all() and first.is_durable == has_folder
+    np.testing.assert_array_equal(found_nF, rows_NF[asked])
+    is_cached_N, found_nF = states.UserCache(2**20, 2**20).find(keys_N[asked], WIDTH)
+    np.testing.assert_array_equal(is_cached_N, (asked < 40) & has_folder)
+    np.testing.assert_array_equal(found_nF, rows_NF[asked][is_cached_N])
