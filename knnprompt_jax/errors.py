@@ -1,7 +1,8 @@
 """The exception for users' mistakes, and text that is safe to print."""
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 # Control characters, line separators and changes of direction.
@@ -26,6 +27,21 @@ class Busy(UserError):
 
 class EmptyCell(UserError):
     """A row's text or label is missing."""
+
+
+@contextlib.contextmanager
+def tokenizer_failures(place: str) -> Iterator[None]:
+    """Turn a failure of `tokenizers` into UserError: a plain Exception, or a panic of its Rust code.
+
+    A panic is no Exception but a BaseException, whose class cannot be imported.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        reason = (str(error) or "a panic").splitlines()[0]
+        raise UserError(f"{place}: {reason}") from None
 
 
 def one_line(error: Exception) -> str:

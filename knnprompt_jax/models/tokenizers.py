@@ -1,9 +1,12 @@
 """Tokenizers of model folders and GGUF files, checked for what makes prompts go wrong."""
 
+import contextlib
 import json
 import math
+import os
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import tokenizers
@@ -13,6 +16,8 @@ from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
+_VOCABULARIES = ("vocab.txt", ".model", ".tiktoken")  # Of other kinds of tokenizers.
+_NUM_PROBES = 64
 _MOST_GROWTH = 100  # Characters that a normalizer may make of one.
 
 
@@ -33,11 +38,14 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             twice.
     """
     if path.suffix != ".gguf":
-        return _checked(_load_folder(path), path, of_prompts, vocab_size)
+        _check_files(path)
+        with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
+            return _checked(_load_folder(path), path, of_prompts, vocab_size)
     kept = converted.path_of(path, f"{of_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
     tokenizer = _read(kept)
     if tokenizer is None:
-        tokenizer = _checked(gguf_tokenizer.load(path), path, of_prompts, vocab_size)
+        with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
+            tokenizer = _checked(gguf_tokenizer.load(path), path, of_prompts, vocab_size)
         converted.write(kept, f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}")
     return tokenizer
 
@@ -68,10 +76,37 @@ def _checked(tokenizer: Any, path: pathlib.Path, of_prompts: bool, vocab_size: i
     normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
     if normalizer and _growth(json.loads(normalizer.__getstate__())) > _MOST_GROWTH:
         raise errors.UserError(f"{path}: its normalizer may replace a character by more than {_MOST_GROWTH}")
+    _check_distinct(path, tokenizer, special)
     if of_prompts:
-        _check_prompts(path, tokenizer)
+        _check_prompts(path, tokenizer, vocab_size)
     _read_special_tokens_as_text(tokenizer)
     return tokenizer
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Discard what Rust prints on standard error when it panics; the error has the same text."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # It is closed.
+        yield
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
+
+
+def _check_files(folder: pathlib.Path) -> None:
+    """Raise UserError if a folder has no tokenizer: `transformers` would make one that knows no text."""
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    has_vocabulary = {"vocab.json", "merges.txt"} <= names or any(name.endswith(_VOCABULARIES) for name in names)
+    if "tokenizer.json" not in names and not has_vocabulary:
+        raise errors.UserError(f"{folder}: no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
 
 
 def _load_folder(folder: pathlib.Path) -> Any:
@@ -108,7 +143,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
+def _check_prompts(path: pathlib.Path, tokenizer: Any, vocab_size: int | None) -> None:
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a", add_special_tokens=True)["input_ids"]
     first = whole[: len(whole) - len(bare)]
@@ -117,6 +152,10 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
     def name(tokens: list[int]) -> str:
         return str(tokenizer.convert_ids_to_tokens(tokens[:1])[0])
 
+    if vocab_size and max(whole, default=0) >= vocab_size:
+        raise errors.UserError(
+            f"{path}: its tokenizer begins or ends every text with token id {max(whole)}, but the model has {vocab_size} tokens"
+        )
     if not bare:
         raise errors.UserError(f"{path}: its tokenizer makes no token of the text 'a'")
     if whole[-len(bare) :] != bare:
@@ -126,6 +165,21 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
         )
     if len(set(first)) < len(first):
         raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
+
+
+def _check_distinct(path: pathlib.Path, tokenizer: Any, special: set[int]) -> None:
+    """Raise UserError unless different texts have different tokens: the texts of some tokens of the vocabulary."""
+    ids = sorted({*tokenizer.get_vocab().values()} - special)
+    chosen = ids[:: max(1, len(ids) // _NUM_PROBES)]
+    texts = [text.strip() for text in tokenizer.batch_decode([[id_] for id_ in chosen])]
+    texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    if len({tuple(tokens) for tokens in encoded}) <= max(1, len(texts) // 2):
+        examples = f", such as {texts[0]!r} and {texts[-1]!r}" if len(texts) > 1 else ""
+        raise errors.UserError(
+            f"{path}: its tokenizer makes the same tokens of different texts{examples}: take the tokenizer that was "
+            "published with the model"
+        )
 
 
 def _growth(normalizer: dict[str, Any]) -> int:

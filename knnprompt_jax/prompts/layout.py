@@ -88,8 +88,16 @@ def warn_truncated(num_truncated: int, num_prompts: int, context: int) -> None:
 
 
 def tokenize_with(tokenizer: Any) -> Tokenize:
-    """Return the `Tokenize` of a `transformers` tokenizer, with the special tokens that it adds by default."""
-    return lambda texts: tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
+    """Return the `Tokenize` of a `transformers` tokenizer, with the special tokens that it adds by default.
+
+    It raises UserError if the tokenizer fails.
+    """
+
+    def tokenize(texts: list[str]) -> list[list[int]]:
+        with errors.tokenizer_failures("the model's tokenizer fails on a text"):
+            return tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
+
+    return tokenize
 
 
 def count_tokens(tokenize: Tokenize, texts: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from knnprompt_jax import errors, lm, shipped
 from knnprompt_jax.models import tokenizers
+from knnprompt_jax.prompts import layout
 from tests.models.gguf import gguf_tokenizers
 
 
@@ -125,6 +126,82 @@ def test_a_damaged_tokenizer_is_refused(folder, content):
     (folder / "tokenizer.json").write_text(content)
     with pytest.raises(errors.UserError, match="no usable tokenizer"):
         tokenizers.load(folder)
+
+
+def replaced(pattern):
+    return {"normalizer": {"type": "Replace", "pattern": pattern, "content": "x"}}
+
+
+def words(kind, *names, **values):
+    vocabulary = {name: id_ for id_, name in enumerate([*names, "[UNK]"])}
+    model = {"type": kind, "unk_token": "[UNK]", "vocab": vocabulary, **values}
+    return {"model": model, "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}}
+
+
+PIECES = {"continuing_subword_prefix": "##"}
+SAME = "its tokenizer makes the same tokens of different texts"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (replaced({"String": ""}), "no usable tokenizer: index out of bounds"),
+        (replaced({"Regex": ""}), "no usable tokenizer: index out of bounds"),
+        (replaced({"Regex": "a*"}), "no usable tokenizer: index out of bounds"),
+        (replaced({"Regex": "."}), SAME),
+        ({"normalizer": {"type": "Prepend", "prepend": ""}}, "no usable tokenizer: index out of bounds"),
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
+            "no usable tokenizer: Precompiled",
+        ),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "no usable tokenizer: chunk size must be non-zero"),
+        (words("WordLevel", "a", "film", unk_token="?"), "no usable tokenizer: WordLevel error: Missing .UNK. token"),
+        (words("WordPiece", "a", "film", "was", max_input_chars_per_word=0, **PIECES), SAME),
+        (words("WordPiece", "bad", "film", "was", max_input_chars_per_word=1, **PIECES), SAME),
+        (words("WordLevel"), SAME),
+        (
+            {
+                "post_processor": {
+                    "type": "TemplateProcessing",
+                    "single": [{"SpecialToken": {"id": "z", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                    "pair": [],
+                    "special_tokens": {"z": {"id": "z", "ids": [2**32 - 1], "tokens": ["z"]}},
+                }
+            },
+            "begins or ends every text with token id 4294967295, but the model has 5120 tokens",
+        ),
+    ],
+)
+def test_a_tokenizer_that_panics_or_loses_texts_is_refused_in_one_line(folder, changes, message, capfd):
+    """A panic of the Rust library is no Exception, and prints lines of its own."""
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(errors.UserError, match=message):
+        tokenizers.load(folder, vocab_size=5120)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_tokenizer_that_fails_on_a_text_later_is_reported(folder):
+    """The probes at load time do not have every character."""
+    tokenizer = tokenizers.load(folder)
+    vocabulary = {"a": 0, "b": 1}
+    tokenizer.backend_tokenizer.model = models.WordLevel(vocabulary, unk_token="?")
+    with pytest.raises(errors.UserError, match="the model's tokenizer fails on a text: WordLevel error"):
+        layout.tokenize_with(tokenizer)(["zq"])
+
+
+@pytest.mark.parametrize("kept", [[], ["vocab.json"], ["merges.txt"], ["tokenizer_config.json"]])
+@pytest.mark.parametrize("kind", ["gpt2", "gemma3_text", "llama", "qwen2", "opt"])
+def test_a_folder_without_the_files_of_a_tokenizer(folder, kept, kind):
+    """`transformers` would make a tokenizer of five tokens."""
+    (folder / "tokenizer.json").unlink()
+    for name in kept:
+        (folder / name).write_text("{}")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": kind}))
+    with pytest.raises(errors.UserError) as caught:
+        tokenizers.load(folder)
+    assert str(caught.value) == f"{folder}: no tokenizer (tokenizer.json, or vocab.json and merges.txt)"
 
 
 @pytest.mark.parametrize("steps", [[("e", "x" * 10**5)], [("e", "ee")] * 20_000])
