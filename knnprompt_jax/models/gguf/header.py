@@ -16,6 +16,9 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import hf_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
+_TEXTS = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING]
+_LENGTH_BYTES = 8  # Of a text, before it.
+_MAX_AXES = 4  # Of a tensor, in ggml.
 # These values do not change the model's results.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length")
 
@@ -98,12 +101,42 @@ class _Reader(gguf.GGUFReader):
             return 12 + numbers.nbytes, [kind, length, numbers], [2], [gguf.GGUFValueType.ARRAY, item]
         if item != gguf.GGUFValueType.STRING:
             raise ValueError(f"an array of {item.name} at byte {orig_offs}")
-        parts = [kind, length]
-        offset = orig_offs + 12
-        for _ in range(int(length[0])):
-            parts += self._get_str(offset)
-            offset += 8 + parts[-1].nbytes
-        return offset - orig_offs, parts, list(range(3, len(parts), 2)), [gguf.GGUFValueType.ARRAY, item]
+        self._check_room(length[0], _LENGTH_BYTES, orig_offs + 12, "texts")
+        texts, stop = _read_texts(self.data, int(length[0]), orig_offs + 12)
+        return stop - orig_offs, [kind, length, texts], [2], _TEXTS
+
+    def _build_fields(self, offs: int, count: int) -> int:
+        self._check_room(count, _LENGTH_BYTES + 4, offs, "metadata")
+        return super()._build_fields(offs, int(count))
+
+    def _build_tensor_info(self, offs: int, count: int) -> tuple[int, list[gguf.ReaderField]]:
+        self._check_room(count, _LENGTH_BYTES + 4 + 8 + 4 + 8, offs, "tensors")
+        return super()._build_tensor_info(offs, int(count))
+
+    def _build_tensors(self, start_offs: int, fields: list[gguf.ReaderField]) -> None:
+        for field in fields:
+            shape = field.parts[3].tolist()
+            if not 1 <= len(shape) <= _MAX_AXES or not all(shape):
+                raise ValueError(f"tensor {field.name} has the shape {shape}")
+        super()._build_tensors(start_offs, fields)
+
+    def _check_room(self, count: int, num_bytes: int, offset: int, name: str) -> None:
+        """Raise ValueError if the rest of the file is too short for so many items of at least `num_bytes` each."""
+        if int(count) * num_bytes > len(self.data) - offset:
+            raise ValueError(f"it announces {count} {name}, but has {len(self.data)} bytes")
+
+
+def _read_texts(data: np.ndarray, count: int, offset: int) -> tuple[list[str], int]:
+    """Read texts with their lengths; return them and the offset behind them; raise ValueError beyond the end."""
+    view = memoryview(data)
+    texts = []
+    for _ in range(count):
+        start = offset + _LENGTH_BYTES
+        offset = start + int.from_bytes(view[start - _LENGTH_BYTES : start], "little")
+        if offset > len(view):
+            raise ValueError(f"a text ends at byte {offset}, beyond the end")
+        texts.append(str(view[start:offset], "utf-8"))
+    return texts, offset
 
 
 @functools.lru_cache(maxsize=1)
@@ -120,6 +153,8 @@ def _read(file: pathlib.Path, size: int, changed: int) -> Header:
 
 
 def _value(field: gguf.ReaderField) -> Any:
+    if field.types == _TEXTS:
+        return field.parts[-1]
     if field.types == [gguf.GGUFValueType.FLOAT32]:
         # The shortest decimal number that float32 rounds so: 1e-05, and not 9.999999747378752e-06.
         return float(str(field.parts[-1][0]))

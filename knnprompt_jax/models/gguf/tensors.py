@@ -42,7 +42,7 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
         UserError: as `gguf_header.read`, or an unsupported architecture or number of heads.
     """
     fields = gguf_header.model_fields(gguf_header.read(file))
-    names = _translate(fields, hf_names)
+    names = translate(file, hf_names)
     for name, tensor in fields.header.tensors.items():
         if name == _ROPE_TENSOR:
             continue
@@ -78,8 +78,9 @@ def numbers(header: gguf_header.Header, name: str) -> np.ndarray:
         raise errors.UserError(f"{header.file}: tensor {name}: {error}") from None
 
 
-def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:
-    """Return the expected name for each name in the file."""
+def translate(file: pathlib.Path, hf_names: Iterable[str]) -> dict[str, str]:
+    """Return the expected name for each name in the file; raise UserError as `read_tensors`."""
+    fields = gguf_header.model_fields(gguf_header.read(file))
     arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == fields.arch)
     table = gguf.get_tensor_name_map(arch, gguf_header.num_layers(fields))
     names: dict[str, str] = {}

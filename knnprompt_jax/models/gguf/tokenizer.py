@@ -175,6 +175,13 @@ def load(file: pathlib.Path) -> Tokenizer:
     merges = fields.value("merges")
     if not isinstance(tokens, list) or not tokens:
         raise fields.wrong("tokens", "not in the file, or no list")
+    kinds = fields.value("token_type", [_NORMAL] * len(tokens))
+    if not isinstance(kinds, list) or len(kinds) != len(tokens):
+        count = len(kinds) if isinstance(kinds, list) else 1
+        raise fields.wrong("token_type", f"{count} numbers for {len(tokens)} tokens")
+    for key, texts in (("tokens", tokens), ("merges", merges or [])):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise fields.wrong(key, "no list of texts")
     if duplicates := [token for token, count in collections.Counter(tokens).items() if count > 1]:
         raise fields.wrong("tokens", f"{len(duplicates)} duplicate tokens, such as {duplicates[0]!r}")
     roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
@@ -186,7 +193,7 @@ def load(file: pathlib.Path) -> Tokenizer:
             fields,
             gguf_header.model_fields(header).arch,
             tokens,
-            fields.value("token_type", [_NORMAL] * len(tokens)),
+            kinds,
             None if merges is None else [_split_merge(fields, merge) for merge in merges],
             fields.switch("add_space_prefix", model == "llama"),
         )

@@ -159,13 +159,20 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
             and (tensor.shape != expected[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
         ],
     }
+    if is_gguf:  # Name the tensors as the file does.
+        theirs = {table.bare(hf_name): name for name, hf_name in gguf_tensors.translate(path, names).items()}
+        kinds = {
+            kind: [" ".join(theirs.get(table.bare(word), word) for word in text.split(" ")) for text in texts]
+            for kind, texts in kinds.items()
+        }
     problems = [
         f"{len(keys)} {kind} ({', '.join(keys[:_MAX_LISTED])}{', …' * (len(keys) > _MAX_LISTED)})"
         for kind, keys in kinds.items()
         if keys
     ]
     if problems:
-        raise errors.UserError(f"{path}: the weights do not fit its config.json: {'; '.join(problems)}")
+        description = "metadata" if is_gguf else "config.json"
+        raise errors.UserError(f"{path}: the weights do not fit its {description}: {'; '.join(problems)}")
     sources = collections.defaultdict(list)
     for key, (tensor,) in stored.items():
         for piece in expected[key]:

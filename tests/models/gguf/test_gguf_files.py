@@ -15,10 +15,12 @@ torch = pytest.importorskip("torch", reason="the models to be read are made with
 import transformers  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.models import registry  # noqa: E402
 from knnprompt_jax.models.gguf import config as gguf_config  # noqa: E402
 from knnprompt_jax.models.gguf import header as gguf_header  # noqa: E402
 from knnprompt_jax.models.gguf import tensors as gguf_tensors  # noqa: E402
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer  # noqa: E402
+from knnprompt_jax.models.weights import checkpoints  # noqa: E402
 from tests.models.gguf import gguf_writer  # noqa: E402
 
 make = functools.cache(gguf_writer.make)
@@ -189,6 +191,81 @@ def test_huge_counts_cost_nothing(write, count):
         assert fails(file).startswith(DAMAGED), what
         assert tracemalloc.get_traced_memory()[1] < 2**20, what
         tracemalloc.stop()
+
+
+def announced(tensors, metadata=0, rest=bytes(76)):
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, metadata) + rest
+
+
+@pytest.mark.parametrize("count", [5, 2**32, 2**63, 2**64 - 1])
+def test_counts_are_bounded_by_the_length_of_the_file(tmp_path, count):
+    file = tmp_path / "short.gguf"
+    rewrite(file, announced(count))
+    assert fails(file) == f"{DAMAGED}it announces {count} tensors, but has 100 bytes"
+    metadata = max(count, 7)
+    rewrite(file, announced(0, metadata))
+    assert fails(file) == f"{DAMAGED}it announces {metadata} metadata, but has 100 bytes"
+    key = b"tokenizer.ggml.tokens"
+    array = struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, count)
+    rewrite(file, announced(0, 1, array))
+    assert fails(file).startswith(f"{DAMAGED}it announces {count} texts, but has ")
+
+
+def test_many_empty_tokens_cost_little(write, monkeypatch):
+    """They fit into the file."""
+    monkeypatch.setitem(TOKENIZER, "tokenizer.ggml.tokens", None)
+    file = write()
+    whole = file.read_bytes()
+    key = b"tokenizer.ggml.tokens"
+    count = 200_000
+    tokens = struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, count) + bytes(8 * count)
+    metadata = struct.unpack_from("<Q", whole, 16)[0]
+    rewrite(file, whole[:16] + struct.pack("<Q", metadata + 1) + tokens + whole[24:])
+    tracemalloc.start()
+    with pytest.raises(errors.UserError, match=f"token_type: 3 numbers for {count} tokens"):
+        gguf_tokenizer.load(file)
+    assert tracemalloc.get_traced_memory()[1] < 40 * count
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("axes", [0, 5])
+@pytest.mark.parametrize("name", [b"output_norm.weight", b"token_embd.weight", b"blk.0.attn_q.weight"])
+def test_a_tensor_without_dimensions_or_with_many(write, name, axes):
+    file = write()
+    whole = bytearray(file.read_bytes())
+    place = whole.index(name) + len(name)
+    (given,) = struct.unpack_from("<I", whole, place)
+    sizes = whole[place + 4 : place + 4 + 8 * given]
+    grown = sizes + b"".join([struct.pack("<Q", 1)] * (axes - given)) if axes else b""
+    rewrite(file, bytes(whole[:place]) + struct.pack("<I", axes) + bytes(grown) + bytes(whole[place + 4 + 8 * given :]))
+    assert fails(file).startswith(f"{DAMAGED}tensor {name.decode()} has the shape [")
+
+
+def test_missing_and_unknown_tensors_have_the_names_of_the_file(write):
+    config = registry.config_from_hf(gguf_config.config_json(write()))
+    damaged = write(
+        tensors={"output_norm.weight": None, "blk.1.attn_q.weight": None, "surplus": np.ones(3, np.float32)}
+    )
+    with pytest.raises(errors.UserError) as caught:
+        checkpoints.load(damaged, config, np.dtype(np.float32))
+    assert str(caught.value).endswith(
+        "the weights do not fit its metadata: 1 unknown (surplus); 2 missing (output_norm.weight, blk.1.attn_q.weight)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token_type": [1, 1]}, "tokenizer.ggml.token_type: 2 numbers for 3 tokens"),
+        ({"token_type": 1}, "tokenizer.ggml.token_type: 1 numbers for 3 tokens"),
+        ({"tokens": [1, 2, 3]}, "tokenizer.ggml.tokens: no list of texts"),
+        ({"merges": [7]}, "tokenizer.ggml.merges: no list of texts"),
+    ],
+)
+def test_lists_of_the_tokenizer_that_do_not_match(write, monkeypatch, changes, message):
+    for key, value in changes.items():
+        monkeypatch.setitem(TOKENIZER, f"tokenizer.ggml.{key}", value)
+    assert message in fails(write(), gguf_tokenizer.load)
 
 
 LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
