@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import importlib.util
 import io
 import logging as standard_logging
 import os
@@ -29,6 +30,10 @@ _FULL_HELP = ("--helpfull", "-helpfull")
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _GRACE_SECONDS = 3.0  # From a signal to the end of a process that does not react.
 _FINISHED: list[str] = []  # The text of `note_finished`.
+_ACCELERATORS = ("dev/accel*", "dev/vfio/[0-9]*", "dev/nvidia*", "dev/dxg", "dev/kfd")  # Files of TPUs and GPUs.
+_GOOGLE = "0x1ae0"  # The vendor of TPUs on the PCI bus.
+# In the errors of XLA, of Python's threads and of the loader of shared libraries.
+_NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|start new thread|failed to map segment|allocate memory", re.I)
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -106,6 +111,9 @@ class Flags(Generic[Kind]):
             if self._keeps_programs:
                 compilation_cache.use()
             self.value.check_names()
+            if importlib.util.find_spec("libtpu") and not _may_have_accelerator(pathlib.Path("/")):
+                # Without a TPU, libtpu prints errors before JAX chooses the CPU.
+                os.environ.setdefault("JAX_PLATFORMS", "cpu")
             main()
             print(end="", flush=True)
 
@@ -205,6 +213,19 @@ def _text_of(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def _may_have_accelerator(root: pathlib.Path) -> bool:
+    """Return whether a machine's files show an accelerator, or JAX has a plugin for one."""
+    if "JAX_FORCE_TPU_INIT" in os.environ or importlib.util.find_spec("jax_plugins"):
+        return True
+    if any(next(root.glob(pattern), None) for pattern in _ACCELERATORS):
+        return True
+    for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
+        with contextlib.suppress(OSError):
+            if vendor.read_text().strip() == _GOOGLE:
+                return True
+    return False
+
+
 def reserve_streams() -> None:
     """Open the null device for each standard stream that is closed, as services and cron jobs leave them.
 
@@ -239,8 +260,10 @@ def one_line_errors() -> Iterator[None]:
         _end(0)
     except OSError as error:
         _fail(files.refusal(error))
-    except MemoryError as error:
-        detail = f": {errors.one_line(error)}" if str(error) else ""
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
+            raise
+        detail = f": {str(error).splitlines()[0]}" if str(error) else ""
         _fail(f"not enough memory: free some, or choose a smaller model or batch{detail}")
     except KeyboardInterrupt as stop:
         _end_interrupted(stop.args[0] if stop.args else signal.SIGINT)

@@ -41,6 +41,8 @@ def tokenizer_failures(place: str) -> Iterator[None]:
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         reason = (str(error) or "a panic").splitlines()[0]
+        if "ThreadPoolBuildError" in reason:
+            raise MemoryError(reason) from None
         raise UserError(f"{place}: {reason}") from None
 
 

@@ -120,6 +120,16 @@ def test_mistakes_are_one_line_and_status_2(parse, arguments, message):
         (errors.UserError("two\nlines"), "error: two lines\n"),
         (OSError(2, "No such file or directory", "nowhere/file"), "error: nowhere/file: No such file or directory\n"),
         (KeyboardInterrupt(), "interrupted; run the same command again\n"),
+        (
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nMore"),
+            "error: not enough memory: free some, or choose a smaller model or batch: RESOURCE_EXHAUSTED: Out of memory "
+            "allocating 8 bytes.\n",
+        ),
+        (
+            ImportError("lib.so: failed to map segment from shared object"),
+            "error: not enough memory: free some, or choose a smaller model or batch: lib.so: failed to map segment from "
+            "shared object\n",
+        ),
         (MemoryError(), "error: not enough memory: free some, or choose a smaller model or batch\n"),
         (
             MemoryError("Unable to allocate 9 GiB"),
@@ -191,3 +201,23 @@ def test_a_signal_ends_a_command_with_one_line(kind, sent):
     process.send_signal(sent)
     _, told = processes.finish(process, 128 + sent)
     assert told == "interrupted; 7 rows are finished; run the same command again\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("dev/null", "", False),
+        ("dev/vfio/vfio", "", False),
+        ("dev/vfio/0", "", True),
+        ("dev/accel0", "", True),
+        ("dev/nvidia0", "", True),
+        ("sys/bus/pci/devices/0000:00:04.0/vendor", "0x1ae0\n", True),
+        ("sys/bus/pci/devices/0000:00:04.0/vendor", "0x1af4\n", False),
+    ],
+)
+def test_a_machine_without_an_accelerator_is_recognised(tmp_path, monkeypatch, file, content, expected):
+    monkeypatch.setattr(app.importlib.util, "find_spec", lambda name: None)
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert app._may_have_accelerator(tmp_path) == expected
