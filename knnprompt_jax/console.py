@@ -12,7 +12,10 @@ import types
 import knnprompt_jax
 
 # Each command and its file have one name; in the order of a user's work.
-COMMANDS = ("fit", "evaluate", "predict", "explain", "look", "compare", "fine_tune", "paper", "report", "benchmark")
+COMMANDS = (
+    *("fit", "evaluate", "predict", "explain", "look", "compare", "fine_tune", "paper", "report"),
+    *("benchmark", "check"),
+)
 _PACKAGE = pathlib.Path(__file__).parent
 
 

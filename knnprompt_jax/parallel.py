@@ -10,7 +10,7 @@ import pickle
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -147,8 +147,12 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
         raise errors.UserError(
             f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {num_devices} devices"
         )
-    used = devices[: data * model]
-    return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
+    return mesh_of(devices[: data * model], data, model)
+
+
+def mesh_of(devices: Sequence[jax.Device], data: int, model: int) -> Mesh:
+    """Return the mesh of data × model given devices."""
+    return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices)
 
 
 def platform() -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -56,13 +57,17 @@ def describe(name: str) -> Subject:
     Raises:
         UserError: an unknown or unsupported model.
     """
-    published = dict(registry.PUBLISHED)
-    published |= {whole.rsplit("/", 1)[-1]: hf for whole, hf in registry.PUBLISHED.items()}
-    if name in published:
-        return Subject(name, published[name], registry.config_from_hf(published[name]), None)
+    shapes = published()
+    if name in shapes:
+        return Subject(name, shapes[name], registry.config_from_hf(shapes[name]), None)
     path = hub.resolve(name, config_only=True)
     hf = registry.read_config(path)
     return Subject(name, hf, registry.config_from_hf(hf), path)
+
+
+def published() -> dict[str, hf_config.Json]:
+    """Return the config.json of each published shape, by its name with and without its owner."""
+    return registry.PUBLISHED | {whole.rsplit("/", 1)[-1]: hf for whole, hf in registry.PUBLISHED.items()}
 
 
 def build(settings: BenchmarkSettings, subject: Subject, num_anchors: int = 0) -> Workload:
@@ -77,15 +82,7 @@ def build(settings: BenchmarkSettings, subject: Subject, num_anchors: int = 0) -
             f"tokenizer {source}: it has {len(tokenizer)} tokens and {subject.name} has {subject.config.vocab_size}: "
             "choose another --tokenizer"
         )
-    model = lm.LanguageModel(
-        subject.config,
-        tokenizer,
-        functools.partial(_load_weights, subject, settings.dtype),
-        name=subject.name,
-        dtype=settings.dtype,
-        step_tokens=settings.batch,
-        mesh=functools.partial(_make_mesh, settings),
-    )
+    model = _make_model(settings, subject, tokenizer)
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
     shots = settings.shots or None
     demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
@@ -95,7 +92,51 @@ def build(settings: BenchmarkSettings, subject: Subject, num_anchors: int = 0) -
     return Workload(prompts, model, source)
 
 
-def _make_mesh(settings: BenchmarkSettings, config: config_lib.DecoderConfig) -> Mesh:
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """The tokens of a task's demonstrations, and the mean and standard deviation of those of its suffixes."""
+
+    prefix: int
+    mean: float
+    deviation: float
+
+
+# With 8 demonstrations per class, in GPT-2's tokens.
+LENGTHS = {"trec": Lengths(928, 14.5, 4.5), "mr": Lengths(614, 29.3, 12.0)}
+
+
+def build_random(settings: BenchmarkSettings, subject: Subject, lengths: str, num_anchors: int) -> Workload:
+    """Return a workload of random tokens with the lengths of a task, a key of `LENGTHS`; it needs no tokenizer."""
+    model = _make_model(settings, subject, tokenizer=None)
+    return Workload(random_prompts(subject.config, lengths, num_anchors), model, "none: random tokens")
+
+
+def random_prompts(config: config_lib.DecoderConfig, lengths: str, num_anchors: int) -> layout.Prompts:
+    """Return prompts of random tokens; the prefix is shortened to half the context if that is smaller."""
+    found = LENGTHS[lengths]
+    rng = np.random.default_rng(0)
+    prefix = min(found.prefix, config.num_positions // 2)
+    sizes = rng.normal(found.mean, found.deviation, num_anchors).round().astype(int).clip(2, 4 * int(found.mean))
+    sizes = sizes.clip(max=config.num_positions - prefix)
+    prefix_P, *suffixes = (rng.integers(0, config.vocab_size, size).astype(np.int32) for size in (prefix, *sizes))
+    group = layout.PromptGroup(prefix_P, tuple(suffixes), np.arange(num_anchors))
+    return layout.Prompts((group,), num_anchors, demonstration_tokens=tuple(prefix_P.tolist()))
+
+
+def _make_model(settings: BenchmarkSettings, subject: Subject, tokenizer: Any) -> lm.LanguageModel:
+    """Return the model, whose weights are not loaded yet."""
+    return lm.LanguageModel(
+        subject.config,
+        tokenizer,
+        functools.partial(_load_weights, subject, settings.dtype),
+        name=subject.name,
+        dtype=settings.dtype,
+        step_tokens=settings.batch,
+        mesh=functools.partial(make_mesh, settings),
+    )
+
+
+def make_mesh(settings: BenchmarkSettings, config: config_lib.DecoderConfig) -> Mesh:
     """Return the mesh of the settings; raise UserError if it has no devices."""
     size = settings.mesh.model or memory.model_axis(config, settings.dtype, settings.batch)
     return parallel.make_mesh(settings.mesh.data, size)

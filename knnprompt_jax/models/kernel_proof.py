@@ -159,8 +159,10 @@ def _deviation(arrays: list[Array], platform: str, interpret: bool, window: int 
 def _run_kernel(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> Array:
     from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
-    limits = jnp.int32(_LENGTH), _SCALE, None if window is None else jnp.int32(window)
-    return prefix_kernel.attend(*arrays, *limits, platform, interpret)
+    q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = arrays
+    rows = q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS
+    limit = None if window is None else jnp.int32(window)
+    return prefix_kernel.attend(*rows, k_GPK, v_GPK, jnp.int32(_LENGTH), _SCALE, limit, platform, interpret)
 
 
 def _run_reference(arrays: list[Array], window: int | None) -> Array:

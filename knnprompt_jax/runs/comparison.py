@@ -24,7 +24,11 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
         UserError: anything that cannot work, before anything is written.
     """
     inputs.join_processes(settings.distributed)
-    model = inputs.read_model(settings.model, settings, context=settings.context)
+    return compare(settings, inputs.read_model(settings.model, settings, context=settings.context))
+
+
+def compare(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[records.Record]:
+    """Run the comparison with a given model, as `run`."""
     problems = inputs.read_problems(settings, model)
     runs = _plan(settings, model, problems)
     folder = pathlib.Path(settings.output)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import lm, parallel
@@ -45,8 +45,7 @@ def tpus(topology: str) -> list[Any]:
 
 def mesh_of(devices: list[Any], data: int, model: int) -> Mesh:
     """Return a mesh of the first devices, in the order of `parallel.make_mesh`."""
-    used = devices[: data * model]
-    return jax.make_mesh((data, model), parallel.AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
+    return parallel.mesh_of(devices[: data * model], data, model)
 
 
 def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Any]:

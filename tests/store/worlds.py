@@ -1,46 +1,18 @@
 """Peaked distributions, as trained models have them, with the distances between them by NumPy in float64."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from knnprompt_jax import lm
+from knnprompt_jax.check import worlds
+from knnprompt_jax.check.worlds import LABEL_IDS, MARGIN, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
-
-VOCABULARY, WIDTH, LABEL_IDS = 4999, 97, (3, 4998, 7, 11, 13)
-SHIFT = -90.0  # Logits of trained models lie about here.
-MARGIN = 2e-4  # Float32 may mistake neighbours whose distances differ by less.
-
-
-def divergences(direction: str, logp_QV: np.ndarray, logk_NV: np.ndarray) -> np.ndarray:
-    """KL [Q, N] in nats."""
-    if direction == "kl":
-        return (np.exp(logp_QV) * logp_QV).sum(-1)[:, None] - np.exp(logp_QV) @ logk_NV.T
-    return (np.exp(logk_NV) * logk_NV).sum(-1) - logp_QV @ np.exp(logk_NV).T
-
-
-def distances(
-    name: str,
-    h_QE: np.ndarray,
-    h_NE: np.ndarray,
-    logp_QV: np.ndarray,
-    logk_NV: np.ndarray,
-    label_ids: Sequence[int] = LABEL_IDS,
-) -> np.ndarray:
-    """Distances [Q, N] by their definition."""
-    if name == "l2":
-        return np.linalg.norm(h_QE[:, None] - h_NE, axis=-1)
-    if name.endswith("labels"):
-        logp_QV, logk_NV = (each[:, label_ids] for each in (logp_QV, logk_NV))
-        logp_QV, logk_NV = (special.log_softmax(each, axis=-1) for each in (logp_QV, logk_NV))
-    return divergences("reverse_kl" if name.startswith("reverse") else "kl", logp_QV, logk_NV)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,26 +69,13 @@ def check_ranks(indices_Qk: Any, want_QN: np.ndarray, least: float = 0.8, margin
 def make_world(
     num_anchors: int = 211, num_queries: int = 53, vocabulary: int = VOCABULARY, width: int = WIDTH
 ) -> World:
-    """Entropies of about 3 nats, nearest neighbours half a nat away; all logits shifted, so that naive sums cancel."""
-    rng = np.random.default_rng(7)
-    common_E = rng.normal(size=width)
-    common_E /= np.linalg.norm(common_E)
-    head_VE = 0.21 * rng.normal(size=(vocabulary, width)) + SHIFT / 20 * common_E
-    modes_ME = rng.normal(size=(13, width))
-
-    def draw(count: int) -> np.ndarray:
-        around_NE = modes_ME[rng.integers(0, len(modes_ME), count)] * 1.0 + 0.45 * rng.normal(size=(count, width))
-        return (20 * common_E + around_NE).astype(np.float32)
-
-    head_VE = head_VE.astype(np.float32)
-    (anchors, logk_NV), (queries, logp_QV) = (_states(head_VE, draw(count)) for count in (num_anchors, num_queries))
+    """Return the world of `knnprompt check`, with labels."""
+    drawn = worlds.draw(num_anchors, num_queries, vocabulary, width)
     return World(
-        head_lib.Head(jnp.asarray(head_VE)), anchors, queries, rng.integers(0, 5, num_anchors), logk_NV, logp_QV
+        head_lib.Head(jnp.asarray(drawn.head_VE)),
+        lm.States(jnp.asarray(drawn.hidden_NE), jnp.asarray(drawn.log_z_N)),
+        lm.States(jnp.asarray(drawn.hidden_QE), jnp.asarray(drawn.log_z_Q)),
+        np.random.default_rng(7).integers(0, 5, num_anchors),
+        drawn.logk_NV,
+        drawn.logp_QV,
     )
-
-
-def _states(head_VE: np.ndarray, hidden_NE: np.ndarray) -> tuple[lm.States, np.ndarray]:
-    logits_NV = hidden_NE.astype(np.float64) @ head_VE.T.astype(np.float64)
-    logp_NV = special.log_softmax(logits_NV, axis=-1)
-    log_z_N = (logits_NV - logp_NV)[:, 0]
-    return lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N, jnp.float32)), logp_NV

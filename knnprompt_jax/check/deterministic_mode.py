@@ -1,0 +1,66 @@
+"""The deterministic mode: the bits of states and distances with other prompts, another order, and other data shards."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from knnprompt_jax import lm, parallel
+from knnprompt_jax.check import check
+from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.settings import stores
+from knnprompt_jax.store import store as store_lib
+
+_REASON = "the mode promises equal bits"
+_FEW = range(5, 12)
+_K = 5
+
+
+def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
+    """Count the prompts whose bits differ."""
+    model = subject.model(subject_lib.TINY, subject.device, deterministic=True)
+    everything = subject.prompts(model)
+    states = subject_lib.read(model, everything)
+    few = subject_lib.read(model, subject.prompts(model, _FEW))
+    reverse = range(everything.num_prompts)[::-1]
+    turned = subject_lib.read(model, subject.prompts(model, reverse))
+    yield _compare("states of 7 prompts alone", few, _rows(states, _FEW))
+    yield _compare("states in another order", turned, _rows(states, reverse))
+    if jax.device_count() == 1:
+        yield check.Skipped("states with other numbers of data shards", "there is one device")
+    else:
+        split = subject.model(subject_lib.TINY, parallel.make_mesh(), deterministic=True)
+        name = f"states over {jax.device_count()} data shards"
+        yield _compare(name, subject_lib.read(split, subject.prompts(split)), states)
+    yield _compare("neighbours of one query alone", *_search(subject, model, states))
+
+
+def _search(subject: subject_lib.Subject, model: lm.LanguageModel, states: lm.States) -> tuple[Any, Any]:
+    """Return the neighbours of a query that is searched alone, and its neighbours in a search of all queries."""
+    num_anchors = len(subject.problem(model).split.anchors)
+    anchors = _rows(states, range(num_anchors))
+    queries = _rows(states, range(num_anchors, len(states)))
+    classes = np.zeros(num_anchors, int)
+    store = store_lib.build(
+        stores.StoreOptions(), "kl", model.head, jax.tree.map(jax.numpy.asarray, anchors), classes, ()
+    )
+    near = store.search(jax.tree.map(jax.numpy.asarray, queries), _K)
+    alone = store.search(jax.tree.map(jax.numpy.asarray, _rows(queries, range(3, 4))), _K)
+    return alone, jax.tree.map(lambda array: array[3:4], near)
+
+
+def _rows(states: lm.States, rows: range) -> lm.States:
+    return jax.tree.map(lambda array: array[np.array(rows)], states)
+
+
+def _compare(compared: str, found: Any, wanted: Any) -> check.Comparison:
+    """Count the rows in which some number has other bits."""
+    differs = [
+        (np.asarray(ours) != np.asarray(theirs)).reshape(len(theirs), -1).any(-1)
+        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    ]
+    return check.Comparison(f"{compared}, prompts whose bits differ", float(np.any(differs, 0).sum()), 0, _REASON)
+
+
+CHECKS = (check.Check("deterministic mode", run),)

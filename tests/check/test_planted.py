@@ -1,0 +1,170 @@
+"""A wrong result is planted for each line of `knnprompt check` in turn, and the line says FAIL."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax import lm
+from knnprompt_jax.check import (
+    attention_kernel,
+    check,
+    deterministic_mode,
+    main_job,
+    model_states,
+    packed_prompts,
+    runner,
+    search,
+)
+from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.models import attention, prefix_kernel
+from knnprompt_jax.settings import check as settings_lib
+from knnprompt_jax.store import kernel
+from knnprompt_jax.store import store as store_lib
+from tests import processes
+
+SETTINGS = settings_lib.CheckSettings(quick=True)
+
+
+@pytest.fixture(scope="module")
+def reference() -> lm.States:
+    """The states of a CPU, before anything is planted."""
+    return subject_lib.Subject(SETTINGS).reference_states
+
+
+@pytest.fixture
+def subject(reference):
+    """A subject with the right reference, whose models read no program that was traced earlier or stays for later."""
+    jax.clear_caches()
+    subject = subject_lib.Subject(SETTINGS)
+    vars(subject)["reference_states"] = reference
+    yield subject
+    jax.clear_caches()
+
+
+def comparisons(module, subject) -> dict[str, bool]:
+    """Run a module's first check; return whether each line passes."""
+    found = [each for each in module.CHECKS[0].run(subject) if isinstance(each, check.Comparison)]
+    return {each.compared: each.passes for each in found}
+
+
+def damage(model: lm.LanguageModel) -> lm.LanguageModel:
+    """Return the model with one damaged weight matrix in its first block."""
+    load = model._load
+
+    def load_damaged(mesh):
+        decoder = load(mesh)
+        kernel_LFD = decoder.blocks.mlp.down_kernel
+        kernel_LFD.set_value(kernel_LFD[...].at[0].multiply(-3))
+        return decoder
+
+    model._load = load_damaged
+    return model
+
+
+def test_states(subject, monkeypatch):
+    assert subject.reference.head
+    make = subject_lib.Subject.model
+    monkeypatch.setattr(subject_lib.Subject, "model", lambda *given, **options: damage(make(*given, **options)))
+    assert list(comparisons(model_states, subject).values()) == [False, False]
+
+
+def test_attention(subject, monkeypatch):
+    """The kernel forgets the last token of the prefix."""
+    attend = prefix_kernel.attend
+
+    def forget(*arguments):
+        rows, length, rest = arguments[:7], arguments[7], arguments[8:]
+        return attend(*rows, length - 1, *rest)
+
+    monkeypatch.setattr(prefix_kernel, "attend", forget)
+    assert list(comparisons(attention_kernel, subject).values()) == [False, False]
+
+
+def test_packing(subject, monkeypatch):
+    """Suffixes see the suffixes before them in their row."""
+
+    def see_neighbours(stops_BS):
+        columns_S = jnp.arange(stops_BS.shape[1])
+        return jnp.broadcast_to(columns_S <= columns_S[:, None], (*stops_BS.shape, stops_BS.shape[1]))
+
+    monkeypatch.setattr(attention, "attention_mask", see_neighbours)
+    assert list(comparisons(packed_prompts, subject).values()) == [False, False]
+
+
+def test_deterministic_mode(subject, monkeypatch):
+    """The last digits of states depend on their rows, and those of distances on the number of queries."""
+    read = subject_lib.read
+    search = store_lib.Store.search
+
+    def read_by_row(model, prompts):
+        states = read(model, prompts)
+        scale_N1 = 1 + 1e-6 * np.arange(len(states), dtype=np.float32)[:, None]
+        return states.replace(hidden_NE=scale_N1 * states.hidden_NE)
+
+    def search_by_number(store, states, k):
+        found = search(store, states, k)
+        return found.replace(distances_Qk=found.distances_Qk * (1 + 1e-6 * len(states)))
+
+    monkeypatch.setattr(subject_lib, "read", read_by_row)
+    monkeypatch.setattr(store_lib.Store, "search", search_by_number)
+    assert list(comparisons(deterministic_mode, subject).values()) == [False, False, False]
+
+
+def test_search(subject, monkeypatch):
+    """A tile of anchors begins one anchor too late."""
+    tile = kernel._tile
+
+    def late(tree, first, num_rows, size):
+        start, rows = tile(tree, first, num_rows, size)
+        return (start + 1, rows) if isinstance(tree, tuple) and isinstance(tree[1], jax.Array) else (start, rows)
+
+    monkeypatch.setattr(kernel, "_tile", late)
+    found = comparisons(search, subject)
+    assert len(found) == 7 and not any(found.values())
+
+
+def test_main_job(subject, monkeypatch):
+    """The first of both models, that of the devices, is damaged."""
+    make = subject_lib.Subject.model
+    made = []
+
+    def damage_first(*given, **options):
+        made.append(make(*given, **options))
+        return damage(made[0]) if len(made) == 1 else made[-1]
+
+    monkeypatch.setattr(subject_lib.Subject, "model", damage_first)
+    assert list(comparisons(main_job, subject).values()) == [False]
+
+
+MESHES = """
+from knnprompt_jax.check import check, meshes, runner, subject
+from knnprompt_jax.lm import programs
+from knnprompt_jax.settings import check as settings_lib
+import numpy as np
+
+deal = programs.deal
+programs.deal = lambda array_T, data: np.roll(deal(array_T, data), data - 1, 1)  # To the wrong data shards.
+quick = subject.Subject(settings_lib.CheckSettings(quick=True))
+print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
+"""
+
+
+def test_meshes():
+    """Prompts are dealt to the wrong data shards; with one data shard nothing is wrong."""
+    printed, _ = processes.run("-c", MESHES, devices=2)
+    assert printed.splitlines()[-1] == "[False, True]"
+
+
+def test_a_check_that_raises_fails():
+    def run(subject):
+        yield check.Comparison("before", 0.0, 1.0, "")
+        raise ValueError("broken\nhere")
+
+    first, second = runner._run(check.Check("c", run), subject_lib.Subject(SETTINGS), 1.0)
+    assert first.passes and second == check.Failed("ValueError: broken here")
+
+
+@pytest.mark.parametrize("deviation", [float("nan"), float("inf"), 1.5])
+def test_what_is_no_number_fails(deviation):
+    assert not check.Comparison("x", deviation, 1.0, "").passes

@@ -1,0 +1,153 @@
+"""The record of `knnprompt check`: its lines, its time, its exit status, and whole quick runs on several devices."""
+
+import json
+import types
+
+import pytest
+
+from knnprompt_jax import errors, options
+from knnprompt_jax.check import check, construction, peers, runner, search_speed
+from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.settings import check as settings_lib
+from tests import commands, test_parallel
+
+
+def found(*findings):
+    return lambda subject: iter(findings)
+
+
+FACTS = check.Facts({"jax": "1.2"})
+RIGHT = check.Comparison("a against b, nats", 0.25, 0.5, "rounding")
+WRONG = check.Comparison("c against d", float("nan"), 0, "equal bits")
+ROW = check.Row("search_speed", {"store": "dense", "queries/s": 1234.5})
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Return a function that replaces all checks."""
+
+    def only(*checks):
+        monkeypatch.setattr(runner, "make_checks", lambda settings: checks)
+
+    return only
+
+
+def run(**values):
+    return runner.run(settings_lib.CheckSettings(**values))
+
+
+def test_a_record_has_facts_lines_and_tables(only):
+    only(check.Check("one", found(FACTS, RIGHT, WRONG)), check.Check("two", found(ROW, check.Skipped("e", "no GPU"))))
+    record = run()
+    assert (record["jax"], record["failed"], record["search_speed"]) == ("1.2", 1, [ROW.values])
+    lines = [(line["check"], line["compared"], line["deviation"], line["result"]) for line in record["checks"]]
+    assert lines == [
+        ("one", "a against b, nats", 0.25, "pass"),
+        ("one", "c against d", "nan", "FAIL"),
+        ("two", "e", None, "not run"),
+    ]
+    text = runner.render(record)
+    assert "one: a against b, nats       0.25      0.5     pass" in text
+    assert "two: e (no GPU)" in text and "1,234" in text
+    json.loads(json.dumps(record, allow_nan=False))
+
+
+def test_what_does_not_fit_is_listed_as_not_run(only):
+    never = found(check.Failed("ran"))
+    only(
+        check.Check("long", never, seconds=lambda subject: 61.0),
+        check.Check("large", never, misfit=lambda subject: "it needs 9 GiB, and 8 GiB are free"),
+        check.Check("short", found(RIGHT), seconds=lambda subject: 50.0),
+    )
+    lines = run(minutes=1)["checks"]
+    assert [line["result"] for line in lines] == ["not run", "not run", "pass"]
+    assert lines[0]["reason"].startswith("it takes about 61 s, and ") and lines[1]["reason"].startswith(
+        "it needs 9 GiB"
+    )
+
+
+def test_a_quick_run_leaves_speeds_out():
+    names = {quick: [each.name for each in runner.make_checks(make_settings(quick))] for quick in (True, False)}
+    assert names[False][: len(names[True])] == names[True]
+    assert names[False][len(names[True]) :][0] == "states" and "peers: gpt2, prompts as of trec" in names[False]
+
+
+def make_settings(quick):
+    return settings_lib.CheckSettings(quick=True) if quick else settings_lib.CheckSettings(shapes=("gpt2",))
+
+
+@pytest.mark.parametrize(("finding", "status"), [(RIGHT, 0), (WRONG, 1)])
+def test_the_exit_status(only, finding, status, tmp_path):
+    only(check.Check("one", found(finding)))
+    command = f"python experiments/check.py --output={tmp_path}"
+    if status:
+        with pytest.raises(AssertionError, match="FAIL"):
+            commands.run(command)
+    else:
+        assert "record: " in commands.run(command)
+    [path] = tmp_path.glob("check-*.json")
+    record = json.loads(path.read_text())
+    assert record["failed"] == status and record["settings"]["minutes"] == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"shapes": ("gpt5",)}, "--shapes=gpt5: choose from "),
+        ({"minutes": 0}, "minutes=0: at least 0.1 is required"),
+        ({"quick": True, "minutes": 3.0}, "--minutes: has no effect with --quick; leave it out"),
+        ({"quick": True, "shapes": ()}, "--shapes: has no effect with --quick; leave it out"),
+    ],
+)
+def test_mistakes(values, message):
+    with pytest.raises(errors.UserError, match=message):
+        runner.run(options.from_config(settings_lib.CheckSettings, values))
+
+
+def test_speeds_are_measured(monkeypatch):
+    """Construction, search and peers run with small sizes; no test looks at speeds."""
+    from knnprompt_jax.benchmark import timing
+
+    monkeypatch.setattr(timing, "_SIDE_ON_CPU", 64)
+    monkeypatch.setattr(construction, "_ANCHORS", {"cpu": 23})
+    subject = subject_lib.Subject(settings_lib.CheckSettings(shapes=("gpt2",)))
+    vars(subject)["bytes_per_second"] = 1e9
+    of_trec, of_mr = construction.make_checks(settings_lib.CheckSettings(shapes=("EleutherAI/pythia-70m",)))
+    assert of_trec.name == "construction: EleutherAI/pythia-70m, prompts as of trec"
+    assert not of_mr.misfit(subject) and of_trec.seconds(subject) > 15
+    [row] = of_mr.run(subject)
+    assert row.values["kernel"] is False and row.values["anchors/s"] > 0
+    [large, _] = construction.make_checks(settings_lib.CheckSettings(shapes=("facebook/opt-66b",)))
+    assert "GiB are free" in large.misfit(subject)
+    [row] = search_speed.run(subject, "dense", 61, 5)
+    assert row.values["queries/s"] > 0 and row.values["share_of_bound"] > 0
+    assert "GiB are free" in search_speed._misfit(subject, "factored", 10**9)
+    [check_of_peers] = peers.make_checks(settings_lib.CheckSettings(shapes=("gpt2", "gpt2-xl")))
+    assert check_of_peers.name.startswith("peers: gpt2, ") and check_of_peers.seconds(subject) > 60
+
+
+def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):
+    """The first process writes and prints; both end with status 0."""
+    joined = ["experiments/check.py", "--quick", f"--output={tmp_path}", *test_parallel.distributed_options()]
+    both = [test_parallel.start(4, *joined, f"--distributed.process_id={process}") for process in range(2)]
+    outputs = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert ["record: " in out for out, _ in outputs] == [True, False]
+    [path] = tmp_path.glob("check-*.json")
+    record = json.loads(path.read_text())
+    lines = record["checks"]
+    assert (record["processes"], record["failed"]) == (2, 0)
+    assert {line["result"] for line in lines if line["check"] != "attention"} == {"pass"}
+    splits = [line["compared"][:18] for line in lines if line["check"] == "meshes"]
+    assert splits == ["8 data × 1 model, ", "4 data × 2 model, ", "2 data × 4 model, "]
+    assert any("over 8 data shards" in line["compared"] for line in lines)
+
+
+@pytest.mark.parametrize(("given", "used"), [("cuda", "cuda,cpu"), ("cpu,tpu", "cpu,tpu"), ("", ""), (None, None)])
+def test_references_have_a_cpu(monkeypatch, given, used):
+    """JAX_PLATFORMS may name accelerators only."""
+    config = types.SimpleNamespace(jax_platforms=given)
+    config.update = lambda name, value: setattr(config, name, value)
+    monkeypatch.setattr(runner, "jax", types.SimpleNamespace(config=config))
+    runner._add_cpu()
+    assert config.jax_platforms == used
