@@ -10,6 +10,8 @@ With Spark (every executor needs this package, this file and the model):
 """
 
 import functools
+import itertools
+import pathlib
 import pickle
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,14 +20,20 @@ from typing import Any
 import pandas as pd
 
 import knnprompt_jax as kp
+from knnprompt_jax.prediction import writing
+from knnprompt_jax.tasks import formats
 
 
 def label(pickled: bytes, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield each table with the label and probability of every row."""
+    """Yield each table with the label and probability of every row.
+
+    Columns of the input with these names become `input_label` and `input_probability`.
+    """
     classifier = _unpickled(pickled)
     for table in tables:
         answer = classifier.answer(table)
-        yield table.assign(label=answer.labels, probability=answer.probabilities.max(-1))
+        names = writing.renamed(tuple(table.columns), ("label", "probability"))
+        yield table.set_axis(names, axis=1).assign(label=answer.labels, probability=answer.probabilities.max(-1))
 
 
 @functools.cache  # A Python process of Spark serves many partitions but loads the model once.
@@ -33,9 +41,14 @@ def _unpickled(pickled: bytes) -> Any:
     return pickle.loads(pickled)
 
 
+def main(path: str, source: str, output: str) -> None:
+    """Label a file of rows, 256 at a time, with a saved classifier; write a CSV file."""
+    # pandas would read the id 007 as 7, and the texts "NA" and "None" as missing.
+    rows = (row for _, row in formats.read(pathlib.Path(source)))
+    tables = map(pd.DataFrame, iter(lambda: list(itertools.islice(rows, 256)), []))
+    for number, table in enumerate(label(pickle.dumps(kp.load(path)), tables)):
+        table.to_csv(output, mode="a" if number else "w", header=not number, index=False)
+
+
 if __name__ == "__main__":
-    path, source, output = sys.argv[1:]
-    with pd.read_csv(source, dtype=str, chunksize=256) as tables:
-        labelled = label(pickle.dumps(kp.load(path)), tables)
-        for number, table in enumerate(labelled):
-            table.to_csv(output, mode="a" if number else "w", header=not number, index=False)
+    main(*sys.argv[1:])

@@ -9,9 +9,12 @@ import sys
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import ray
+from pyarrow import csv
 
 import knnprompt_jax as kp
+from knnprompt_jax.prediction import writing
 
 
 class Worker:
@@ -22,7 +25,8 @@ class Worker:
 
     def __call__(self, table: pd.DataFrame) -> pd.DataFrame:
         answer = self.classifier.answer(table)
-        return table.assign(label=answer.labels, probability=answer.probabilities.max(-1))
+        names = writing.renamed(tuple(table.columns), ("label", "probability"))
+        return table.set_axis(names, axis=1).assign(label=answer.labels, probability=answer.probabilities.max(-1))
 
 
 def label(rows: ray.data.Dataset, classifier: Any, worker: type = Worker, **options: Any) -> ray.data.Dataset:
@@ -32,6 +36,13 @@ def label(rows: ray.data.Dataset, classifier: Any, worker: type = Worker, **opti
     return rows.map_batches(worker, batch_format="pandas", fn_constructor_args=(classifier,), **options)
 
 
+def read_csv(path: str) -> ray.data.Dataset:
+    """Return the rows of a CSV file with every cell as a text: Arrow would read the id 007 as 7."""
+    names = csv.open_csv(path).schema.names
+    cells = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    return ray.data.read_csv(path, convert_options=cells, parse_options=csv.ParseOptions(newlines_in_values=True))
+
+
 if __name__ == "__main__":
     path, table, output = sys.argv[1:]
-    label(ray.data.read_csv(table), kp.load(path)).write_csv(output)
+    label(read_csv(table), kp.load(path)).write_csv(output)

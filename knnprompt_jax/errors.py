@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from knnprompt_jax import characters
+
 # Control characters, line separators and changes of direction.
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _MAX_WORD = 400  # Characters of a word in a message; longer than any valid file name.
@@ -62,7 +64,10 @@ def printable(text: str, kept: str = "\n\t") -> str:
 
 
 def join_names(names: Iterable[Any]) -> str:
-    """Return names separated by commas, for a message; a list of more than 50 names is cut."""
-    names = [str(name) for name in names]
+    """Return names separated by commas, for a message; a list of more than 50 names is cut.
+
+    Characters that a reader cannot see are escaped, so that names that differ look different.
+    """
+    names = [characters.escaped(str(name)) for name in names]
     joined = ", ".join(names[:_MAX_NAMES]) or "none"
     return joined if len(names) <= _MAX_NAMES else f"{joined}, … ({len(names)} in all)"

@@ -37,7 +37,14 @@ def run(settings: commands.EvaluationSettings) -> str:
         logging.warning("no page will be written: %s", no_page)
     task = saved.content.task
     source = settings.source(saved.content.source)
-    examples = sources.load_rows(task, "evaluation", path=settings.input, on_bad=settings.on_bad, **source)
+    examples = sources.load_rows(
+        task,
+        "evaluation",
+        path=settings.input,
+        on_bad=settings.on_bad,
+        text_columns=settings.text_columns,
+        **source,
+    )
     if found := defects.matches(examples, (*saved.content.demonstrations, *saved.content.anchors)):
         repeat = "repeats" if len(found) == 1 else "repeat"
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"

@@ -3,20 +3,25 @@
 import csv
 import io
 import statistics
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax import characters, errors
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
+_BREAKS = ("\t", "\r", "\n")  # A spreadsheet that reads the cell again may begin a new cell after them.
 
 
 def to_cell(text: str) -> str:
     """Return the text, with a leading apostrophe if a spreadsheet would run it as a formula; numbers stay unchanged.
 
-    A formula that has a leading apostrophe gets another one, because `from_cell` removes one.
+    Spreadsheets drop blanks and invisible characters before a formula, and some read fullwidth characters in it. A
+    formula that has a leading apostrophe gets another one, because `from_cell` removes one.
     """
-    if not text.lstrip("'").startswith(_FORMULA):
+    unquoted = text.lstrip("'")
+    seen = next((character for character in unquoted if not characters.is_blank(character)), "")
+    if not unicodedata.normalize("NFKC", seen).startswith(_FORMULA) and not unquoted.startswith(_BREAKS):
         return text
     try:
         float(text)

@@ -1,5 +1,6 @@
 """The classifier on engines of others predicts the same labels, and batches of a lost worker are redone."""
 
+import io
 import os
 import pickle
 import signal
@@ -27,6 +28,26 @@ def test_a_pandas_udf(demo_classifier, predicted):
     assert len(set(predicted.values())) > 1 and labelled["probability"].between(0, 1).all()
 
 
+EXPORT = 'id,sentence,label,input_label\n0071,"a line,\nof two",gold,\nNA,None,gold,x\n7,12345,,NA\n'
+
+
+def check_export(labelled, classifier):
+    """Every cell of the export is kept, and its own labels are not overwritten."""
+    labelled = labelled.sort_values("id", ignore_index=True)
+    given = pd.read_csv(io.StringIO(EXPORT), dtype=str, keep_default_na=False).sort_values("id", ignore_index=True)
+    kept = labelled.drop(columns=["label", "probability"]).set_axis(given.columns, axis=1)
+    pd.testing.assert_frame_equal(kept.astype(str), given, check_dtype=False)
+    assert list(labelled["label"]) == list(classifier.predict(list(given["sentence"])))
+    assert list(labelled.columns[2:4]) == ["input_label", "input_input_label"]
+
+
+def test_an_export_through_the_pandas_udf(demo_classifier, tmp_path):
+    demo_classifier.save(tmp_path / "saved")
+    (tmp_path / "rows.csv").write_text(EXPORT)
+    pandas_udf.main(*(str(tmp_path / name) for name in ("saved", "rows.csv", "labels.csv")))
+    check_export(pd.read_csv(tmp_path / "labels.csv", dtype=str, keep_default_na=False), demo_classifier)
+
+
 @pytest.mark.long
 def test_ray(demo_classifier, predicted, tmp_path, monkeypatch):
     """One of two local workers dies in a batch."""
@@ -44,6 +65,9 @@ def test_ray(demo_classifier, predicted, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
     try:
+        (tmp_path / "rows.csv").write_text(EXPORT)
+        export = ray_predict.label(ray_predict.read_csv(str(tmp_path / "rows.csv")), demo_classifier)
+        check_export(export.to_pandas(), demo_classifier)
         rows = ray.data.from_pandas(TABLE).repartition(5)
         labelled = ray_predict.label(rows, demo_classifier, Mortal, batch_size=19).to_pandas()
     finally:

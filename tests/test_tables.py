@@ -9,13 +9,19 @@ from hypothesis import strategies
 
 from knnprompt_jax import app, errors, tables
 
+BLANKS = [" ", "\u00a0", "\u200b", "\ufeff", "\u00ad", "\u2003\u200e", "\n", "\v", "'\u3000"]
+FORMULAS = ["=1+1", "-x", "@a", "+a", "\uff1d1+1", *(f"{blank}=1+1" for blank in BLANKS)]
 
-@pytest.mark.parametrize(("text", "cell"), [("=1+1", "'=1+1"), ("-1.5", "-1.5"), ("-x", "'-x"), ("a=b", "a=b")])
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [*((text, f"'{text}") for text in FORMULAS), *((text, text) for text in ("-1.5", " -1.5", "a=b", " a", "", "'"))],
+)
 def test_spreadsheets_run_no_cell_as_a_formula(text, cell):
     assert tables.to_cell(text) == cell
 
 
-@hypothesis.given(strategies.text("'=+-@\t\r1x"))
+@hypothesis.given(strategies.text("'=+-@\t\r1x \u00a0\u200b\uff1d"))
 def test_texts_are_read_back(text):
     cell = tables.to_cell(text)
     assert tables.from_cell(cell) == text

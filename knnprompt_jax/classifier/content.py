@@ -35,7 +35,7 @@ class Content:
         num_rows: the number of rows given so far, from which later rows are numbered.
         choice: the chosen rule and the reasons for it.
         model: the identity of the language model.
-        source: the encoding and the label column of the file that the rows came from, if there was one.
+        source: how the file that the rows came from was read, if there was one: encoding, label column, merged labels.
         origin: the digest of everything that the fit was made from, as in `origin_of`.
     """
 
@@ -48,7 +48,7 @@ class Content:
     num_rows: int
     choice: Choice
     model: lm.Identity
-    source: Mapping[str, str]
+    source: Mapping[str, str | bool]
     origin: str
 
     @property
@@ -82,7 +82,7 @@ class Content:
 
 
 def origin_of(
-    options: AnyOptions, task: Task, rows: Sequence[Example], source: Mapping[str, str], model: lm.Identity
+    options: AnyOptions, task: Task, rows: Sequence[Example], source: Mapping[str, str | bool], model: lm.Identity
 ) -> str:
     """Return a digest of everything that determines the result of a fit, and of the numbers and source of its rows."""
     described = json.dumps(
@@ -124,7 +124,7 @@ class _Document:
     num_rows: int
     choice: Choice
     model: _Identity
-    source: Mapping[str, str]
+    source: Mapping[str, str | bool]
     origin: str
 
 
@@ -193,6 +193,9 @@ def _check(content: Content) -> None:
     for example in examples:
         task.label_of(example.source, example.label)
         task.fields_of(example.source, example.fields)
+    kinds = {"encoding": str, "label_column": str, "merge_labels": bool}
+    if any(type(value) is not kinds.get(name) for name, value in content.source.items()):
+        raise ValueError("the source of the rows is unknown")
     if not 1 <= content.choice.rule.k <= len(content.anchors):
         raise ValueError("k out of range")
     inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)

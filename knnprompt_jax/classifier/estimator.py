@@ -79,8 +79,8 @@ class Classifier(scikit.ScikitInterface):
         """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
 
         Args:
-            X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
-            y: their labels, as the task writes them; integers and booleans match the strings of the task.
+            X: texts, rows as mappings, or a table of pandas, polars or pyarrow whose columns are the task's fields.
+            y: their labels, as the task writes them; whole numbers and booleans match the strings of the task.
             sample_weight: not supported; scikit-learn's tools pass None.
 
         Raises:

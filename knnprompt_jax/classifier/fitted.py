@@ -9,7 +9,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from knnprompt_jax import distances, errors, parallel, rounding, rules
+from knnprompt_jax import characters, distances, errors, parallel, rounding, rules
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import content as content_lib
@@ -182,7 +182,7 @@ def fit(
     given_task: Task | None,
     labels: Sequence[Any],
     num_rows: int,
-    source: Mapping[str, str] | None = None,
+    source: Mapping[str, str | bool] | None = None,
     cache: states_lib.AnyCache,
     repeated: bool = False,
 ) -> Fitted:
@@ -192,7 +192,7 @@ def fit(
         given_task: the task that the next fit takes; None if it infers one.
         labels: the task's labels, in class order, as values of y's type.
         num_rows: the number of rows given, including rows that are left out.
-        source: the encoding and the label column of the rows' file, if there is one.
+        source: how the rows' file was read, if there is one.
         cache: where states are looked up and kept.
         repeated: whether fits with the same demonstrations follow, as in `states.read`.
 
@@ -369,4 +369,5 @@ def _announce(earlier: Task, task: Task) -> None:
         if label not in earlier.labels and parallel.is_main():
             near = difflib.get_close_matches(label, earlier.labels, 1, 0.8)
             similar = f"; the class {near[0]!r} is similar" if near else ""
+            similar = characters.difference(label, earlier.labels) or similar
             print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)

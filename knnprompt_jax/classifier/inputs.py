@@ -1,6 +1,7 @@
 """The inputs and outputs of a classifier: X, y, a prior, and its predictions."""
 
 import dataclasses
+import decimal
 import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.tasks.cells import is_empty, is_number, label_string, rows_of
+from knnprompt_jax.tasks.cells import as_python, is_empty, is_number, label_string, rows_of
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 UNIFORM = "uniform"
@@ -82,10 +83,10 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
 
 def label_list(y: Any) -> list[Any]:
     """Return labels as a list; raise UserError unless there can be one for each row."""
-    is_single = isinstance(y, str | bytes) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0
-    if is_single or hasattr(y, "columns"):
+    is_table = hasattr(y, "columns") or getattr(y, "ndim", 1) != 1
+    if is_table or isinstance(y, str | bytes) or not isinstance(y, Iterable):
         raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
-    return list(y)
+    return list(as_python(y))
 
 
 def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[str]:
@@ -97,15 +98,19 @@ def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[st
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
     """Return the task's labels [C], in class order, as values of y's type: integers, booleans or strings.
 
-    Missing labels, whose rows were left out, do not count.
+    Whole numbers as floats count as integers. Missing labels, whose rows were left out, do not count.
     """
     values = [value for value in y if not is_empty(value)]
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
         return np.array([label == "True" for label in task.labels])
     are_numbers = all(is_number(label) and str(int(label)) == label for label in task.labels)
-    if are_numbers and all(isinstance(value, numbers.Integral) for value in values):
+    if are_numbers and all(_is_whole(value) for value in values):
         return np.array([int(label) for label in task.labels])
     return np.array(task.labels)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Real | decimal.Decimal) and value == int(value)
 
 
 def classes_of(task: Task, examples: Iterable[Example]) -> np.ndarray:

@@ -92,7 +92,9 @@ def _opened(
         read = functools.partial(iter, [Example(rows.parse_text(task, settings.text), label="", row=0)])
     else:
         encoding = settings.source(saved.content.source)["encoding"]
-        read = functools.partial(rows.read, task, settings.input, settings.format, encoding, settings.on_bad)
+        read = functools.partial(
+            rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
+        )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
     plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
@@ -105,7 +107,7 @@ def _opened(
             return
         if not output.num_bytes:
             output.kept = writing.kept(settings.keep, first.other)
-            rest = [name for name in first.other if name not in (*output.kept, *task.fields)]
+            rest = [name for name in first.other if name not in (*output.kept, *(settings.text_columns or task.fields))]
             if rest and settings.keep == commands.IDS:
                 progress.note(f"columns not copied: {errors.join_names(rest)} (--keep=all copies them)")
         yield itertools.chain([first], remaining), output

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, parallel
+from knnprompt_jax import characters, errors, files, lm, parallel
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
@@ -26,7 +26,14 @@ _BATCH_STEPS = 16  # The maximum of a batch.
 _BATCH_OPERATIONS = 4e12  # Of a batch on a CPU: less than a minute on two cores.
 
 
-def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad: str = sources.STOP) -> Iterator[Row]:
+def read(
+    task: Task,
+    path: str,
+    kind: str = "",
+    encoding: str = "utf-8",
+    on_bad: str = sources.STOP,
+    text_columns: Sequence[str] = (),
+) -> Iterator[Row]:
     """Yield the rows, numbered from 0, and instead of a bad row its error.
 
     Args:
@@ -35,20 +42,23 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
         kind: one of `INPUT_KINDS`; by default the ending of the file's name.
         encoding: the encoding of a text file.
         on_bad: "skip" logs bad rows and skips them.
+        text_columns: the columns of the task's fields, in the order of the fields; by default named like them.
 
     Raises:
         UserError: the file cannot be read or decoded, or lacks a column; the message names the file and the line.
     """
     kind = kind or pathlib.PurePath(path).suffix[1:].lower()
-    for index, (place, columns) in enumerate(_parse(path, kind, encoding)):
-        if isinstance(columns, dict) and kind == "txt" and len(task.fields) == 1:
-            columns = {task.fields[0]: columns["text"]}
-        if isinstance(columns, dict) and kind != "jsonl":
-            _check_columns(path, task, columns)
+    columns = sources.columns_of(task, text_columns)
+    for index, (place, cells) in enumerate(_parse(path, kind, encoding)):
+        if isinstance(cells, dict) and kind == "txt" and len(task.fields) == 1:
+            cells = {columns[task.fields[0]]: cells["text"]}
+        if isinstance(cells, dict) and kind != "jsonl":
+            _check_columns(path, columns.values(), cells)
         try:
-            if isinstance(columns, errors.UserError):
-                raise columns
-            row = Example(task.fields_of(place, columns), "", index, place, other=columns)
+            if isinstance(cells, errors.UserError):
+                raise cells
+            fields = task.fields_of(place, cells, columns, sources.NAME_COLUMNS)
+            row = Example(fields, "", index, place, other=cells)
         except errors.UserError as error:
             if sources.is_skipped(error, task, on_bad):
                 logging.warning("left out: %s", error)
@@ -58,11 +68,11 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
             yield row
 
 
-def _check_columns(path: str, task: Task, columns: dict[str, Any]) -> None:
-    """Raise UserError if a table lacks a field."""
-    if missing := [field for field in task.fields if field not in columns]:
-        names = errors.join_names(columns)
-        raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {names}: rename the column of that text")
+def _check_columns(path: str, columns: Iterable[str], cells: dict[str, Any]) -> None:
+    """Raise UserError if a table lacks a column."""
+    if missing := [column for column in columns if column not in cells]:
+        names = f"{errors.join_names(cells)}{characters.difference(missing[0], cells)}"
+        raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {names}{sources.NAME_COLUMNS}")
 
 
 def parse_text(task: Task, text: str) -> dict[str, str]:
@@ -81,7 +91,8 @@ def parse_text(task: Task, text: str) -> dict[str, str]:
         ) from None
     # A field may be missing, but not misspelt.
     if not given.keys() >= {*task.fields} and (unknown := [name for name in given if name not in task.fields]):
-        raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {errors.join_names(task.fields)}")
+        names = f"{errors.join_names(task.fields)}{characters.difference(unknown[0], task.fields)}"
+        raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {names}")
     return task.fields_of("--text", {**dict.fromkeys(task.fields, ""), **given})
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import tables
+from knnprompt_jax import characters, tables
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.report import measures
 from knnprompt_jax.runs import corrections
-from knnprompt_jax.tasks import defects
 
 _MIN_LEAD = 0.5  # The lead of another class from which on a label is suspicious.
 
@@ -107,13 +106,13 @@ def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:
     """Yield each anchor whose text also occurs with another label, and where it occurs."""
     same_text = collections.defaultdict(list)
     for index, text in enumerate(anchors.texts):
-        same_text[defects.plain(text)].append(index)
+        same_text[characters.plain(text)].append(index)
     for members in same_text.values():
         for index in members:
             others = [other for other in members if anchors.y_N[other] != anchors.y_N[index]]
             if others:
                 yield index, f"same text as anchor {anchors.ids[others[0]]}, {anchors.label(others[0])!r}"
     for number, text, label in anchors.demonstrations:
-        for index in same_text.get(defects.plain(text), ()):
+        for index in same_text.get(characters.plain(text), ()):
             if anchors.label(index) != label:
                 yield index, f"same text as demonstration {number}, {label!r}"

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import errors, tables
-from knnprompt_jax.tasks import defects, formats
+from knnprompt_jax import characters, errors, tables
+from knnprompt_jax.tasks import formats
 from knnprompt_jax.tasks.cells import is_empty, label_string
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -16,7 +16,7 @@ SUGGESTED = "suggested"
 TEXT = "text"  # Beside `suggested`: the row's text, by which a table of other rows is recognised.
 
 
-def read(path: str, encoding: str, task: Task, rows: Sequence[Example]) -> dict[int, str]:
+def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_labels: bool = False) -> dict[int, str]:
     """Return the new label of each row number, without unchanged labels.
 
     In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested`
@@ -24,6 +24,7 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example]) -> dict[
 
     Args:
         rows: the train rows, with their present labels.
+        merge_labels: a label that is like one of the task's (`characters.likeness`) is that label.
 
     Raises:
         UserError: with file and line: a missing column, an id that no row has, or two labels for one id. Also a `text`
@@ -40,7 +41,7 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example]) -> dict[
             )
         if SUGGESTED in cells:
             _check_text(place, cells, row, task)
-        new = _new_label(place, cells, row, task)
+        new = _new_label(place, cells, row, task, merge_labels)
         if new and wanted.setdefault(row.row, new) != new:
             raise errors.UserError(
                 f"{place}: id {row.row} has two labels in this file, {wanted[row.row]!r} and {new!r}"
@@ -52,7 +53,8 @@ def _number(place: str, cells: Mapping[str, Any]) -> int:
     """Return the id in a line, after a check of its columns."""
     for column in (ID, SUGGESTED if SUGGESTED in cells else LABEL):
         if column not in cells:
-            raise errors.UserError(f"{place}: lacks the column {column!r}; it has {errors.join_names(cells)}")
+            names = f"{errors.join_names(cells)}{characters.difference(column, cells)}"
+            raise errors.UserError(f"{place}: lacks the column {column!r}; it has {names}")
     text = "" if is_empty(cells[ID]) else label_string(place, cells[ID]).strip()
     if not re.fullmatch(r"\d{1,18}", text):
         raise errors.UserError(f"{place}: id {text!r}: an integer is required, as in the listings of `look`")
@@ -63,21 +65,21 @@ def _check_text(place: str, cells: Mapping[str, Any], row: Example, task: Task) 
     """Raise UserError unless the text in a line, if there is one, is that of the row."""
     text = cells.get(TEXT)
     known = task.retrieval_text(row).encode("utf-8", "backslashreplace").decode()
-    if isinstance(text, str) and defects.plain(tables.from_cell(text)) != defects.plain(known):
+    if isinstance(text, str) and characters.plain(tables.from_cell(text)) != characters.plain(known):
         raise errors.UserError(
             f"{place}: the text is not that of row {row.row}: the row is gone, or the file belongs to other rows; if only "
             f"the text was changed, remove the column {TEXT!r}"
         )
 
 
-def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task) -> str:
+def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task, merges: bool) -> str:
     """Return the right label of a row; empty if the line keeps the label."""
-    label = _label(place, cells, LABEL, task)
+    label = _label(place, cells, LABEL, task, merges)
     if SUGGESTED not in cells:
         if not label:
             raise errors.UserError(f"{place}: the label is empty")
         return label
-    suggested = _label(place, cells, SUGGESTED, task)
+    suggested = _label(place, cells, SUGGESTED, task, merges)
     if LABEL in cells and row.label not in (label, suggested):
         raise errors.UserError(
             f"{place}: label {label!r} is not that of row {row.row}, {row.label!r}: write the right label into the column "
@@ -86,9 +88,13 @@ def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task) -
     return suggested
 
 
-def _label(place: str, cells: Mapping[str, Any], column: str, task: Task) -> str:
-    """Return the label in a cell, without a spreadsheet's guard against formulas; empty if there is none."""
+def _label(place: str, cells: Mapping[str, Any], column: str, task: Task, merges: bool) -> str:
+    """Return the label in a cell, without a spreadsheet's guard against formulas; empty if there is none.
+
+    A label that the task knows by another name (`Task.known`) is the task's.
+    """
     if is_empty(cells.get(column)):
         return ""
     text = label_string(place, cells[column])
-    return text if text in task.classes else tables.from_cell(text.strip())
+    own = tables.from_cell(text.strip())
+    return task.known(text, merges) or task.known(own, merges) or own

@@ -81,7 +81,8 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example],
         progress.note(_describe_columns(task, train))
     notes = []
     if settings.corrections:
-        wanted = corrections.read(settings.corrections, settings.encoding or "utf-8", task, train)
+        merges = bool(settings.merge_labels)
+        wanted = corrections.read(settings.corrections, settings.encoding or "utf-8", task, train, merges)
         train = [dataclasses.replace(row, label=wanted.get(row.row, row.label)) for row in train]
         task = _corrected(task, train, is_inferred=name == shared.OWN)
         caution = ". If you did not check them, estimates of accuracy are too high" if wanted else ""
@@ -108,7 +109,8 @@ def _corrected(task: Task, rows: Sequence[Example], is_inferred: bool) -> Task:
 def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
     """Return which columns of a table are in the prompt and which are left out."""
     left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.other))
-    return f"columns in the prompt: {', '.join(task.fields)}; left out: {left_out}; to change them: --text_columns="
+    fields = errors.join_names(task.fields)
+    return f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns="
 
 
 def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
@@ -116,8 +118,8 @@ def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
     if left_out := len(train) - len(rows):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
     elif found := defects.describe(train, ()):
-        logging.warning("%s (see --drop_duplicates)", found)
-    inputs.log_warnings(defects.label_warnings(rows))
+        logging.warning("%s (see --drop_duplicates): %s", found, defects.places(train))
+    inputs.log_warnings(defects.label_warnings(rows, inputs.MERGE))
 
 
 def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | None:

@@ -20,6 +20,7 @@ from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import ALLOW, Example, Task
 
+MERGE = "add --merge_labels to make them one class"
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
 
@@ -108,7 +109,10 @@ def load_rows(
     task, train = load_train(settings, name, train_file)
     evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
     if found := defects.describe(train, evaluation):
-        logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
+        removed = "; removed" if settings.drop_duplicates else ""
+        places = defects.places(train)
+        logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
+    log_warnings(defects.alike((row.label for row in train), MERGE))
     if settings.drop_duplicates:
         train = defects.drop(train, evaluation)
     return Rows(task, train, evaluation[: count or None])

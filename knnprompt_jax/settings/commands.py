@@ -153,7 +153,7 @@ class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
         return checked
 
 
-class PredictionSettings(shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
+class PredictionSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
     """The rows to label, and the output."""
 
     input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
@@ -210,7 +210,7 @@ class PredictionSettings(shared.FileOptions, shared.CacheOptions, shared.SavedOp
         return self.output_format or own
 
 
-class EvaluationSettings(shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions):
+class EvaluationSettings(shared.ColumnOptions, shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions):
     """The classifier, and the rows that it is measured on."""
 
     input: str = options.option(

@@ -133,9 +133,10 @@ class FileOptions(options_lib.Options):
     on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the encoding and label column: given values, those in `known` (a classifier's), or the defaults."""
-        source = {"encoding": "utf-8", "label_column": "label", **(known or {})}
-        return {name: getattr(self, name, None) or default for name, default in source.items()}
+        """Return how labelled rows are read: given values, those in `known` (a classifier's), or the defaults."""
+        source = {"encoding": "utf-8", "label_column": "label", "merge_labels": False, **(known or {})}
+        given = {name: getattr(self, name, None) for name in source}
+        return {name: default if given[name] in (None, "") else given[name] for name, default in source.items()}
 
 
 class LabelledFileOptions(FileOptions):
@@ -143,6 +144,22 @@ class LabelledFileOptions(FileOptions):
 
     label_column: str | None = options_lib.option(
         None, "Label column; by default label, or the one that the classifier in use was fitted with.", needed=True
+    )
+
+    merge_labels: bool | None = options_lib.option(
+        None,
+        "Make labels that differ only in case, blanks, invisible characters, number format or Unicode form one class. By "
+        "default not, or as the classifier in use was fitted.",
+    )
+
+
+class ColumnOptions(options_lib.Options):
+    """The columns of a saved classifier's texts."""
+
+    text_columns: tuple[str, ...] = options_lib.option(
+        (),
+        "Columns of the classifier's texts, in the order in which fit printed them; by default they have the names that "
+        "they had there.",
     )
 
 
@@ -177,7 +194,7 @@ class RowOptions(LabelledFileOptions):
         else:
             self.refuse(("encoding",), "on rows of --data_dir, --hub or the demo, which are UTF-8")
         if self.hub:
-            self.refuse(("label_column",), "with --hub, whose columns the task names")
+            self.refuse(("label_column", "merge_labels"), "with --hub, whose columns and labels the task names")
 
 
 class EvaluationOptions(RowOptions):

@@ -58,7 +58,7 @@ class Store:
         return rowwise.row_bytes((self.keys, self.classes_M)) * rowwise.num_rows(self.keys)
 
     def search(self, states: lm.States, k: int) -> kernel.Neighbours:
-        """Return the k nearest anchors of each query, [Q, k].
+        """Return the k nearest anchors of each query, [Q, k]; no distance is negative.
 
         Raises:
             UserError: k is not between 1 and the number of anchors, or the memory does not hold a single query and
@@ -67,7 +67,9 @@ class Store:
         plan = self.plan(len(states), k)
         starts = range(0, max(1, len(states)), plan.queries_per_block)
         blocks = [self._search_block(states[start : start + plan.queries_per_block], plan) for start in starts]
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(states)], *blocks)
+        nearest = jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(states)], *blocks)
+        # Rounding makes distances between equal states slightly negative.
+        return dataclasses.replace(nearest, distances_Qk=jnp.maximum(nearest.distances_Qk, 0))
 
     def plan(self, num_queries: int, k: int) -> plan_lib.SearchPlan:
         """Return the sizes and memory of a search; raise UserError like `search`."""

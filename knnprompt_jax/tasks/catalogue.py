@@ -3,20 +3,25 @@
 To add a task, write a YAML file like those in `published/`, there or anywhere.
 """
 
+import collections
 import importlib.resources
 import pathlib
 from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
+from absl import logging
 
 from knnprompt_jax import errors
+from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Task
 
 DEMO = "demo"
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")
 SUFFIXES = (".yaml", ".yml", ".json")
+_MAX_BYTES = 2**24
+_MAX_DEPTH = 100
 _REQUIRED = ("fields", "template", "labels", "label_words")
 _WORDS = (list, "a list of words")
 _TEXT = (str, "a text")
@@ -72,7 +77,7 @@ def read_task(path: Traversable) -> Task:
     """
     values = _load(path)
     name = values.get("name", path.name.rpartition(".")[0])
-    if pathlib.PurePath(name).name != name:
+    if pathlib.PurePath(name).name != name or name == ".." or not name.isprintable():
         raise _error(path, "name", "should be valid as the name of a file")
     labels = values["labels"]
     words = values["label_words"]
@@ -80,6 +85,8 @@ def read_task(path: Traversable) -> Task:
         if unknown := set(words) ^ set(labels):
             raise _error(path, "label_words", f"and labels differ in {min(unknown)!r}")
         words = [words[label] for label in labels]
+    for warning in defects.alike(labels):
+        logging.warning("%s: %s", path, warning)
     try:
         return Task(
             name=name,
@@ -138,13 +145,13 @@ def _path(name: str) -> Traversable:
     return importlib.resources.files("knnprompt_jax") / "tasks" / "published" / f"{name}.yaml"
 
 
-class _Loader(yaml.BaseLoader):
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
     """A loader that keeps every value as the string written (a label `no` or `01` too), and refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping = super().construct_mapping(node, deep)
-        keys = [key.value for key, _ in node.value]
-        if repeated := [key for key in mapping if keys.count(key) > 1]:
+        counts = collections.Counter(key.value for key, _ in node.value)
+        if repeated := [key for key, count in counts.items() if count > 1]:
             raise yaml.YAMLError(f"{repeated[0]!r} is given twice")
         return mapping
 
@@ -152,7 +159,9 @@ class _Loader(yaml.BaseLoader):
 def _load(path: Traversable) -> dict[str, Any]:
     """Return the keys of a declaration with their values, all of the expected types."""
     try:
-        values = yaml.load(path.read_bytes(), _Loader)
+        content = _content(path)
+        _check_depth(content)
+        values = yaml.load(content, _Loader)
     except OSError as refused:
         raise errors.UserError(f"{path}: cannot read the task declaration: {refused.strerror}") from refused
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
@@ -169,6 +178,26 @@ def _load(path: Traversable) -> dict[str, Any]:
     if missing := [key for key in _REQUIRED if key not in values]:
         raise errors.UserError(f"{path}: the task declaration lacks {missing[0]!r}; it needs {required}")
     return values
+
+
+def _check_depth(content: bytes) -> None:
+    """Raise RecursionError at deep nesting, at which the loader in C would end the process."""
+    depth = 0
+    for event in yaml.parse(content, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise RecursionError(f"nested more than {_MAX_DEPTH} deep")
+
+
+def _content(path: Traversable) -> bytes:
+    """Return the bytes of a regular file of bounded size; raise UserError at a device, a pipe or a larger file."""
+    if isinstance(path, pathlib.Path) and path.exists() and not (path.is_file() or path.is_dir()):
+        raise errors.UserError(f"{path}: not a regular file")
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise errors.UserError(f"{path}: more than {_MAX_BYTES:,} bytes: is it a task declaration?")
+    return content
 
 
 def _has_type(value: Any, kind: Any) -> bool:

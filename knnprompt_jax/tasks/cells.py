@@ -1,13 +1,16 @@
 """Rows and cells as users give them: texts, labels, empty cells, and columns of ids, numbers or dates."""
 
+import collections
+import decimal
 import numbers
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax import characters, errors
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_MAX_WHOLE = 2**53  # Larger floats are not exact.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE_WORD = re.compile(
     r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|"
@@ -19,22 +22,24 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
     """Return rows as mappings from column to value; a text becomes the value of the only field.
 
+    Args:
+        X: texts or rows, or a column or table of pandas, polars or pyarrow.
+        fields: the fields of the task.
+
     Raises:
         UserError: X is a single text or row, or holds something else.
     """
+    if hasattr(X, "collect") and hasattr(X, "lazy"):
+        raise errors.UserError(f"X is a {type(X).__name__}: give X.collect()")
+    X = as_python(X)
     if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
         raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")
-    if hasattr(X, "columns") and hasattr(X, "to_dict"):
-        columns = list(X.columns)
-        if repeated := [column for column in columns if columns.count(column) > 1]:
-            raise errors.UserError(f"X has the column {repeated[0]!r} more than once")
-        return X.to_dict("records")
     rows = [row.to_dict() if hasattr(row, "to_dict") else row for row in X]  # Rows of a pandas table.
     for index, row in enumerate(rows):
         if isinstance(row, str) or is_empty(row):
             if len(fields) > 1:
                 raise errors.UserError(
-                    f"row {index}: a text alone, but the task has the fields {', '.join(fields)}: give rows"
+                    f"row {index}: a text alone, but the task has the fields {errors.join_names(fields)}: give rows"
                 )
             rows[index] = {fields[0]: row}
         elif not isinstance(row, Mapping):
@@ -42,13 +47,33 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
     return rows
 
 
+def as_python(values: Any) -> Any:
+    """Return a table as a list of rows, a column of pyarrow as a list, and other values unchanged.
+
+    Raises:
+        UserError: two columns of the table have one name.
+    """
+    names = list(getattr(values, "column_names", None) or getattr(values, "columns", ()))
+    if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise errors.UserError(f"X has the column {repeated[0]!r} more than once")
+    for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
+        if hasattr(values, method):
+            return getattr(values, method)()
+    return values.to_dict("records") if hasattr(values, "columns") and hasattr(values, "to_dict") else values
+
+
 def label_string(place: str, label: Any) -> str:
-    """Return a label as a string, given a string, whole number or truth value; raise UserError on anything else."""
+    """Return a label as a string, given a string, whole number or truth value; raise UserError on anything else.
+
+    A whole number may be a float: pandas converts a column of integers with an empty cell.
+    """
     if is_empty(label):
         raise errors.EmptyCell(f"{place}: the label is missing")
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
         return str(bool(label))
     if isinstance(label, numbers.Integral):
+        return str(int(label))
+    if isinstance(label, numbers.Real | decimal.Decimal) and abs(label) <= _MAX_WHOLE and label == int(label):
         return str(int(label))
     if not isinstance(label, str):
         raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
@@ -70,17 +95,17 @@ def is_number(label: str) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a cell has no value: None, NaN, pandas's NA or NaT, or white space."""
+    """Whether a cell has no value: None, NaN, pandas's NA or NaT, or only blanks and invisible characters."""
     if isinstance(value, str):
-        return not value.strip()
-    is_nan = isinstance(value, numbers.Real) and value != value
+        return characters.is_blank(value)
+    is_nan = isinstance(value, numbers.Real | decimal.Decimal) and value != value
     return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
 
 
-def is_text(values: Iterable[Any]) -> bool:
-    """Whether at least nine tenths of a column's non-empty cells are texts."""
-    filled = [value for value in values if not is_empty(value)]
-    return 10 * sum(isinstance(value, str) for value in filled) >= 9 * len(filled)
+def text_share(values: Iterable[Any]) -> float:
+    """Return the share of texts among a column's non-empty cells; 1 if all are empty."""
+    are_texts = [isinstance(value, str) for value in values if not is_empty(value)]
+    return sum(are_texts) / len(are_texts) if are_texts else 1.0
 
 
 def is_identifier(column: str, values: Iterable[Any]) -> bool:

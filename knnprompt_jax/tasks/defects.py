@@ -1,12 +1,15 @@
 """Defects of rows: test texts in train, repeated texts, texts with conflicting labels, and near-identical labels."""
 
 import collections
-import contextlib
+import dataclasses
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax import errors
+from knnprompt_jax import characters, errors
 from knnprompt_jax.tasks.task import Example
+
+WRITE_ALIKE = "write them alike in the file to make them one class"
+_MAX_NAMED = 5  # Rows that a message names.
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
@@ -26,6 +29,28 @@ def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
     return "; ".join(parts)
 
 
+def places(train: Sequence[Example]) -> str:
+    """Return the places of the first rows that repeat or contradict an earlier row, for a message; "" without any."""
+    first: dict[tuple[str, ...], Example] = {}
+    repeats = []
+    conflicts = []
+    for row in train:
+        known = first.setdefault(_text(row), row)
+        if known.label != row.label:
+            conflicts.append(f"{_line(row)} ({row.label!r}) contradicts {_line(known)} ({known.label!r})")
+        elif known is not row:
+            repeats.append(f"{_line(row)} repeats {_line(known)}")
+    found = [*conflicts[:_MAX_NAMED], *repeats[:_MAX_NAMED]]
+    more = ["…"] if len(found) < len(conflicts) + len(repeats) else []
+    return "; ".join([*found, *more])
+
+
+def _line(row: Example) -> str:
+    """Return the line of a row in its file, or its place elsewhere."""
+    name, _, number = row.source.rpartition(":")
+    return f"line {number}" if name and number.isdecimal() else row.source or f"row {row.row}"
+
+
 def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
     """Drop defective train rows.
 
@@ -43,8 +68,11 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
     return kept
 
 
-def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
-    """Yield warnings about the labels of train rows: a single class, classes with one row, near-identical labels."""
+def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterator[str]:
+    """Yield warnings about the labels of train rows: a single class, classes with one row, near-identical labels.
+
+    `advice` says how to make one class of near-identical labels.
+    """
     counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:
         yield f"all train rows have the label {rows[0].label!r}, so every prediction will be {rows[0].label!r}"
@@ -55,24 +83,51 @@ def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
         )
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {errors.join_names(single)}"
-    yield from alike(row.label for row in rows)
+    yield from alike((row.label for row in rows), advice)
 
 
-def alike(labels: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each group of labels that are probably the same."""
+def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
+    """Yield a warning for each group of labels that are probably the same, with advice."""
     counts = collections.Counter(labels)
-    same = collections.defaultdict(list)
-    for label in counts:
-        key = plain(label)
-        with contextlib.suppress(ValueError):
-            key = str(float(key))
-        same[key].append(label)
-    for names in same.values():
+    for names in _groups(counts):
         if len(names) > 1:
-            counted = ", ".join(f"{name!r} ({counts[name]})" for name in names)
+            is_form = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
+            counted = ", ".join(f"{ascii(name) if is_form else repr(name)} ({counts[name]})" for name in names)
             yield (
                 "labels that differ only in case, spaces, number format or Unicode form are different classes (rows): "
-                f"{counted}; write them alike in the file to make them one class"
+                f"{counted}; {advice}"
+            )
+
+
+def merge_labels(rows: Sequence[Example]) -> list[Example]:
+    """Return the rows with one label, the most frequent spelling, for labels that are probably the same."""
+    counts = collections.Counter(row.label for row in rows)
+    merged = {}
+    for names in _groups(counts):
+        spellings: collections.Counter[str] = collections.Counter()
+        for name in names:
+            spellings[characters.tidied(name)] += counts[name]
+        merged |= dict.fromkeys(names, spellings.most_common(1)[0][0])
+    return [dataclasses.replace(row, label=merged[row.label]) for row in rows]
+
+
+def _groups(labels: Iterable[str]) -> list[list[str]]:
+    """Return the labels in groups of those that are probably the same."""
+    same = collections.defaultdict(list)
+    for label in labels:
+        same[characters.likeness(label)].append(label)
+    return list(same.values())
+
+
+def doubtful_fields(rows: Sequence[Example]) -> Iterator[str]:
+    """Yield a warning for each field with few distinct texts beside another field with more: it may be no text."""
+    distinct = {field: len({row.fields[field] for row in rows}) for field in rows[0].fields}
+    for field, count in distinct.items():
+        if count**2 <= len(rows) and count < max(distinct.values()):
+            others = ",".join(other for other in distinct if other != field)
+            yield (
+                f"column {field!r} is in the prompt, but has only {count} distinct texts in {len(rows)} rows: to leave "
+                f"it out, add --text_columns={characters.shell_word(others)}"
             )
 
 
@@ -80,11 +135,6 @@ def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Exa
     """Return the pairs of a row and a known example with the same text."""
     by_text = {_text(example): example for example in known}
     return [(row, by_text[_text(row)]) for row in rows if _text(row) in by_text]
-
-
-def plain(text: str) -> str:
-    """Return the text without differences of case, white space and Unicode forms."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

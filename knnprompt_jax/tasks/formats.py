@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import csv
 import functools
 import io
 import itertools
@@ -14,15 +13,14 @@ from importlib.resources.abc import Traversable
 from typing import Any, TextIO
 
 from knnprompt_jax import errors
+from knnprompt_jax.tasks import delimited
 
 Row = tuple[str, dict[str, Any]]
 """A row: its place and its columns."""
 Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or the error of a malformed row."""
 
-_MAX_LINE = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
-_MAX_HEADER = 2**14  # Characters from which the delimiter is guessed.
-csv.field_size_limit(_MAX_LINE)
+_MAX_LINE = 2**26  # Characters of a line: without a bound, an endless line would fill the memory.
 _SINGLE_BYTE = re.compile(r"(?i)(cp|windows-?)125|iso-?8859|latin")  # Text in these is hardly ever valid UTF-8.
 _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins with a mark of UTF-16.
     codecs.BOM_UTF32_LE: "utf-32",
@@ -31,9 +29,6 @@ _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins wit
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_DECLARED_DELIMITER = re.compile(r'(?i)\s*"?sep=(.)"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
-_OPEN_QUOTE = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
-_QUOTED = re.compile(r'"[^"]*"')
 
 
 def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
@@ -80,65 +75,8 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 
 
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
-    """Yield rows below a header; skip blank lines. A quoted cell may hold newlines; a row's place is its first line.
-
-    Semicolons or tabs separate the cells if the header has them and no `delimiter` outside quotes: spreadsheets of many
-    countries write such files. Columns without a name and rows of empty cells are left out.
-
-    Raises:
-        UserError: the header is missing, malformed, or names a column twice.
-    """
-    lines = _lines(file, name)
-    head = _first_record(lines)
-    unquoted = _QUOTED.sub("", head)
-    if declared := _DECLARED_DELIMITER.fullmatch(head):
-        delimiter = declared[1]
-        head = "\n" * head.count("\n") + _first_record(lines)
-    elif delimiter not in unquoted:
-        delimiter = next((mark for mark in ";\t" if mark in unquoted), delimiter)
-    reader = csv.reader(itertools.chain(io.StringIO(head, newline=""), lines), delimiter=delimiter, strict=True)
-    header: list[str] = []
-    while True:
-        place = f"{name}:{reader.line_num + 1}"
-        try:
-            cells = next(reader)
-        except StopIteration:
-            if not header:
-                raise errors.UserError(f"{name}: it is empty; a header with the columns' names is needed") from None
-            return
-        except csv.Error as error:
-            bad = errors.UserError(f"{place}: not CSV: {error} (up to line {reader.line_num})")
-            if not header:  # Otherwise the next row would become the header.
-                raise bad from None
-            yield place, bad
-            continue
-        if not any(cell.strip(" \t") for cell in cells) and (len(header) != 1 or not cells):
-            continue
-        if not header:
-            header = _header(place, cells)
-        elif len(cells) != len(header):
-            counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-            yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
-        else:
-            yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
-
-
-def _header(place: str, cells: list[str]) -> list[str]:
-    """Return the names of the columns, each in one line; raise UserError if one is repeated."""
-    if repeated := [cell for cell in cells if cell and cells.count(cell) > 1]:
-        raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {errors.join_names(cells)}")
-    return [re.sub(r"\s*[\r\n]\s*", " ", cell) for cell in cells]
-
-
-def _first_record(lines: Iterator[str]) -> str:
-    """Return the lines up to the first that is not blank, and the lines that continue a cell with an open quote."""
-    record = ""
-    for line in lines:
-        record += line
-        is_complete = record.strip() and not _OPEN_QUOTE.search(_QUOTED.sub("", record))
-        if is_complete or len(record) >= _MAX_HEADER:
-            break
-    return record
+    """Yield rows below a header, as `delimited.read`; a row's place is its first line."""
+    yield from delimited.read(_lines(file, name), name, delimiter)
 
 
 def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
@@ -160,7 +98,7 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
 
 TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
     ".csv": read_csv,
-    ".tsv": functools.partial(read_csv, delimiter="\t"),
+    ".tsv": functools.partial(read_csv, delimiter=delimited.TAB),
     ".jsonl": read_jsonl,
     ".txt": read_lines,
 }

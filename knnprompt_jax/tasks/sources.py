@@ -1,14 +1,14 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is validated."""
 
+import dataclasses
 import pathlib
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors
+from knnprompt_jax import characters, errors
 from knnprompt_jax.tasks import catalogue, defects, formats, hub
 from knnprompt_jax.tasks.cells import label_string
 from knnprompt_jax.tasks.hub import HubSource
@@ -16,6 +16,7 @@ from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task
 
 STOP = "stop"
 ON_BAD = (STOP, SKIP)
+NAME_COLUMNS = "; name the columns of the texts with --text_columns="
 _MAX_NAMED = 5  # Bad rows that a warning names.
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 
@@ -31,7 +32,8 @@ def load_rows(
     restore_dropped: bool = False,
     label_column: str = "label",
     on_bad: str = STOP,
-    new_labels: bool = False,
+    merge_labels: bool = False,
+    text_columns: Sequence[str] | None = None,
 ) -> list[Example]:
     """Load one split of a task from one place; without a place, the demo task comes from the package.
 
@@ -45,7 +47,9 @@ def load_rows(
         restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
         label_column: the name of the label column in files.
         on_bad: "stop" at a bad row, or "skip" it: a warning counts the rows that are left out.
-        new_labels: accept labels that the task does not have.
+        merge_labels: a label that is like one of the task's (`characters.likeness`) is that label.
+        text_columns: the columns of the task's fields, in the order of the fields; empty: named like them. None: the
+            same, and a message about a missing column does not offer --text_columns.
 
     Raises:
         UserError: a file is missing, empty or malformed; or a row has a missing, empty or non-string text, or a missing
@@ -64,7 +68,31 @@ def load_rows(
         folder = _task_folder(task, data_dir)
         source = f"{folder / split}.jsonl"
         rows = read_split(folder, split, restore_dropped)
-    return _examples(task, source, rows, label_column, on_bad, new_labels)
+    columns = columns_of(task, text_columns or (), label_column)
+    reading = _Reading(
+        task,
+        columns,
+        label_column,
+        lambda place, label: task.label_of(place, label, merge_labels),
+        advice="" if text_columns is None else NAME_COLUMNS,
+    )
+    return reading.examples(source, rows, on_bad)
+
+
+def columns_of(task: Task, text_columns: Sequence[str], label_column: str = "") -> dict[str, str]:
+    """Return the column of each field; raise UserError unless there is one for each, and none holds the labels."""
+    _check_no_label(text_columns, label_column)
+    if text_columns and len(text_columns) != len(task.fields):
+        raise errors.UserError(
+            f"--text_columns={','.join(text_columns)}: give a column for each of the classifier's texts, in the order "
+            f"{errors.join_names(task.fields)}"
+        )
+    return dict(zip(task.fields, text_columns or task.fields, strict=True))
+
+
+def _check_no_label(text_columns: Sequence[str], label_column: str) -> None:
+    if label_column in text_columns:
+        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
 
 
 def load_table(
@@ -75,10 +103,13 @@ def load_table(
     encoding: str = "utf-8",
     label_column: str = "label",
     on_bad: str = STOP,
+    merge_labels: bool = False,
 ) -> tuple[Task, list[Example]]:
-    """Return the task inferred from a table, as by `Task.infer`, and its rows; see `load_rows` for other arguments."""
-    if label_column in fields:
-        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
+    """Return the task inferred from a table, as by `Task.infer`, and its rows; see `load_rows` for other arguments.
+
+    With `merge_labels`, labels that are alike (`characters.likeness`) become the most frequent of them.
+    """
+    _check_no_label(fields, label_column)
     rows = list(formats.parse(pathlib.Path(path), encoding))
     # The label of a row may still be bad, so the fields are inferred first, with the same label for every row.
     unlabelled = [{**row, label_column: 0} for _, row in rows if isinstance(row, dict)]
@@ -86,7 +117,13 @@ def load_table(
         bad = [row for _, row in rows if isinstance(row, errors.UserError)]
         raise bad[0] if bad else errors.UserError(f"{path}: no rows")
     draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
-    examples = _examples(draft, path, rows, label_column, on_bad, new_labels=True)
+    reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
+    examples = reading.examples(path, rows, on_bad)
+    if merge_labels:
+        examples = defects.merge_labels(examples)
+    if not fields:
+        for doubt in defects.doubtful_fields(examples):
+            logging.warning("%s: %s", path, doubt)
     texts = [example.fields for example in examples]
     labels = [example.label for example in examples]
     return _infer(path, texts, labels, label=label_column, fields=draft.fields, empty=empty), examples
@@ -100,53 +137,60 @@ def _infer(path: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str] |
         raise errors.UserError(f"{path}: {error}") from None
 
 
-def _examples(
-    task: Task, source: str, rows: Iterable[formats.Parsed], label_column: str, on_bad: str, new_labels: bool
-) -> list[Example]:
-    """Return the labelled examples of parsed rows; skip bad rows, with a warning, if `on_bad` or the task says so."""
-    examples: list[Example] = []
-    bad: list[errors.UserError] = []
-    for index, (place, row) in enumerate(rows):
-        try:
-            examples.append(_example(task, index, place, row, label_column, new_labels))
-        except errors.UserError as error:
-            if not is_skipped(error, task, on_bad):
-                raise with_advice(error) from None
-            bad.append(error)
-    if not examples:
-        raise errors.UserError(f"all {len(bad)} rows are bad; the first: {bad[0]}" if bad else f"{source}: no rows")
-    if bad:
-        messages = [str(error) for error in bad[:_MAX_NAMED]]
-        if len(bad) > _MAX_NAMED:
-            messages.append("…")
-        count = len(bad) + len(examples)
-        logging.warning("%s: %d of %d rows are left out: %s", source, len(bad), count, "; ".join(messages))
-    return examples
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """How parsed rows become examples.
 
+    Attributes:
+        columns: the column of each of the task's fields.
+        label_of: maps the place and the label of a row to its label string, or raises UserError.
+        advice: the end of the message about a missing column.
+    """
 
-def _example(
-    task: Task,
-    index: int,
-    place: str,
-    row: dict[str, Any] | errors.UserError,
-    label_column: str,
-    new_labels: bool,
-) -> Example:
-    """Return the labelled example of a parsed row; raise its error if the row is bad."""
-    if isinstance(row, errors.UserError):
-        raise row
-    fields = task.fields_of(place, row)
-    if label_column not in row:
-        similar = [name for name in row if defects.plain(name) == defects.plain(label_column)]
-        if similar:
-            advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
-        else:
-            advice = "name it with --label_column=, or choose a file with labels"
-        raise errors.UserError(f"{place}: no label column {label_column!r}, only {errors.join_names(row)}: {advice}")
-    value = row[label_column]
-    label = label_string(place, value) if new_labels else task.label_of(place, value)
-    other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
-    return Example(fields, label, index, place, other)
+    task: Task
+    columns: Mapping[str, str]
+    label_column: str
+    label_of: Callable[[str, Any], str]
+    advice: str = ""
+
+    def examples(self, source: str, rows: Iterable[formats.Parsed], on_bad: str) -> list[Example]:
+        """Return the labelled examples; skip bad rows, with a warning, if `on_bad` or the task says so."""
+        examples: list[Example] = []
+        bad: list[errors.UserError] = []
+        for index, (place, row) in enumerate(rows):
+            try:
+                examples.append(self._example(index, place, row))
+            except errors.UserError as error:
+                if not is_skipped(error, self.task, on_bad):
+                    raise with_advice(error) from None
+                bad.append(error)
+        if not examples:
+            raise errors.UserError(f"all {len(bad)} rows are bad; the first: {bad[0]}" if bad else f"{source}: no rows")
+        if bad:
+            messages = [str(error) for error in bad[:_MAX_NAMED]]
+            if len(bad) > _MAX_NAMED:
+                messages.append("…")
+            count = len(bad) + len(examples)
+            logging.warning("%s: %d of %d rows are left out: %s", source, len(bad), count, "; ".join(messages))
+        return examples
+
+    def _example(self, index: int, place: str, row: dict[str, Any] | errors.UserError) -> Example:
+        """Return the labelled example of a parsed row; raise its error if the row is bad."""
+        if isinstance(row, errors.UserError):
+            raise row
+        fields = self.task.fields_of(place, row, self.columns, self.advice)
+        if self.label_column not in row:
+            similar = characters.similar(self.label_column, row)
+            if similar is not None:
+                advice = f"did you mean --label_column={characters.shell_word(similar)}?"
+            else:
+                advice = "name it with --label_column=, or choose a file with labels"
+            names = errors.join_names(row)
+            raise errors.UserError(f"{place}: no label column {self.label_column!r}, only {names}: {advice}")
+        label = self.label_of(place, row[self.label_column])
+        used = {*self.columns.values(), self.label_column}
+        other = {name: value for name, value in row.items() if name not in used}
+        return Example(fields, label, index, place, other)
 
 
 def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:

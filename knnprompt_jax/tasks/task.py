@@ -1,20 +1,22 @@
 """Tasks and examples: an `Example` is one row, a `Task` turns rows into text and labels into words."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import json
 import re
-import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors
-from knnprompt_jax.tasks import cells
+from knnprompt_jax import characters, errors
+from knnprompt_jax.tasks import cells, templates
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
+_MOST, _HALF = 0.9, 0.5  # Shares of rows that hold a text in a column of texts.
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)(\.0+)?")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Excludes newlines within the name of a field.
 
 
@@ -83,10 +85,8 @@ class Task:
                 raise self._error(f"{attribute} is empty")
         for attribute in ("fields", "labels", "label_words"):
             self._check_names(attribute)
-        if awkward := [field for field in self.fields if field.isdecimal() or set(field) & set(".[]{}!:")]:
-            raise self._error(
-                f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not only a number; rename it"
-            )
+        if awkward := templates.awkward(self.fields):
+            raise self._error(f"a template cannot name the field {awkward[0]!r}, which has a brace; rename it")
         if len(self.labels) != len(self.label_words):
             raise self._error(f"{len(self.labels)} labels but {len(self.label_words)} label words")
         if self.template != self.template.rstrip():
@@ -101,21 +101,28 @@ class Task:
         names = getattr(self, attribute)
         if any(not isinstance(name, str) or not name.strip() for name in names):
             raise self._error(f"{attribute} must be non-empty strings, got {list(names)}")
-        if repeated := [name for name in names if names.count(name) > 1]:
+        if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
             raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
 
     def _check_template(self, attribute: str) -> None:
         """Raise UserError unless the template uses every field, and nothing else."""
         template = getattr(self, attribute)
         try:
-            used = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+            used = templates.names(template)
         except ValueError as error:
             raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
-        for field, spec, conversion in used:
-            if field not in self.fields or spec or conversion:
-                raise self._error(f"{attribute} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
-        if unused := set(self.fields) - {field for field, _, _ in used}:
+        if unknown := [name for name in used if name not in self.fields]:
+            raise self._error(f"{attribute} has {{{characters.escaped(unknown[0])}}}{self._advice(unknown[0])}")
+        if unused := set(self.fields).difference(used):
             raise self._error(f"{attribute} does not use the field {min(unused)!r}")
+
+    def _advice(self, unknown: str) -> str:
+        """Return how to write an unknown name in a template."""
+        for field in self.fields:
+            rest = unknown.removeprefix(field)
+            if unknown != rest and rest.startswith(("!", ":", ".", "[")):
+                return f": only a field can be in braces, without {rest!r}; write {{{field}}}"
+        return f"; choose from the fields {errors.join_names(self.fields)}{characters.difference(unknown, self.fields)}"
 
     @classmethod
     def infer(
@@ -132,12 +139,12 @@ class Task:
         """Return a task inferred from rows: its fields are the columns of texts, its label words are the labels.
 
         Args:
-            X: texts (their field is called "text"), rows as mappings, or a pandas table.
+            X: texts (their field is called "text"), rows as mappings, or a table of pandas, polars or pyarrow.
             y: the labels; by default the column `label` of X.
             label: the name of the label, in X and in the template.
             fields: the columns to use; by default all columns of texts except the label and identifiers
-                (`cells.is_identifier`). Up to a tenth of the non-empty cells of a column may be other than texts. A
-                column that is missing in some rows is used only if every column is.
+                (`cells.is_identifier`). Up to a tenth of the rows may lack a column of texts, or hold something else
+                there: such rows are bad. If there is no such column, up to half of the rows may.
             template: by default a line for each field, "Title: {title}", then "Label:".
             name: the name of the task.
             empty: how to treat rows with an empty field, as in `Task`.
@@ -158,11 +165,12 @@ class Task:
         labels_N = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
         _check_no_labels(name, rows, fields, labels_N)
         labels = sorted(set(labels_N), key=_label_order)
+        _check_nameable(name, fields)
         lines = [f"{_capitalized(field)}: {{{field}}}\n" for field in fields]
         return cls(
             name=name,
             fields=tuple(fields),
-            template=template or f"{''.join(lines)}{_capitalized(label)}:",
+            template=template or f"{''.join(lines)}{templates.quoted(_capitalized(label))}:",
             labels=tuple(labels),
             label_words=_words(labels),
             empty=empty,
@@ -174,7 +182,7 @@ class Task:
         Raises:
             UserError: a new label is empty, or is the word of another label.
         """
-        new = sorted(set(names) - set(self.labels), key=_label_order)
+        new = sorted({name for name in names if self.known(name) is None}, key=_label_order)
         if not new:
             return self
         if conflicts := sorted(set(new) & set(self.label_words)):
@@ -204,9 +212,8 @@ class Task:
     def class_index(self, label: str) -> int:
         """Return the class of a label string; raise UserError with the choices if there is none."""
         if label not in self.classes:
-            raise errors.UserError(
-                f"task {self.name!r} has no label {label!r}; choose from {errors.join_names(self.labels)}"
-            )
+            choices = f"choose from {errors.join_names(self.labels)}{characters.difference(label, self.labels)}"
+            raise errors.UserError(f"task {self.name!r} has no label {label!r}; {choices}")
         return self.classes[label]
 
     @functools.cached_property
@@ -214,8 +221,38 @@ class Task:
         """Class indices by label string."""
         return {label: index for index, label in enumerate(self.labels)}
 
-    def fields_of(self, place: str, row: Mapping[str, Any]) -> dict[str, str]:
+    @functools.cached_property
+    def _by_likeness(self) -> Mapping[Any, str | None]:
+        """Labels by `characters.likeness`; None where several labels are alike."""
+        found: dict[Any, str | None] = {}
+        for label in self.labels:
+            key = characters.likeness(label)
+            found[key] = None if key in found else label
+        return found
+
+    def known(self, name: str, merges: bool = False) -> str | None:
+        """Return the label of that name, or None.
+
+        The names of a whole number with and without decimals, "1" and "1.0", are one: pandas converts a column of
+        integers with an empty cell. With `merges`, the label may differ as in `characters.likeness`.
+        """
+        if name in self.classes:
+            return name
+        if merges or _WHOLE.fullmatch(name):
+            other = self._by_likeness.get(characters.likeness(name))
+            return other if merges or (other and _WHOLE.fullmatch(other)) else None
+        return None
+
+    def fields_of(
+        self, place: str, row: Mapping[str, Any], columns: Mapping[str, str] | None = None, advice: str = ""
+    ) -> dict[str, str]:
         """Return the task's texts in a row.
+
+        Args:
+            place: where the row is.
+            row: its cells by column.
+            columns: the column of each field that does not have the field's name.
+            advice: the end of the message about a missing column.
 
         Raises:
             UserError: a text is missing, not a string, or empty although the task does not allow it; the message names
@@ -223,29 +260,34 @@ class Task:
         """
         texts = {}
         for field in self.fields:
-            if field not in row:
-                raise errors.UserError(f"{place}: lacks the field {field!r}; it has {errors.join_names(row)}")
-            text = "" if cells.is_empty(row[field]) else row[field]
+            column = (columns or {}).get(field, field)
+            if column not in row:
+                names = errors.join_names(row)
+                hint = characters.difference(column, map(str, row))
+                raise errors.UserError(f"{place}: lacks the field {column!r}; it has {names}{hint}{advice}")
+            text = "" if cells.is_empty(row[column]) else row[column]
             if not isinstance(text, str):
-                raise errors.UserError(f"{place}: field {field!r} is not a text ({type(text).__name__})")
+                raise errors.UserError(f"{place}: field {column!r} is not a text ({type(text).__name__})")
             if not text and (self.empty != ALLOW or len(self.fields) == 1):
-                raise errors.EmptyCell(f"{place}: field {field!r} is empty")
+                raise errors.EmptyCell(f"{place}: field {column!r} is empty")
             texts[field] = str(text)
-            cells.check_characters(f"{place}: field {field!r}", text)
+            cells.check_characters(f"{place}: field {column!r}", text)
         if not any(texts.values()):
             raise errors.EmptyCell(f"{place}: all fields are empty: {errors.join_names(self.fields)}")
         return texts
 
-    def label_of(self, place: str, label: Any) -> str:
-        """Return the task's label string of a row's label; raise UserError with the place if the task has none."""
+    def label_of(self, place: str, label: Any, merges: bool = False) -> str:
+        """Return the task's label string of a row's label, as by `known`; raise UserError with the place if none is."""
         name = cells.label_string(place, label)
-        if name not in self.classes:
-            raise errors.UserError(f"{place}: unknown label {name!r}; choose from {errors.join_names(self.labels)}")
-        return name
+        found = self.known(name, merges)
+        if found is None:
+            choices = f"choose from {errors.join_names(self.labels)}{characters.difference(name, self.labels)}"
+            raise errors.UserError(f"{place}: unknown label {name!r}; {choices}")
+        return found
 
     def render(self, example: Example, label: str | None = None) -> str:
         """Return the query text of an example or, given a label string, its labelled text, ending in a newline."""
-        query = self._template_for(example.fields).format_map(example.fields)
+        query = templates.fill(self._template_for(example.fields), example.fields)
         return query if label is None else f"{query} {self.label_words[self.class_index(label)]}\n"
 
     def _template_for(self, fields: Mapping[str, str]) -> str:
@@ -253,35 +295,50 @@ class Task:
         if self.empty != ALLOW or all(map(str.strip, fields.values())):
             return self.template
         *lines, last = _NEWLINE.split(self.template)
-        used = [[fields[part[1]] for part in string.Formatter().parse(line) if part[1]] for line in lines]
+        used = [[fields[name] for name in templates.names(line)] for line in lines]
         kept = [line for line, texts in zip(lines, used, strict=True) if not texts or "".join(texts).strip()]
         return "\n".join([*kept, last])
 
     def retrieval_text(self, example: Example) -> str:
         """Return the text that sentence encoders and BM25 compare."""
-        return self.retrieval_template.format_map(example.fields)
+        return templates.fill(self.retrieval_template, example.fields)
 
 
 def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
     """Return the columns of texts besides `label`; identifiers are excluded unless every column is one."""
-    missing = object()  # Unlike an empty cell, a missing cell counts as one that is not a text.
-    values = {column: [row.get(column, missing) for row in rows] for column in rows[0] if column != label}
-    columns = [column for column in values if cells.is_text(values[column])]
+    columns = dict.fromkeys(column for row in rows for column in row if column != label)
+    values = {column: [row[column] for row in rows if column in row] for column in columns}
+    shares = {column: cells.text_share(present) * len(present) / len(rows) for column, present in values.items()}
+    columns = [column for column, share in shares.items() if share >= _MOST] or [
+        column for column, share in shares.items() if share >= _HALF
+    ]
     if not columns:
-        raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(rows[0])}")
+        names = errors.join_names(dict.fromkeys(column for row in rows for column in row))
+        raise errors.UserError(f"task {name!r}: no column holds texts, only {names}")
     texts = [column for column in columns if not cells.is_identifier(str(column), values[column])]
+    if partly := [column for column, share in shares.items() if _HALF <= share < _MOST and column not in columns]:
+        message = "task %r: column %r is left out, because only %.0f %% of the rows hold a text there"
+        logging.warning(message, name, partly[0], 100 * shares[partly[0]])
     if not texts:
         logging.warning("task %r: all columns are ids, numbers or dates, so all are in the prompt", name)
-        return columns
-    complete = [column for column in texts if all(column in row for row in rows)]
-    return complete or texts
+    return texts or columns
+
+
+def _check_nameable(name: str, fields: Sequence[str]) -> None:
+    """Raise UserError if no template can name a column."""
+    if awkward := templates.awkward(fields):
+        others = ",".join(field for field in fields if field not in awkward)
+        advice = f" or leave it out: --text_columns={characters.shell_word(others)}" if others else ""
+        raise errors.UserError(
+            f"task {name!r}: a template cannot name the column {awkward[0]!r}, which has a brace: rename it{advice}"
+        )
 
 
 def _column(rows: Sequence[Mapping[str, Any]], label: str) -> list[Any]:
     """Return the labels of rows; raise UserError if a row has none."""
     for index, row in enumerate(rows):
         if label not in row:
-            names = errors.join_names(row)
+            names = f"{errors.join_names(row)}{characters.difference(label, map(str, row))}"
             raise errors.UserError(f"row {index}: no label column {label!r}, only {names}: name it with label=")
     return [row[label] for row in rows]
 

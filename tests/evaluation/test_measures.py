@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -74,3 +75,14 @@ def test_a_class_without_rows_has_no_recall_and_one_without_predictions_no_preci
     swapped = dataclasses.replace(measured, y_Q=measured.predicted_Q, predicted_Q=without.y_Q * 2)
     assert measures.list_classes(swapped, swapped.labels).rows[1][2:4] == ("–", "0.0\u00a0%")
     assert measures.list_classes(swapped, swapped.labels).rows[2][1:4] == ("0", "0.0\u00a0%", "–")
+
+
+@pytest.mark.parametrize(("num_classes", "y", "predicted"), [(1, [0, 0], [0, 0]), (3, [2, 2], [2, 2]), (2, [0], [1])])
+def test_a_single_class_gives_no_warnings(num_classes, y, predicted):
+    labels = tuple("abc"[:num_classes])
+    with warnings.catch_warnings(action="error"):
+        measured = Measures(labels, np.array(y), np.array(predicted), np.eye(num_classes)[predicted])
+        right = sum(map(int.__eq__, y, predicted))
+        assert measured.overall["macro_f1"] == right / len(y) == measured.per_class["f1"].max()
+        assert measured.confusion_CC.sum() == len(y) and measured.confusion_CC.trace() == right
+        assert len(measured.calibration) == 1

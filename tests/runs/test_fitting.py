@@ -280,3 +280,76 @@ def test_fewer_demonstrations_than_requested_are_reported_before_weights_load(ta
     with pytest.raises(Interrupted):
         fitting.run(settings(table, rule="knn", demo_shots=(100,), k=1))
     assert "demo_shots=100: at most half of a class become demonstrations, so these have fewer: " in caplog.text
+
+
+DIRTY = ("ham", "ham", "ham ", "Ham", "HAM\u200b", "spam", "spam", "SPAM", "sp\u0061m")
+
+
+def test_labels_that_look_alike_become_one_class(tmp_path, caplog):
+    """The classifier remembers it: its test rows may be as dirty."""
+    rows = [(f"words number {number}", label) for number, label in enumerate(DIRTY)]
+    train = write_table(tmp_path / "train.csv", rows)
+    options = {"demo_shots": (0,), "rule": "votes", "k": 1}
+    assert len(fitting.run(settings(train, **options)).content.task.labels) == 6
+    assert "'ham' (2), 'ham ' (1), 'Ham' (1), 'HAM\\u200b' (1); add --merge_labels to make them" in caplog.text
+    merged = fitting.run(settings(train, **options, merge_labels=True, overwrite=True)).content
+    assert merged.task.labels == ("ham", "spam") and [row.label for row in merged.anchors] == ["ham"] * 5 + ["spam"] * 4
+    place = {"classifier": str(tmp_path / "mine"), "output": str(tmp_path / "page"), "input": str(train)}
+    assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place))
+    with pytest.raises(errors.UserError, match="csv:4: unknown label 'ham '; choose from ham, spam; .* only in blanks"):
+        evaluation.run(commands.EvaluationSettings(**place, merge_labels=False))
+    corrected = write_table(tmp_path / "corrected.csv", [(0, "SPAM"), (5, " Ham")], ("id", "label"))
+    given = {"corrections": str(corrected), "merge_labels": True, "overwrite": True}
+    content = fitting.run(settings(train, **options, **given)).content
+    assert content.task.labels == ("ham", "spam") and [row.label for row in content.anchors[:6:5]] == ["spam", "ham"]
+
+
+def test_doubts_about_rows_and_columns_are_named(tmp_path, caplog):
+    rows = [(f"words number {number}", ("low", "high")[number % 2], "xy"[number % 3 == 0]) for number in range(11)]
+    rows += [("words number 3", "low", "y"), ("words number 4", "low", "y"), ("words number 3", "high", "x")]
+    train = write_table(tmp_path / "train.csv", rows, ("message", "priority", "team"))
+    options = {"demo_shots": (0,), "rule": "votes", "k": 1}
+    fitting.run(settings(train, **options))
+    assert (
+        "column 'priority' is in the prompt, but has only 2 distinct texts in 14 rows: to leave it out, add"
+        in caplog.text
+    )
+    caplog.clear()
+    fitting.run(settings(train, **options, text_columns=("message",), overwrite=True))
+    assert "priority" not in caplog.text
+    places = "line 14 ('y') contradicts line 6 ('x'); line 15 ('x') contradicts line 5 ('y'); line 13 repeats line 5"
+    assert f"2 texts have conflicting labels (see --drop_duplicates): {places}\n" in caplog.text
+
+
+def test_texts_in_columns_of_other_names(tmp_path):
+    """`text_columns` maps the file's columns to the classifier's by their order, also if both names occur."""
+    options = {"demo_shots": (0,), "rule": "votes", "k": 1}
+    rows = [(f"title {number}", f"body {number}", "xy"[number % 2]) for number in range(7)]
+    train = write_table(tmp_path / "train.csv", rows, ("title", "body", "label"))
+    fitting.run(settings(train, **options, label_column="label"))
+    other = write_table(
+        tmp_path / "other.csv", [(row[1], row[0], row[2]) for row in rows], ("title", "subject", "label")
+    )
+    place = {"classifier": str(tmp_path / "mine"), "input": str(other)}
+    with pytest.raises(
+        errors.UserError, match="csv:2: lacks the field 'body'; it has .*; name the .* --text_columns=$"
+    ):
+        evaluation.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
+    with pytest.raises(
+        errors.UserError, match="has no column 'body'; it has title, subject, label; name .* --text_columns=$"
+    ):
+        prediction.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl")))
+    place["text_columns"] = ("subject", "title")
+    assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
+    prediction.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep="all"))
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [record["label"] for record in records] == [row[2] for row in rows]
+    assert [record["title"] for record in records] == [row[1] for row in rows], "columns keep the names of the file"
+    for columns, message in (
+        (("subject",), "a column for each of the classifier's texts, in the order title, body"),
+        (("subject", "label"), "'label' is the column of the labels"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            evaluation.run(
+                commands.EvaluationSettings(**{**place, "text_columns": columns}, output=str(tmp_path / "page"))
+            )

@@ -59,3 +59,13 @@ def test_ids_are_those_given(world):
 def test_no_queries(world):
     nearest = world.build("factored", "kl").search(world.queries[:0], 3)
     assert nearest.indices_Qk.shape == nearest.classes_Qk.shape == (0, 3)
+
+
+@pytest.mark.parametrize("distance", distances.DISTANCES)
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_no_distance_is_negative(world, kind, distance):
+    """Rounding makes the divergence between equal states negative."""
+    store = world.build(kind, distance)
+    near = store.search(world.anchors, 1)
+    np.testing.assert_allclose(near.distances_Qk, 0, atol=2e-2 if distance == "l2" else 1e-4)
+    assert (np.asarray(near.distances_Qk) >= 0).all()

@@ -69,6 +69,9 @@ def test_a_published_name_needs_the_published_task(tmp_path, suffix):
         ({"[1]": "2"}, r"support.yaml: .*found unhashable key"),
         ({"name": "mr"}, r"support.yaml: 'mr' is the name of one of this package's tasks; give yours another `name:`"),
         ({"name": "../up"}, r"support.yaml: 'name' should be valid as the name of a file"),
+        ({"name": '".."'}, r"support.yaml: 'name' should be valid as the name of a file"),
+        ({"name": '"a\\0"'}, r"support.yaml: 'name' should be valid as the name of a file"),
+        ({"fields": "[" * 200_000}, r"support.yaml: not a task declaration: nested more than 100 deep"),
         ({"labels": "[" * 5000}, r"support.yaml: not a task declaration"),
         ({"labels": '!!python/object/apply:os.system ["touch here"]'}, r"differ in '01'"),  # It runs nothing.
     ],
@@ -111,3 +114,25 @@ def test_any_file_is_read_or_refused_in_one_line(tmp_path_factory, content):
         assert catalogue.get(str(path)).fields == ("title", "body")
     except errors.UserError as error:
         assert str(path) in str(error)
+
+
+def test_only_regular_files_of_bounded_size_are_read(tmp_path, monkeypatch):
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    with pytest.raises(errors.UserError, match="endless.yaml: not a regular file"):
+        catalogue.get(str(tmp_path / "endless.yaml"))
+    monkeypatch.setattr(catalogue, "_MAX_BYTES", 50)
+    with pytest.raises(errors.UserError, match="support.yaml: more than 50 bytes"):
+        catalogue.get(str(write(tmp_path)))
+
+
+def test_the_checks_of_many_labels_take_linear_time():
+    labels = tuple(f"class {number}" for number in range(100_003))
+    task = Task("many", ("text",), "{text}:", labels, labels)
+    with pytest.raises(errors.UserError, match="a:1: unknown label 'Class 5'"):
+        task.label_of("a:1", "Class 5")
+    assert task.label_of("a:1", "Class 5", merges=True) == "class 5"
+
+
+def test_labels_of_a_declaration_that_look_alike_are_named(tmp_path, caplog):
+    catalogue.get(str(write(tmp_path, labels='["x", "x\\u200b", "y"]', label_words="[a, b, c]")))
+    assert "support.yaml: labels that differ only in" in caplog.text and "'x' (1), 'x\\u200b' (1)" in caplog.text

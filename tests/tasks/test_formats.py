@@ -196,8 +196,8 @@ def test_malformed_files_are_refused_with_their_line(tmp_path, name, content, me
 @example(content='a,b\n"x""y" ,\n')
 @example(content="a,b\n,\n \n\r\n1,2")
 def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, content):
-    # After a blank line that \r ends, pandas loses an empty first cell.
-    assume(not re.search(r"(^|[\r\n])\r,", content))
+    # After a blank line that \r ends, pandas loses an empty first cell. It keeps a blank before a quote.
+    assume(not re.search(r"(^|[\r\n])\r,|(^|[,\r\n])[ \t\u2028]+\"", content))
     found = {}
     for name in ("rows.csv", "rows.jsonl"):
         path = tmp_path_factory.mktemp("any") / name
@@ -207,7 +207,11 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
         except errors.UserError as error:
             assert f"{path}:" in str(error)
     if rows := found.get("rows.csv"):
-        ours, theirs = ([tuple(row.values()) for row in each] for each in (rows, pandas_rows(content.encode())))
+        named = set(rows[0])
+        theirs = [
+            {name: cell for name, cell in row.items() if name.strip() in named} for row in pandas_rows(content.encode())
+        ]
+        ours, theirs = ([tuple(row.values()) for row in each] for each in (rows, theirs))
         # We leave out rows of empty cells and columns without a name; in a single column, pandas passes over blank
         # lines.
         ours, theirs = ([cells for cells in each if "".join(cells).strip()] for each in (ours, theirs))

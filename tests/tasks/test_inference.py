@@ -1,7 +1,11 @@
 """Tasks inferred from their rows."""
 
+import decimal
+import fractions
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from knnprompt_jax import errors
@@ -56,6 +60,107 @@ def test_an_incomplete_column_is_a_field_only_if_no_other_is():
 def test_labels_that_no_array_or_file_holds_are_refused(label, message):
     with pytest.raises(errors.UserError, match=message):
         Task.infer(["a", "b"], ["x", label])
+
+
+@pytest.mark.parametrize("lack", [{}, {"text": 5}, {"text": ["words"]}, {"text": b"words"}])
+@pytest.mark.parametrize("bad", [{0}, {3, 7}, {1, 4, 8}])
+def test_rows_without_a_text_do_not_hide_its_column(lack, bad):
+    rows = [{**({"text": f"word {index}"} if index not in bad else lack), "n": index} for index in range(11)]
+    task = Task.infer(rows, ["x", "y"] * 5 + ["x"])
+    assert task.fields == ("text",)
+    with pytest.raises(errors.UserError, match=f"row {min(bad)}: (lacks the field|field) 'text'"):
+        inputs.labelled(task, rows, ["x", "y"] * 5 + ["x"])
+
+
+def test_a_column_that_is_partly_texts_is_named(caplog):
+    rows = [{"text": "words" if index % 5 else index, "note": f"words {index}"} for index in range(10)]
+    assert Task.infer(rows, ["x", "y"] * 5).fields == ("note",)
+    assert "column 'text' is left out, because only 80 % of the rows hold a text there" in caplog.text
+
+
+@pytest.mark.parametrize("column", ["user.text", "Subject: line", "0", "a[0]", "what!", "a b", "\u200d"])
+def test_a_column_may_have_any_name_without_braces(column):
+    task = Task.infer([{column: "{words}"}], ["x"], label="{kind}")
+    assert (
+        task.render(inputs.queries(task, [{column: "{words}"}])[0])
+        == f"{column[:1].upper()}{column[1:]}: {{words}}\n{{kind}}:"
+    )
+
+
+def test_a_column_with_braces_can_be_left_out():
+    rows = [{"a{b}": "words", "note": "more words"}]
+    with pytest.raises(
+        errors.UserError, match="'a{b}', which has a brace: rename it or leave it out: --text_columns=note$"
+    ):
+        Task.infer(rows, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "classes"),
+    [
+        ([0.0, 1.0, 0], ("0", "1"), [0, 1]),
+        (pd.Series([0, 1, None]).dropna(), ("0", "1"), [0, 1]),
+        (np.array([2.0, -1.0], np.float32), ("-1", "2"), [-1, 2]),
+        ([decimal.Decimal("3.00"), "x"], ("3", "x"), ["3", "x"]),
+        ([fractions.Fraction(4, 2), 3], ("2", "3"), [2, 3]),
+    ],
+)
+def test_whole_numbers_may_be_floats(values, labels, classes):
+    task = Task.infer(["a"] * len(values), values)
+    assert task.labels == labels and inputs.classes_like(task, values).tolist() == classes
+
+
+@pytest.mark.parametrize("value", [0.5, float("inf"), 1e300, 2.0**54, decimal.Decimal("0.1"), 1j, b"x"])
+def test_other_numbers_are_no_labels(value):
+    with pytest.raises(errors.UserError, match=r"row 0: label .* is a \w+, not a text or a whole number"):
+        Task.infer(["a"], [value])
+
+
+class PolarsTable:
+    """The part of a polars table's interface by which it differs from a pandas table."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.columns = list(rows[0])
+
+    def __iter__(self):
+        return iter([[row[name] for row in self.rows] for name in self.columns])
+
+    def to_dict(self, *, as_series=True):
+        raise AssertionError("it holds columns")
+
+    def to_dicts(self):
+        return self.rows
+
+
+@pytest.mark.parametrize("make", [PolarsTable, pa.Table.from_pylist, pd.DataFrame, list])
+def test_tables_of_other_libraries(make):
+    rows = [{"title": "a", "body": "b c"}, {"title": "d", "body": "e f"}]
+    y = ["x", "y"] if make is list else pa.chunked_array([["x"], ["y"]])
+    task = Task.infer(make(rows), inputs.label_list(y))
+    assert (task.fields, task.labels) == (("title", "body"), ("x", "y"))
+    assert [dict(example.fields) for example in inputs.labelled(task, make(rows), y)] == rows
+    assert [example.fields["text"] for example in inputs.queries(Task.infer(["a"], ["x"]), pa.array(["b", "c"]))] == [
+        "b",
+        "c",
+    ]
+
+
+def test_tables_that_hold_no_rows_yet():
+    lazy = type("LazyFrame", (), {"collect": None, "lazy": None})()
+    with pytest.raises(errors.UserError, match=r"X is a LazyFrame: give X.collect\(\)"):
+        Task.infer(lazy, ["x"])
+    twice = pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"])
+    with pytest.raises(errors.UserError, match="X has the column 'text' more than once"):
+        Task.infer(twice, ["x"])
+
+
+@pytest.mark.parametrize("cell", ["\u200b", " \ufeff ", "\u00a0", "\x00", None])
+def test_what_nobody_sees_is_an_empty_cell(cell):
+    with pytest.raises(errors.EmptyCell, match="row 1: the label is missing"):
+        Task.infer(["a", "b"], ["x", cell])
+    with pytest.raises(errors.EmptyCell, match="row 0: field 'text' is empty"):
+        inputs.queries(Task.infer(["a"], ["x"]), [cell])
 
 
 def test_labels_that_only_resemble_numbers():

@@ -45,6 +45,13 @@ def test_templates_may_begin_with_any_field_and_double_braces():
         ({"template": "Text: {text}\nMood:"}, r"\{text\}; choose from the fields sentence"),
         ({"template": "Text: {} {sentence}\nMood:"}, "choose from the fields sentence"),
         ({"template": "Text: {sentence\nMood:"}, "is not a template"),
+        ({"template": "{sentence!r}\nMood:"}, "only a field can be in braces, without '!r'; write {sentence}$"),
+        ({"template": "{sentence:>9}\nMood:"}, "without ':>9'; write {sentence}$"),
+        ({"template": "{sentence.text}\nMood:"}, "without '.text'; write {sentence}$"),
+        ({"template": "{ sentence }\nMood:"}, "choose from the fields sentence; ' sentence ' and .* only in blanks$"),
+        ({"template": "{sen\u00adtence}\nMood:"}, r"has {sen\\xadtence}; .* differ only in invisible characters$"),
+        ({"template": "{sentence}}\nMood:"}, "is not a template: single '}' at character 10"),
+        ({"fields": ("a{b",), "template": "{a{b}:"}, "cannot name the field 'a{b', which has a brace"),
         ({"template": "Mood:"}, "does not use the field 'sentence'"),
         ({"template": "Text: {sentence}\nMood: "}, "ends in white space"),
         ({"retrieval_template": "{premise}"}, "retrieval_template has {premise}"),
@@ -53,6 +60,29 @@ def test_templates_may_begin_with_any_field_and_double_braces():
 def test_contradictory_declarations_are_refused(change, message):
     with pytest.raises(errors.UserError, match=message):
         Task(**MOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "known", "merged"),
+    [
+        (("0", "1"), "1.0", "1", "1"),
+        (("0.0", "1.0"), 1, "1.0", "1.0"),
+        (("0", "1"), 1.0, "1", "1"),
+        (("1", "1.0"), "1.00", None, None),
+        (("1", "2"), "01", None, "1"),
+        (("ham", "spam"), " HAM\u200b", None, "ham"),
+        (("caf\u00e9", "th\u00e9"), "cafe\u0301", None, "caf\u00e9"),
+        (("ham", "Ham"), "HAM", None, None),
+    ],
+)
+def test_labels_by_other_names(labels, given, known, merged):
+    task = Task(**MOOD | {"labels": labels})
+    for merges, expected in ((False, known), (True, merged)):
+        if expected:
+            assert task.label_of("a:1", given, merges) == expected
+        else:
+            with pytest.raises(errors.UserError, match="a:1: unknown label .* differ only in"):
+                task.label_of("a:1", given, merges)
 
 
 def test_examples_with_equal_columns_are_equal_whatever_their_source():

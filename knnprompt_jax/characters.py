@@ -1,0 +1,110 @@
+r"""Characters that a reader does not see, and names that look alike.
+
+Names from files may differ in characters without a glyph (a zero-width space, a soft hyphen, a mark of direction), in
+kinds of blanks, or in the Unicode form of an accent. They are compared here, and shown with escapes such as \u200b.
+"""
+
+import decimal
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterable
+
+# Characters without a glyph outside the category Cf: joiners, fillers, the Braille blank, selectors of variants.
+_WITHOUT_GLYPH = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def is_invisible(character: str) -> bool:
+    """Whether a character has no glyph and is no blank: control and format characters, fillers, selectors."""
+    if unicodedata.category(character) in ("Cf", "Cc"):
+        return not character.isspace()
+    return bool(_WITHOUT_GLYPH.match(character))
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text holds nothing but blanks and invisible characters."""
+    return all(character.isspace() or is_invisible(character) for character in text)
+
+
+def stripped(text: str) -> str:
+    """Return the text without blanks and invisible characters at both ends."""
+    seen = [index for index, character in enumerate(text) if not is_blank(character)]
+    return text[seen[0] : seen[-1] + 1] if seen else ""
+
+
+def tidied(text: str) -> str:
+    """Return the text without invisible characters and outer blanks, with single blanks, in Unicode form C."""
+    return " ".join(unicodedata.normalize("NFC", _visible(text)).split())
+
+
+def plain(text: str) -> str:
+    """Return the text without differences of case, blanks, invisible characters and Unicode forms."""
+    if text.isascii() and text.isprintable():
+        return " ".join(text.casefold().split())
+    folded = unicodedata.normalize("NFKC", _visible(text)).casefold()
+    return " ".join(_visible(unicodedata.normalize("NFKC", folded)).split())
+
+
+def likeness(text: str) -> str | decimal.Decimal:
+    """Return a key that is equal for two names that are probably the same: `plain`, and the value of a number."""
+    key = plain(text)
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", key):
+        return key
+    return decimal.Decimal(key)
+
+
+def escaped(text: str) -> str:
+    r"""Return the text with escapes such as \u200b for what a reader cannot see, except the blank."""
+    return "".join(
+        ascii(character)[1:-1] if not character.isprintable() or is_invisible(character) else character
+        for character in text
+    )
+
+
+def similar(name: str, others: Iterable[str]) -> str | None:
+    """Return the first other name that is probably the same, or None."""
+    key = likeness(name)
+    return next((other for other in others if other != name and likeness(other) == key), None)
+
+
+def difference(name: str, others: Iterable[str]) -> str:
+    r"""Return "; 'x' and 'x\u200b' differ only in …" about the first other name that is probably the same, or ""."""
+    other = similar(name, others)
+    if other is None:
+        return ""
+    steps = {
+        "invisible characters": _visible,
+        "blanks": lambda text: " ".join(text.split()),
+        "their Unicode form": lambda text: unicodedata.normalize("NFKC", text),
+        "case": str.casefold,
+    }
+    kinds = [kind for kind, change in steps.items() if change(name) == change(other)]
+    kind = kinds[0] if kinds else "case, blanks, invisible characters, number format or Unicode form"
+    if not kinds and isinstance(likeness(name), decimal.Decimal):
+        kind = "number format"
+    shown = [_quoted(each, is_form=kind not in ("blanks", "case", "number format")) for each in (name, other)]
+    return f"; {shown[0]} and {shown[1]} differ only in {kind}"
+
+
+def shell_word(name: str) -> str:
+    r"""Return a name as a word for a shell: quoted where required, $'\u200b' for what a reader cannot see."""
+    if escaped(name) == name and unicodedata.is_normalized("NFC", name):
+        return shlex.quote(name)
+    quoted = name.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + re.sub("[^ -~]", lambda found: _bash_escape(ord(found[0])), quoted) + "'"
+
+
+def _bash_escape(code: int) -> str:
+    return f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
+
+
+def _visible(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(character for character in text if not is_invisible(character))
+
+
+def _quoted(name: str, is_form: bool) -> str:
+    return ascii(name) if is_form else f"'{escaped(name)}'"

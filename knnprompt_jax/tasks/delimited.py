@@ -1,0 +1,285 @@
+"""Records of CSV and TSV files: cells below a header, one record at a time, each with the number of its first line.
+
+In CSV, a cell in quotes may hold delimiters, quotes (doubled) and newlines; blanks before its first quote do not count.
+A record that breaks these rules is a problem of its first line only: reading resumes at the next line.
+
+In TSV, quotes are text, except around a whole cell as spreadsheets write it. Such a cell may hold tabs or newlines if
+its record has the right number of cells only then.
+"""
+
+import collections
+import re
+from collections.abc import Iterator
+
+from absl import logging
+
+from knnprompt_jax import characters, errors
+
+TAB = "\t"
+_MAX_RECORD = 2**26  # Characters: without a bound, a quote that is never closed would fill the memory.
+_MAX_HEADER = 2**14  # Characters from which the delimiter is guessed.
+_MAX_NAME = 1000  # Characters of a cell that are compared with names of columns.
+_MIN_LINES = 5  # Lines of a cell, at least, that may be rows with a lost quote.
+_DECLARED_DELIMITER = re.compile(r'(?i)\s*"?sep=([^"])"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
+_OPEN_QUOTE = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
+_QUOTED = re.compile(r'"[^"]*"')
+_CLOSING = re.compile(
+    r'[^"]*(?:""[^"]*)*"(?!")'
+)  # A line that closes a cell of earlier lines: quotes within are doubled.
+_WHOLE = re.compile(r'"([^"]*(?:""[^"]*)*)"')
+_UNSEEN = r"[^\S\r\n]|[\u00ad\u200b-\u200f\u2060\ufeff]"  # What may precede the quote of a cell.
+
+
+class _Lines:
+    """Lines with their numbers; lines that were taken can be given back."""
+
+    def __init__(self, lines: Iterator[str]):
+        self.number = 0
+        self._lines = lines
+        self._given_back: list[str] = []
+
+    def take(self) -> str:
+        """Return the next line; "" at the end."""
+        line = self._given_back.pop() if self._given_back else next(self._lines, "")
+        self.number += bool(line)
+        return line
+
+    def give_back(self, lines: list[str]) -> None:
+        """Let the next calls of `take` return these lines."""
+        self._given_back += reversed(lines)
+        self.number -= len(lines)
+
+
+class _Malformed(Exception):
+    """A record that breaks the rules of CSV; the message says how."""
+
+
+class _Csv:
+    """The rules of CSV."""
+
+    def __init__(self, delimiter: str):
+        self.delimiter = delimiter
+        end = re.escape(delimiter)
+        blanks = rf"(?:(?!{end})(?:{_UNSEEN}))*"
+        self._quoted = re.compile(rf'{blanks}"([^"]*(?:""[^"]*)*)"(?={end}|\Z)')
+        self._open = re.compile(rf'{blanks}"[^"]*(?:""[^"]*)*\Z')
+        self._bare = re.compile(rf"[^{end}]*")
+        self._last_suspect = 0  # The last line of a malformed record: the lines after its first are read once more.
+
+    def record(self, lines: _Lines, line: str, width: int) -> list[str]:
+        """Return the cells of the record that begins with a line that was taken; raise _Malformed otherwise."""
+        number = lines.number
+        taken = [line]
+        try:
+            cells = self.split(_content(line))
+            while cells is None:
+                self._take_until_quote(lines, taken)
+                cells = self.split(_content("".join(taken)))
+        except _Malformed:
+            self._last_suspect = max(self._last_suspect, lines.number)
+            lines.give_back(taken[1:])
+            raise
+        if number <= self._last_suspect and sum(each.count('"') for each in taken) % 2:
+            raise _Malformed("an odd number of quotes, after a quote that was not closed")
+        return cells
+
+    def split(self, text: str) -> list[str] | None:
+        """Return the cells of a text, or None if a quote is open at its end; raise _Malformed otherwise."""
+        if '"' not in text:
+            return text.split(self.delimiter)
+        cells = []
+        start = 0
+        while True:
+            if found := self._quoted.match(text, start):
+                cells.append(found[1].replace('""', '"'))
+            elif self._open.match(text, start):
+                return None
+            elif text.startswith('"', start):
+                raise _Malformed(f"{self.delimiter!r} expected after a closing quote")
+            else:
+                found = self._bare.match(text, start)
+                assert found
+                cells.append(found[0])
+            start = found.end() + 1
+            if start > len(text):
+                return cells
+
+    def _take_until_quote(self, lines: _Lines, taken: list[str]) -> None:
+        """Take the lines of an open cell up to the one that closes it; raise _Malformed if there is none."""
+        size = sum(map(len, taken))
+        while line := lines.take():
+            taken.append(line)
+            size += len(line)
+            if size > _MAX_RECORD:
+                raise _Malformed(f"a quote is not closed within {_MAX_RECORD:,} characters")
+            if _CLOSING.match(line):
+                return
+        raise _Malformed("unexpected end of data: a quote is not closed")
+
+
+class _Tsv:
+    """The rules of TSV."""
+
+    delimiter = TAB
+
+    def __init__(self, name: str):
+        self._name = name
+        self._csv = _Csv(TAB)
+        self._has_warned = False
+
+    def record(self, lines: _Lines, line: str, width: int) -> list[str]:
+        """Return the cells of the record that begins with a line that was taken; `width` 0 is any number of cells."""
+        if '"' not in line:
+            return _content(line).split(TAB)
+        cells = _content(line).split(TAB)
+        if width != 1 and (len(cells) != width or any(map(self._is_open, cells))):
+            taken = [line]
+            quoted = self._quoted(lines, taken, width)
+            if quoted and len(quoted) == (width or len(quoted)):
+                return quoted
+            lines.give_back(taken[1:])
+        if not self._has_warned and any(map(self._is_open, cells)):
+            self._has_warned = True
+            logging.warning("%s:%d: a quote that its cell does not close is read as text", self._name, lines.number)
+        return [found[1].replace('""', '"') if (found := _WHOLE.fullmatch(cell)) else cell for cell in cells]
+
+    def _quoted(self, lines: _Lines, taken: list[str], width: int) -> list[str] | None:
+        """Return the cells by the rules of CSV; None if a cell then holds lines that are rows by themselves.
+
+        Lines that are taken are appended to `taken`.
+        """
+        try:
+            cells = self._csv.split(_content(taken[0]))
+            while cells is None and (line := lines.take()):
+                taken.append(line)
+                if _CLOSING.match(line):
+                    cells = self._csv.split(_content("".join(taken)))
+                elif TAB in line and self._has_row(taken, width):
+                    return None
+        except _Malformed:
+            return None
+        return None if any(map(_is_block, cells or ())) and self._has_row(taken[:-1], width) else cells
+
+    def _has_row(self, lines: list[str], width: int) -> bool:
+        """Whether one of the lines has the right number of cells, none of them empty."""
+        return any(len(cells := _content(line).split(TAB)) == width and all(cells) for line in lines)
+
+    def _is_open(self, cell: str) -> bool:
+        return cell.startswith('"') and cell.count('"') % 2 == 1
+
+
+def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str, dict[str, str] | errors.UserError]]:
+    """Yield each record's place and its cells by column, or the error of a malformed record.
+
+    Blank lines, rows of empty cells and columns without a name are left out. A record that repeats the header is
+    malformed: the file was concatenated from several.
+
+    Args:
+        lines: with their ends.
+        name: the file, for places.
+        delimiter: what separates cells. If the header does not have it outside quotes but has semicolons or tabs, these
+            do: spreadsheets of many countries write such files.
+
+    Raises:
+        UserError: the header is missing, malformed, or names a column twice.
+    """
+    source = _Lines(lines)
+    delimiter = _delimiter(source, delimiter)
+    rules = _Tsv(name) if delimiter == TAB else _Csv(delimiter)
+    header: list[str] = []
+    names: list[str] = []
+    while line := source.take():
+        place = f"{name}:{source.number}"
+        first = source.number
+        try:
+            cells = rules.record(source, line, len(header))
+        except _Malformed as problem:
+            bad = errors.UserError(f"{place}: not CSV: {problem}")
+            if not header:  # Otherwise the next row would become the header.
+                raise bad from None
+            yield place, bad
+            continue
+        if not _content(line) or (len(header) != 1 and all(map(characters.is_blank, cells))):
+            continue
+        if not header:
+            header = _header(place, cells)
+            names = [characters.plain(column) for column in header]
+        elif len(cells) != len(header):
+            counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+            yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
+        elif _is_header(place, cells, names):
+            yield place, errors.UserError(f"{place}: repeats the header: is the file made of several?")
+        else:
+            _warn_of_lost_quote(place, source.number - first + 1, cells, header, delimiter)
+            yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
+    if not header:
+        raise errors.UserError(f"{name}: it is empty; a header with the columns' names is needed")
+
+
+def _delimiter(source: _Lines, default: str) -> str:
+    """Return the delimiter that a first line declares, which is taken, or else the one that the header has."""
+    head = []
+    while line := source.take():
+        head.append(line)
+        text = "".join(head)
+        is_complete = text.strip() and not _OPEN_QUOTE.search(_QUOTED.sub("", text))
+        if is_complete or len(text) >= _MAX_HEADER:
+            break
+    text = "".join(head)
+    if declared := _DECLARED_DELIMITER.fullmatch(text):
+        return declared[1]
+    source.give_back(head)
+    unquoted = _QUOTED.sub("", text)
+    if default in unquoted:
+        return default
+    return next((mark for mark in ";\t" if mark in unquoted), default)
+
+
+def _header(place: str, cells: list[str]) -> list[str]:
+    """Return the names of the columns, each in one line and without what a reader cannot see around it.
+
+    Raises:
+        UserError: two columns then have one name.
+    """
+    names = [re.sub(r"\s*[\r\n]\s*", " ", characters.stripped(cell)) for cell in cells]
+    if repeated := [name for name, count in collections.Counter(names).items() if name and count > 1]:
+        raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {errors.join_names(cells)}")
+    return names
+
+
+def _is_header(place: str, cells: list[str], names: list[str]) -> bool:
+    """Whether a record repeats the header, whose names are given as by `characters.plain`.
+
+    Raises:
+        UserError: it has the same names in another order, so the cells below it belong to other columns.
+    """
+    if len(cells) < 2 or len(cells[0]) > _MAX_NAME or characters.plain(cells[0]) not in names:
+        return False
+    given = [characters.plain(cell[:_MAX_NAME]) for cell in cells]
+    if given != names and sorted(given) == sorted(names):
+        raise errors.UserError(
+            f"{place}: repeats the header with the columns in another order, so the rows below have other columns: split "
+            "the file there"
+        )
+    return given == names
+
+
+def _warn_of_lost_quote(place: str, num_lines: int, cells: list[str], header: list[str], delimiter: str) -> None:
+    """Warn if several lines in one cell have as many delimiters as a record, so that a quote may be missing."""
+    if num_lines == 1 or len(header) < 2:
+        return
+    inner = [line.count(delimiter) for cell in cells for line in cell.splitlines()[1:-1]]
+    are_rows = len(inner) >= _MIN_LINES - 2 and all(count == len(header) - 1 for count in inner)
+    if are_rows or (delimiter == TAB and any(map(_is_block, cells))):
+        message = "%s: one cell spans %d lines that look like rows: is a quote missing or too many?"
+        logging.warning(message, place, num_lines)
+
+
+def _is_block(cell: str) -> bool:
+    """Whether a cell holds both tabs and newlines."""
+    return TAB in cell and bool(re.search("[\r\n]", cell))
+
+
+def _content(line: str) -> str:
+    """Return a line without its end."""
+    return line[:-2] if line.endswith("\r\n") else line[:-1] if line.endswith(("\n", "\r")) else line
