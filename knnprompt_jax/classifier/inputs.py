@@ -1,7 +1,6 @@
 """The inputs and outputs of a classifier: X, y, a prior, and its predictions."""
 
 import dataclasses
-import decimal
 import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.tasks.cells import as_python, is_empty, is_number, label_string, rows_of
+from knnprompt_jax.tasks.cells import as_python, is_empty, is_number, label_string, rows_of, whole
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 UNIFORM = "uniform"
@@ -104,13 +103,9 @@ def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
         return np.array([label == "True" for label in task.labels])
     are_numbers = all(is_number(label) and str(int(label)) == label for label in task.labels)
-    if are_numbers and all(_is_whole(value) for value in values):
+    if are_numbers and all(whole(value) is not None for value in values):
         return np.array([int(label) for label in task.labels])
     return np.array(task.labels)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, numbers.Real | decimal.Decimal) and value == int(value)
 
 
 def classes_of(task: Task, examples: Iterable[Example]) -> np.ndarray:

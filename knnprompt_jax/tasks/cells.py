@@ -53,7 +53,7 @@ def as_python(values: Any) -> Any:
     Raises:
         UserError: two columns of the table have one name.
     """
-    names = list(getattr(values, "column_names", None) or getattr(values, "columns", ()))
+    names: Any = getattr(values, "column_names", None) or getattr(values, "columns", ())
     if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise errors.UserError(f"X has the column {repeated[0]!r} more than once")
     for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
@@ -71,16 +71,24 @@ def label_string(place: str, label: Any) -> str:
         raise errors.EmptyCell(f"{place}: the label is missing")
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
         return str(bool(label))
-    if isinstance(label, numbers.Integral):
-        return str(int(label))
-    if isinstance(label, numbers.Real | decimal.Decimal) and abs(label) <= _MAX_WHOLE and label == int(label):
-        return str(int(label))
+    if (number := whole(label)) is not None:
+        return str(number)
     if not isinstance(label, str):
         raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
     if label.endswith("\0"):
         raise errors.UserError(f"{place}: label {label!r} ends in a NUL character, which arrays lose")
     check_characters(f"{place}: label {label!r}", label)
     return str(label)
+
+
+def whole(value: Any) -> int | None:
+    """Return the value of a whole number, which may be a float; None for anything else."""
+    number: Any = value
+    if isinstance(value, numbers.Integral):
+        return int(number)
+    if not isinstance(value, numbers.Real | decimal.Decimal) or not abs(number) <= _MAX_WHOLE:
+        return None
+    return int(number) if number == int(number) else None
 
 
 def check_characters(place: str, text: str) -> None:

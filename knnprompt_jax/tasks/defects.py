@@ -102,7 +102,7 @@ def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
 def merge_labels(rows: Sequence[Example]) -> list[Example]:
     """Return the rows with one label, the most frequent spelling, for labels that are probably the same."""
     counts = collections.Counter(row.label for row in rows)
-    merged = {}
+    merged: dict[str, str] = {}
     for names in _groups(counts):
         spellings: collections.Counter[str] = collections.Counter()
         for name in names:

@@ -60,9 +60,11 @@ class _Csv:
     def __init__(self, delimiter: str):
         self.delimiter = delimiter
         end = re.escape(delimiter)
-        blanks = rf"(?:(?!{end})(?:{_UNSEEN}))*"
-        self._quoted = re.compile(rf'{blanks}"([^"]*(?:""[^"]*)*)"(?={end}|\Z)')
-        self._open = re.compile(rf'{blanks}"[^"]*(?:""[^"]*)*\Z')
+        blank = rf"(?:(?!{end})(?:{_UNSEEN}))"
+        # Where blanks precede the first quote, blanks may also follow the last.
+        self._quoted = re.compile(rf'({blank}+)?"([^"]*(?:""[^"]*)*)"(?(1){blank}*)(?={end}|\Z)')
+        self._open = re.compile(rf'{blank}*"[^"]*(?:""[^"]*)*\Z')
+        self._begins = re.compile(rf'{blank}*"')
         self._bare = re.compile(rf"[^{end}]*")
         self._last_suspect = 0  # The last line of a malformed record: the lines after its first are read once more.
 
@@ -91,10 +93,10 @@ class _Csv:
         start = 0
         while True:
             if found := self._quoted.match(text, start):
-                cells.append(found[1].replace('""', '"'))
+                cells.append(found[2].replace('""', '"'))
             elif self._open.match(text, start):
                 return None
-            elif text.startswith('"', start):
+            elif self._begins.match(text, start):
                 raise _Malformed(f"{self.delimiter!r} expected after a closing quote")
             else:
                 found = self._bare.match(text, start)

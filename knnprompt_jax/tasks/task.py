@@ -306,15 +306,13 @@ class Task:
 
 def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
     """Return the columns of texts besides `label`; identifiers are excluded unless every column is one."""
-    columns = dict.fromkeys(column for row in rows for column in row if column != label)
-    values = {column: [row[column] for row in rows if column in row] for column in columns}
+    names = dict.fromkeys(column for row in rows for column in row)
+    values = {column: [row[column] for row in rows if column in row] for column in names if column != label}
     shares = {column: cells.text_share(present) * len(present) / len(rows) for column, present in values.items()}
-    columns = [column for column, share in shares.items() if share >= _MOST] or [
-        column for column, share in shares.items() if share >= _HALF
-    ]
+    columns = [column for column, share in shares.items() if share >= _MOST]
+    columns = columns or [column for column, share in shares.items() if share >= _HALF]
     if not columns:
-        names = errors.join_names(dict.fromkeys(column for row in rows for column in row))
-        raise errors.UserError(f"task {name!r}: no column holds texts, only {names}")
+        raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(names)}")
     texts = [column for column in columns if not cells.is_identifier(str(column), values[column])]
     if partly := [column for column, share in shares.items() if _HALF <= share < _MOST and column not in columns]:
         message = "task %r: column %r is left out, because only %.0f %% of the rows hold a text there"
