@@ -1,10 +1,12 @@
 """The content of a classifier apart from its model's weights, its states and its store: the JSON in its file."""
 
+import codecs
 import dataclasses
 import hashlib
 import json
 import math
 import numbers
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,8 @@ import numpy as np
 from knnprompt_jax import lm
 from knnprompt_jax.classifier import inputs, schema
 from knnprompt_jax.rules import Choice, Rule
-from knnprompt_jax.settings.classifiers import AutoOptions, PublishedOptions
+from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
+from knnprompt_jax.settings.models import DTYPES
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -97,7 +100,7 @@ class _Row:
     id: int
     label: str
     fields: Mapping[str, str]
-    ids: Mapping[str, Any]
+    ids: Mapping[str, str | int | float | bool | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +202,34 @@ def _check(content: Content) -> None:
     if not 1 <= content.choice.rule.k <= len(content.anchors):
         raise ValueError("k out of range")
     inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)
+    _check_demo_shots(content.options.demo_shots)
+    _check_model(content.model)
+    _check_source(content.source)
+
+
+def _check_demo_shots(given: Any) -> None:
+    """Raise ValueError unless these are numbers of demonstrations, as the next fit takes them."""
+    numbers_given = given if isinstance(given, list | tuple) else [given]
+    if not all(number is None or number == AUTO or (type(number) is int and number >= 0) for number in numbers_given):
+        raise ValueError("demo_shots: whole numbers expected")
+
+
+def _check_model(identity: lm.Identity) -> None:
+    """Raise ValueError if these values describe no model."""
+    if not re.fullmatch("[0-9a-f]{64}|", identity.fingerprint) or identity.dtype not in DTYPES:
+        raise ValueError("the model has no valid fingerprint or dtype")
+    if identity.context < 1 or not identity.name.isprintable():
+        raise ValueError("the model has no valid context or name")
+
+
+def _check_source(source: Mapping[str, str]) -> None:
+    """Raise ValueError on an unknown encoding, an empty label column or another member."""
+    if not source.keys() <= {"encoding", "label_column"} or not all(source.values()):
+        raise ValueError("the source has other members than an encoding and a label column")
+    try:
+        codecs.lookup(source.get("encoding", "utf-8"))
+    except (LookupError, ValueError):
+        raise ValueError("the source has an unknown encoding") from None
 
 
 def _writable(options: Any) -> Any:

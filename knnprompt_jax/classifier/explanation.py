@@ -26,6 +26,7 @@ _MAX_WIDTH = 100  # Characters of a printed text.
 _MAX_PART_WIDTH = 60  # Characters of a printed part.
 _MAX_LISTED = 10  # Printed neighbours and parts.
 _MIN_CONTRIBUTION = 0.005  # Smaller contributions are not printed.
+_JOINERS = "\u200c\u200d"  # Ordinary in Persian, in Hindi and in emoji.
 _FOR = "\033[1;32m"  # Bold green.
 _AGAINST = "\033[4;31m"  # Underlined red.
 _PLAIN = "\033[0m"
@@ -281,7 +282,8 @@ def _lines(
 
 def _plain(text: str) -> str:
     """Return the text in one line, without characters that act on a terminal."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
+    line = " ".join(text.split())
+    return "".join(letter if letter.isprintable() or letter in _JOINERS else "\ufffd" for letter in line)
 
 
 def _cut(text: str, width: int) -> str:

@@ -18,7 +18,6 @@ import io
 import math
 import pathlib
 import struct
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -41,10 +40,10 @@ _LOG_Z = "log_z_N.npy"
 _LAYER = "layer_{}_ND.npy"
 _END = b"PK\x05\x06"
 _END_BYTES = 22  # The size of the last record of an archive without a comment.
+_HEADER_START = 10  # Bytes of a .npy file before its header: the format, its version and the header's length.
 _INVALID = (
-    *(ValueError, TypeError, LookupError, RecursionError, EOFError, OverflowError, MemoryError, OSError),
-    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, SyntaxError),
-    tokenize.TokenError,  # NumPy reads some headers of arrays as Python.
+    *(ValueError, TypeError, LookupError, RecursionError, EOFError, OverflowError, OSError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError),
 )
 """What the standard library raises on damaged archives, JSON and arrays."""
 
@@ -161,7 +160,11 @@ def read(path: pathlib.Path) -> Saved:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             content, states = _read(file)
     except _INVALID as error:
-        raise errors.UserError(f"{path}: not a classifier, or damaged: {errors.one_line(error)}") from None
+        # Other messages are those of libraries, about JSON or archives.
+        reason = (
+            f": {errors.one_line(error)}" if type(error) is ValueError or isinstance(error, errors.UserError) else ""
+        )
+        raise errors.UserError(f"{path}: not a classifier, or damaged{reason}") from None
     if parallel.call_in_main(lambda: digest) != digest:
         raise errors.UserError(f"{path}: not the classifier of process 0: give every process the same file")
     return Saved(path, content, states, digest)
@@ -236,16 +239,19 @@ def _members(archive: zipfile.ZipFile, num_bytes: int) -> Mapping[str, zipfile.Z
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, count: int, num_axes: int) -> Any:
-    """Return a finite float32 array of `count` rows; raise ValueError if the member holds anything else."""
-    with archive.open(member) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError(f"{member.filename}: another version of the format")
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        data = file.read()
-    is_expected = len(shape) == num_axes and shape[0] == count and not is_fortran and dtype == np.dtype("<f4")
-    if not is_expected or len(data) != 4 * math.prod(shape):
-        raise ValueError(f"{member.filename}: {dtype} {shape} does not match its {count} anchors")
-    array = np.frombuffer(data, "<f4").reshape(shape)
+    """Return a finite float32 array of `count` rows; raise ValueError if the member holds anything else.
+
+    The header is compared with the one that such an array has, because NumPy reads headers as Python.
+    """
+    content = archive.read(member)
+    num_header = _HEADER_START + int.from_bytes(content[_HEADER_START - 2 : _HEADER_START], "little")
+    num_numbers, rest = divmod(len(content) - num_header, 4)
+    shape = (count, num_numbers // count)[:num_axes]
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    if rest or math.prod(shape) != num_numbers or content[:num_header] != header.getvalue():
+        raise ValueError(f"{member.filename}: not a float32 array of {count} rows")
+    array = np.frombuffer(content, "<f4", offset=num_header).reshape(shape)
     if not np.isfinite(array).all():
         raise ValueError(f"{member.filename}: a number is not finite")
     return array

@@ -71,9 +71,8 @@ def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     """Return the value as one of these types; a union has at most one dataclass, which stands first."""
     if value is None and type(None) in kinds:
         return None
-    if type(value) in kinds:
-        return value
-    return decode(kinds[0], value, where)
+    kind = type(value) if type(value) in kinds else kinds[0]
+    return decode(kind, value, where)
 
 
 def _expect(kind: type, value: Any, where: str) -> Any:

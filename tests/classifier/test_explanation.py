@@ -116,3 +116,15 @@ def test_class_means_have_no_neighbours(model, task, rows):
     assert classifier.answer(["a text"]).ids.shape == classifier.answer(["a text"]).distances.shape == (1, 0)
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
         classifier.kneighbors(n_neighbors=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("👩\u200d🚀", "👩\u200d🚀"),
+        ("a\u200eb\u202ec\x1b", "a\ufffdb\ufffdc\ufffd"),
+    ],
+)
+def test_joiners_are_shown_and_other_invisible_characters_replaced(text, shown):
+    assert explanation._plain(text) == shown
