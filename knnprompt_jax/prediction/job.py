@@ -49,7 +49,9 @@ def run(settings: commands.PredictionSettings) -> Summary:
         remaining, output = opened or ((), outputs.Output())
         fitted = saved.restore(saved.load_model(mesh))
         classes = tuple(fitted.classes.tolist())
-        form = writing.Format(settings.kind, classes, settings.probabilities, output.kept, settings.keep)
+        form = writing.Format(
+            settings.kind, classes, settings.probabilities, output.kept, settings.keep, settings.neighbours
+        )
         output.header = form.header()
         earlier = output.num_predictions
         started = time.monotonic()
@@ -96,7 +98,7 @@ def _opened(
             rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
-    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
+    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep", "neighbours")}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)
         first = next(remaining, None)

@@ -60,6 +60,7 @@ class Format:
         classes: the labels [C] in the order of the probabilities.
         all_probabilities: whether the probabilities of all classes are written.
         kept: the columns of the input that are copied.
+        has_neighbours: whether the nearest anchors are written.
         keep: the value of --keep; with "ids" or "all", JSON lines also copy columns that only later rows have.
     """
 
@@ -68,6 +69,7 @@ class Format:
     all_probabilities: bool
     kept: tuple[str, ...] = ()
     keep: str = NONE
+    has_neighbours: bool = False
 
     @property
     def probability_columns(self) -> tuple[str, ...]:
@@ -83,7 +85,8 @@ class Format:
         if self.kind == "jsonl":
             return b""
         probabilities = self.probability_columns if self.all_probabilities else ()
-        return _csv([["row", *map(tables.to_cell, self.kept_as(self.kept)), *_OURS[1:], *probabilities]])
+        own = _OURS[1:] if self.has_neighbours else _OURS[1:3]
+        return _csv([["row", *map(tables.to_cell, self.kept_as(self.kept)), *own, *probabilities]])
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
         """Return a line (a record in CSV) for each of these rows, with its prediction."""
@@ -101,9 +104,6 @@ class Format:
         self, example: Example, label: Any, probabilities_C: np.ndarray, ids_k: list[int], distances_k: np.ndarray
     ) -> dict[str, Any]:
         shares = {name: _short(share) for name, share in zip(self.classes, probabilities_C, strict=True)}
-        neighbours = [
-            {"id": number, "distance": _short(distance)} for number, distance in zip(ids_k, distances_k, strict=True)
-        ]
         names = self._copied(example)
         columns = [_finite(example.other.get(column)) for column in names]
         record = {
@@ -112,8 +112,10 @@ class Format:
             "label": label,
             # If the classifier abstains, this is the probability of the likeliest class.
             "probability": max(shares.values()) if label is None else shares[label],
-            "neighbours": neighbours,
         }
+        if self.has_neighbours:
+            near = zip(ids_k, distances_k, strict=True)
+            record["neighbours"] = [{"id": number, "distance": _short(distance)} for number, distance in near]
         if self.all_probabilities:
             record["probabilities"] = {str(name): share for name, share in shares.items()}
         return record
@@ -130,11 +132,17 @@ class Format:
         return self.kept
 
     def _cells(self, record: dict[str, Any]) -> list[Any]:
-        ids = " ".join(str(neighbour["id"]) for neighbour in record["neighbours"])
-        distances = " ".join(str(neighbour["distance"]) for neighbour in record["neighbours"])
+        near = record.get("neighbours", ())
+        neighbours = [" ".join(str(neighbour[name]) for neighbour in near) for name in ("id", "distance")]
         texts = [_text(record[name]) for name in (*self.kept_as(self.kept), "label")]
         probabilities = record.get("probabilities", {}).values()
-        return [record["row"], *map(tables.to_cell, texts), record["probability"], ids, distances, *probabilities]
+        return [
+            record["row"],
+            *map(tables.to_cell, texts),
+            record["probability"],
+            *(neighbours if self.has_neighbours else ()),
+            *probabilities,
+        ]
 
 
 def _text(value: Any) -> str:

@@ -19,6 +19,7 @@ IDS = "ids"
 SUGGESTIONS = "suggestions.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
+_WITH_TEXT |= {"neighbours"}  # The options that --text allows.
 _VOTES = ("k", "distance", "weights")
 _OF_PUBLISHED = (*_VOTES, "tie_break", "centroid")
 _OF_AUTOMATIC = (*_VOTES, "penalty", "layer", "metric")
@@ -164,6 +165,7 @@ class PredictionSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheO
         None, "Format of the output; by default its name's ending.", choices=OUTPUT_KINDS
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
+    neighbours: bool = options.option(False, "Write the nearest anchors with their distances too.")
     abstain: float = options.option(
         0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
     )

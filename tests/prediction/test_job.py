@@ -37,7 +37,7 @@ def labels(output):
 
 @pytest.mark.usefixtures("loaded")
 def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, table, tmp_path):
-    done = job.run(settings(saved, table, tmp_path / "out.jsonl", probabilities=True))
+    done = job.run(settings(saved, table, tmp_path / "out.jsonl", probabilities=True, neighbours=True))
     assert (done.rows, done.earlier) == (180, 0)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     wanted = classifier.answer(rows)
@@ -49,7 +49,7 @@ def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, 
         assert record["probability"] == record["probabilities"][record["label"]]
     assert [record["id"] for record in records] == [str(number) for number in range(180)], "ids are kept"
     (tmp_path / "out.csv").write_text("an earlier file")
-    job.run(settings(saved, table, tmp_path / "out.csv", keep="sentence", overwrite=True))
+    job.run(settings(saved, table, tmp_path / "out.csv", keep="sentence", overwrite=True, neighbours=True))
     with (tmp_path / "out.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
     assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
@@ -156,7 +156,7 @@ def test_ids_that_only_later_rows_have_are_copied(saved, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,neighbours,distances\n")])
+@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability\n")])
 def test_no_rows(saved, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")
     assert job.run(settings(saved, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0
@@ -209,7 +209,7 @@ def test_pipes(saved, table, tmp_path):
     """The binary between two pipes, whose reader leaves after the first line."""
     lines = tmp_path / "rows.txt"
     lines.write_text("one line of text\n" * 20_000)
-    options = [f"--classifier={saved}", "--input=-", "--format=txt", "--output=-"]
+    options = [f"--classifier={saved}", "--input=-", "--format=txt", "--output=-", "--neighbours"]
     with lines.open("rb") as file:
         process = processes.start("experiments/predict.py", *options, stdin=file)
         first = json.loads(process.stdout.readline())

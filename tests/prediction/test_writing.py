@@ -27,7 +27,7 @@ def rows(*numbers, **other):
 
 
 def form(kind, all_probabilities=False, kept=(), classes=CLASSES):
-    return writing.Format(kind, tuple(classes), all_probabilities, kept)
+    return writing.Format(kind, tuple(classes), all_probabilities, kept, has_neighbours=True)
 
 
 def test_json_lines():
@@ -58,6 +58,15 @@ def test_csv():
         "4,ünder,0.6666667,7 1000000000000,0.1 12345.68\n6,'=SUM(A1),1.0,0 1,3e-08 0.5\n"
     )
     assert form("csv", True).lines(rows(4, 6), PREDICTIONS).endswith(b"3e-08 0.5,1.0,0.0,0.0\n")
+
+
+def test_neighbours_are_written_only_on_request():
+    plain = writing.Format("csv", tuple(CLASSES), True)
+    header, line, _ = (plain.header() + plain.lines(rows(4, 6), PREDICTIONS)).decode().splitlines()
+    assert header == "row,label,probability,probability_=SUM(A1),probability_over,probability_ünder"
+    assert line == "4,ünder,0.6666667,0.0,0.3333333,0.6666667"
+    (record, _) = writing.Format("jsonl", tuple(CLASSES), False).lines(rows(4, 6), PREDICTIONS).splitlines()
+    assert json.loads(record) == {"row": 4, "label": "ünder", "probability": 0.6666667}
 
 
 def one(label, share=1.0):
@@ -94,7 +103,7 @@ def test_kept_columns_come_first_and_clash_with_no_other():
 def test_columns_that_only_later_rows_have_are_copied_or_reported(keep, copied, caplog):
     later = rows(5, id="B7", z=1)
     record = json.loads(writing.Format("jsonl", ("a",), False, (), keep).lines(later, one("a")))
-    assert record.keys() == {"row", "label", "probability", "neighbours"} | copied
+    assert record.keys() == {"row", "label", "probability"} | copied
     writing.Format("csv", ("a",), False, (), keep).lines(later, one("a"))
     assert ("row 5 has a column 'id' that the first row lacks" in caplog.text) == bool(copied)
     logging._log_counter_per_token.clear()
