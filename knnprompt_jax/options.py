@@ -46,8 +46,8 @@ def option(
         words: special values by the word that stands for each; the limits do not apply to them.
         check: raises UserError if a value names a file, folder, model or task that cannot be used (`check_names`).
     """
-    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
-    declared["check"] = check
+    declared: dict[str, Any] = {"help": help, "choices": tuple(choices), "least": least, "most": most}
+    declared |= {"needed": needed, "words": words, "check": check}
     return dataclasses.field(default=default, metadata=declared)
 
 

@@ -21,6 +21,7 @@ from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
 FORMAT = 10
+_SOURCE = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
 AnyOptions = PublishedOptions | AutoOptions
 
 
@@ -196,9 +197,6 @@ def _check(content: Content) -> None:
     for example in examples:
         task.label_of(example.source, example.label)
         task.fields_of(example.source, example.fields)
-    kinds = {"encoding": str, "label_column": str, "merge_labels": bool}
-    if any(type(value) is not kinds.get(name) for name, value in content.source.items()):
-        raise ValueError("the source of the rows is unknown")
     if not 1 <= content.choice.rule.k <= len(content.anchors):
         raise ValueError("k out of range")
     inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)
@@ -222,12 +220,12 @@ def _check_model(identity: lm.Identity) -> None:
         raise ValueError("the model has no valid context or name")
 
 
-def _check_source(source: Mapping[str, str]) -> None:
-    """Raise ValueError on an unknown encoding, an empty label column or another member."""
-    if not source.keys() <= {"encoding", "label_column"} or not all(source.values()):
-        raise ValueError("the source has other members than an encoding and a label column")
+def _check_source(source: Mapping[str, str | bool]) -> None:
+    """Raise ValueError on an unknown encoding, an empty label column, another member, or a value of another type."""
+    if any(type(value) is not _SOURCE.get(name) or value == "" for name, value in source.items()):
+        raise ValueError(f"the source has other members than {', '.join(_SOURCE)}, or wrong values")
     try:
-        codecs.lookup(source.get("encoding", "utf-8"))
+        codecs.lookup(str(source.get("encoding", "utf-8")))
     except (LookupError, ValueError):
         raise ValueError("the source has an unknown encoding") from None
 

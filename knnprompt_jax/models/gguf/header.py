@@ -128,7 +128,7 @@ class _Reader(gguf.GGUFReader):
 
 def _read_texts(data: np.ndarray, count: int, offset: int) -> tuple[list[str], int]:
     """Read texts with their lengths; return them and the offset behind them; raise ValueError beyond the end."""
-    view = memoryview(data)
+    view = memoryview(data)  # type: ignore[arg-type]  # NumPy's stubs for Python 3.11 do not declare the buffer.
     texts = []
     for _ in range(count):
         start = offset + _LENGTH_BYTES
