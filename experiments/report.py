@@ -1,7 +1,7 @@
-"""Draws the records of `paper`: one page with every table and figure beside the paper's numbers.
+"""Draws records on a page: those of `paper` beside the paper's numbers, or those of `compare`.
 
-python experiments/report.py --records=results --output=report         # records of `paper`
-python experiments/report.py --records=results --format=text           # records of `compare`
+python experiments/report.py --records=results --output=report         # a page
+python experiments/report.py --records=results --format=text           # the tables
 python experiments/report.py --records=results --format=markdown
 """
 

@@ -13,6 +13,8 @@ from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids
 
 _TITLE = "kNN Prompting: results beside the paper's"
+_OTHER_TITLE = "kNN Prompting: results"
+_OTHER_TEXT = "Tables give the mean over seeds ± the sample standard deviation."
 _TEXT = (
     "Tables and figures of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
     "(Xu et al., ICLR 2023). Tables show our number above the paper's. For the same model, they show the difference, too: "
@@ -39,20 +41,28 @@ def run(settings: grids.ReportSettings) -> str:
 
 def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
     """Write the page of the results in a folder, and its tables, to another folder; return the path of the page."""
-    return page.write(output, _TITLE, _TEXT, sections(folder))
+    found = sections(folder)
+    has_paper = found[0].name != overview.NAME
+    title = _TITLE if has_paper else _OTHER_TITLE
+    text = _TEXT if has_paper else _OTHER_TEXT
+    return page.write(output, title, text, found)
 
 
 def sections(folder: pathlib.Path) -> list[page.Section]:
     """Return the sections of the experiments that have records, then those that show only the paper's numbers.
 
+    If no experiment has records, return the section of the records of other runs, such as those of `compare`.
+
     Args:
         folder: the results, or a packed file of them.
 
     Raises:
-        UserError: there is no folder, it has no records of experiments, or a file is of another version.
+        UserError: there is no folder, it has no records, or a file is of another version.
     """
     results, others = _read(folder)
-    drawn = _draw(results, folder, "; for records of other runs use --format=text" if others else "")
+    if others and not any(results.values()):
+        return [overview.section(others)]
+    drawn = _draw(results, folder)
     if others:
         logging.warning(
             "%s: %d of %d records belong to no table of the paper and are left out; --format=text shows them",
@@ -78,10 +88,10 @@ def _read(folder: pathlib.Path) -> tuple[dict[str, list[Any]], list[records_lib.
     return results, [record for record in own if record.experiment not in experiments.EXPERIMENTS]
 
 
-def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path, hint: str = "") -> list[page.Section]:
+def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path) -> list[page.Section]:
     if not any(results.values()):
         listed = ", ".join(list(experiments.EXPERIMENTS)[:3])
-        raise errors.UserError(f"{folder}: no results: records are expected in its subfolders {listed} …{hint}")
+        raise errors.UserError(f"{folder}: no results: records are expected in its subfolders {listed} …")
     with drawing.style():
         drawn = [
             experiments.EXPERIMENTS[name].section(results[name], folder / name if (folder / name).is_dir() else folder)

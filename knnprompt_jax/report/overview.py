@@ -10,6 +10,7 @@ from knnprompt_jax.report import names, page, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
+NAME = "overview"
 _OTHER_ROWS = (
     "at equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then "
     "its anchors from the other rows, as the released code does; the paper says that all use T = D ∪ A"
@@ -41,7 +42,7 @@ def facts(ours: pd.DataFrame) -> dict[str, str]:
 def section(records: Sequence[Record]) -> page.Section:
     """Return the section of any records; raise UserError like `by_shots`."""
     found = facts(results.frame(records))
-    return page.Section("overview", "Accuracy by train rows per class", "", found, tables=tuple(by_shots(records)))
+    return page.Section(NAME, "Accuracy by train rows per class", "", found, tables=tuple(by_shots(records)))
 
 
 def by_shots(records: Sequence[Record]) -> Iterator[Table]:
@@ -69,12 +70,12 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         most_common = {}
         for row in group.drop_duplicates("task").itertuples():
             most_common[names.MOST_COMMON, row.task] = Score(row.most_common)
-        yield _table(f"Accuracy in %, {shots} train rows per class", group, most_common)
+        yield _table(f"accuracy_{shots}", f"Accuracy in %, {shots} train rows per class", group, most_common)
         uneven = frame[frame.is_uneven & (frame.shots == shots)]
         if len(uneven):
             caption = "Macro F1 in % of tasks with classes of uneven size"
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
-            yield _table(caption, uneven.assign(value=macro_f1), {})
+            yield _table(f"macro_f1_{shots}", caption, uneven.assign(value=macro_f1), {})
 
 
 def _with_demonstrations_in_names(frame: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +100,7 @@ def _candidates(frame: pd.DataFrame, title: str, choose: Callable[[Sequence[floa
     return rows.assign(method=method, value=100 * rows.candidates.map(choose))
 
 
-def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Table:
+def _table(name: str, caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Table:
     """Return the table of these scores and of each method's."""
     groups = results.groups(frame, ["method", "task"])
     num_seeds = max(map(len, groups.values()))
@@ -108,4 +109,4 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
         scores[key] = dataclasses.replace(Score.of(runs.value), note=note)
     columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
     cells = {key: tables.Cell(score) for key, score in scores.items()}
-    return tables.build("by_shots", f"{caption}, {names.counted(num_seeds, 'seed')}", ("method",), columns, cells)
+    return tables.build(name, f"{caption}, {names.counted(num_seeds, 'seed')}", ("method",), columns, cells)

@@ -121,14 +121,18 @@ def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp
     assert "Data scaling" not in printed and "64.0" not in printed, "tables without a record are left out"
 
 
-def test_the_page_names_the_number_of_records_that_it_leaves_out(make_record, tmp_path, caplog):
+def test_records_of_other_runs_have_a_page_until_the_paper_has_records(make_record, tmp_path, caplog):
     made = make_record("few_shot", "trec", "knn", 8, 1)
-    records.write(tmp_path, dataclasses.replace(made, experiment=""))
-    with pytest.raises(errors.UserError, match="for records of other runs use --format=text"):
-        page.sections(tmp_path)
+    for shots in (8, 16):
+        records.write(tmp_path, make_record("", "trec", "knn", shots, 1))
+    settings = grids.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page"))
+    assert page.run(settings) == f"page: {tmp_path / 'page' / 'index.html'}"
+    text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert 'id="table-accuracy_8"' in text and 'id="table-accuracy_16"' in text and "Xu et al." not in text
+    assert {path.stem for path in (tmp_path / "page" / "tables").iterdir()} == {"accuracy_8", "accuracy_16"}
     records.write(tmp_path / "few_shot", made)
     assert page.sections(tmp_path)[0].name == "few_shot"
-    assert ": 1 of 2 records belong to no table of the paper and are left out; --format=text" in caplog.text
+    assert ": 2 of 3 records belong to no table of the paper and are left out; --format=text" in caplog.text
 
 
 @pytest.mark.parametrize(
