@@ -60,4 +60,5 @@ def test_no_text_becomes_active_and_every_id_is_unique():
     assert len(parsed.ids) == len(set(parsed.ids)) > 3
     assert set(re.findall(r"url\(#([^)]*)\)", rendered)) <= set(parsed.ids)
     assert not [link for link in parsed.links if re.match(r"\w+:|//", link) and link != "data:,"]
+    assert rendered.count("data-label=") == 2 and re.findall('data-kind="(.*?)"', rendered) == ["anchor", "wrong"]
     assert "default-src 'none'" in rendered and "viewport" in rendered

@@ -6,6 +6,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
   const links = map.querySelector(".links");
   const details = figure.querySelector(".details");
   const help = [...details.childNodes];
+  const buttons = [...figure.querySelectorAll(".legend button")];
   const positions = marks.map((mark) => {
     const { e, f } = mark.transform.baseVal.consolidate().matrix;
     return [e, f];
@@ -31,6 +32,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     const scale = box.width / map.viewBox.baseVal.width;
     let best = -1, closest = REACH;
     positions.forEach(([x, y], index) => {
+      if (isHidden(index)) return;
       const far = Math.hypot(box.left + x * scale - event.clientX, box.top + y * scale - event.clientY);
       if (far < closest) [best, closest] = [index, far];
     });
@@ -97,14 +99,31 @@ for (const figure of document.querySelectorAll("figure.map")) {
   function clear() {
     map.classList.remove("dim");
     marks.forEach((mark) => mark.classList.remove("chosen", "kept"));
-    figure.querySelectorAll("[data-label]").forEach((button) => button.setAttribute("aria-pressed", "false"));
     links.replaceChildren();
     pinned = -1;
     show(-1);
   }
 
-  function focus(index) {
+  const isHidden = (index) => marks[index].matches(".filtered:not(.kept)");
+
+  function filter() {
+    const pressed = buttons.filter((button) => button.getAttribute("aria-pressed") === "true").map((button) => button.dataset);
+    const labels = pressed.flatMap(({ label }) => label ?? []), kinds = pressed.flatMap(({ kind }) => kind ?? []);
+    marks.forEach((mark, index) => {
+      const hasLabel = !labels.length || labels.includes(data.points[index].label);
+      const hasKind = !kinds.length || kinds.some((kind) => mark.classList.contains(kind));
+      mark.classList.toggle("filtered", !(hasLabel && hasKind));
+    });
+    clear();
+    reach(Math.max(0, marks.findIndex((_, index) => !isHidden(index))));
+  }
+
+  function reach(index) {
     marks.forEach((mark, other) => mark.setAttribute("tabindex", other === index ? 0 : -1));
+  }
+
+  function focus(index) {
+    reach(index);
     marks[index].setAttribute("aria-label", `${describe(data.points[index])} ${data.points[index].text}`);
     marks[index].focus({ preventScroll: true });
   }
@@ -116,7 +135,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     positions.forEach(([x, y], index) => {
       const along = (x - positions[from][0]) * dx + (y - positions[from][1]) * dy;
       const aside = Math.abs((x - positions[from][0]) * dy + (y - positions[from][1]) * dx);
-      if (index !== from && along > 0 && along + 2 * aside < least) [best, least] = [index, along + 2 * aside];
+      if (index !== from && !isHidden(index) && along > 0 && along + 2 * aside < least) [best, least] = [index, along + 2 * aside];
     });
     return best;
   }
@@ -140,11 +159,8 @@ for (const figure of document.querySelectorAll("figure.map")) {
     else return;
     event.preventDefault();
   });
-  figure.querySelectorAll("[data-label]").forEach((button) => button.addEventListener("click", () => {
-    const on = button.getAttribute("aria-pressed") !== "true";
-    clear();
-    button.setAttribute("aria-pressed", on);
-    map.classList.toggle("dim", on);
-    marks.forEach((mark, index) => mark.classList.toggle("kept", on && data.points[index].label === button.dataset.label));
+  buttons.forEach((button) => button.addEventListener("click", () => {
+    button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") !== "true");
+    filter();
   }));
 }
