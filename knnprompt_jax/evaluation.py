@@ -1,6 +1,7 @@
 """Measure a saved classifier on labelled rows: measures as text, as JSON, as CSV and on a page."""
 
 import json
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -55,6 +56,8 @@ def run(settings: commands.EvaluationSettings) -> str:
     content = json.dumps({**about, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
     files.write(output / "measures.json", content)
     files.write(output / "measures.csv", to_csv(measured))
+    mistakes = to_mistakes(measured, examples, task)
+    files.write(output / "mistakes.csv", tables.to_csv(mistakes).encode("utf-8", "backslashreplace"))
     text = (
         f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name} with {len(fitted.anchors):,} anchors "
         f"and {len(fitted.demonstrations)} demonstrations."
@@ -113,10 +116,40 @@ def to_csv(measured: Measures) -> str:
     return tables.to_csv(rows)
 
 
+def to_mistakes(measured: Measures, examples: Sequence[Example], task: Task) -> list[list[Any]]:
+    """Return a header and a row per mistake, the most probable predictions first, for a CSV file."""
+    columns = ("line", "text", "label", "prediction", "probability", "label_probability")
+    ids = _id_columns(examples)
+    rows: list[list[Any]] = [[*map(tables.to_cell, ids), *columns]]
+    for index in _mistakes_by_probability(measured):
+        true = measured.y_Q[index]
+        predicted = measured.predicted_Q[index]
+        texts = [*_cells(examples[index], ids, task), measured.labels[true], measured.labels[predicted]]
+        probabilities_C = measured.probabilities_QC[index]
+        rows.append([*map(tables.to_cell, texts), probabilities_C[predicted], probabilities_C[true]])
+    return rows
+
+
+def _mistakes_by_probability(measured: Measures) -> list[int]:
+    """Return the rows with a wrong prediction, the most probable predictions first."""
+    order_Q = np.argsort(-measured.confidence_Q, kind="stable")
+    return order_Q[(measured.y_Q != measured.predicted_Q)[order_Q]].tolist()
+
+
+def _id_columns(examples: Sequence[Example]) -> tuple[str, ...]:
+    return tuple(examples[0].ids) if examples else ()
+
+
+def _cells(example: Example, ids: Sequence[str], task: Task) -> list[str]:
+    """Return the ids, the line in the file and the text of a row."""
+    line = example.source.rpartition(":")[2].strip()
+    return [*(str(example.ids.get(name, "")) for name in ids), line, task.retrieval_text(example)]
+
+
 def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:
-    """Return the sections in order. Classes are named by their label words."""
-    words = dict(zip(task.labels, task.label_words, strict=True))
-    labels = tuple(words[label] for label in measured.labels)
+    """Return the sections in order."""
+    titles = dict(zip(task.labels, task.titles, strict=True))
+    labels = tuple(titles[label] for label in measured.labels)
     coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
     mistakes = "The most probable predictions come first: check these labels, or add anchors like these texts."
     with drawing.style():
@@ -169,11 +202,11 @@ def _summary(measured: Measures) -> Listing:
 
 def _coverage(measured: Measures) -> Listing:
     rows = tuple(
-        (percent(point.coverage), f"{point.probability:.2f}", percent(point.accuracy))
+        (percent(point.coverage), f"{math.floor(1000 * point.probability) / 1000:.3f}", percent(point.accuracy))
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = "Accuracy if only the most confident predictions are kept."
+    caption = "Accuracy if predict --abstain= keeps only predictions of at least this probability."
     return Listing(caption, headers, rows)
 
 
@@ -191,18 +224,13 @@ def _risk(measured: Measures) -> drawing.Figure:
 
 def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, labels: Sequence[str]) -> Listing:
     """Return the mistakes with the highest probabilities."""
-    is_wrong_Q = measured.y_Q != measured.predicted_Q
-    p_Q = measured.confidence_Q
-    order = [index for index in np.argsort(-p_Q, kind="stable").tolist() if is_wrong_Q[index]][:_MAX_MISTAKES]
-    ids = tuple(examples[0].ids) if examples else ()
+    mistakes = _mistakes_by_probability(measured)
+    ids = _id_columns(examples)
     rows = []
-    for index in order:
-        example = examples[index]
-        own_ids = [str(example.ids.get(name, "")) for name in ids]
-        line = example.source.rpartition(":")[2].strip()
+    for index in mistakes[:_MAX_MISTAKES]:
         true = labels[measured.y_Q[index]]
         predicted = labels[measured.predicted_Q[index]]
-        rows.append((*own_ids, line, task.retrieval_text(example), true, predicted, f"{p_Q[index]:.2f}"))
-    count = int(is_wrong_Q.sum())
-    number = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
-    return Listing(f"{number}.", (*ids, "Line", "Text", "Label", "Prediction", "Probability"), tuple(rows))
+        rows.append((*_cells(examples[index], ids, task), true, predicted, f"{measured.confidence_Q[index]:.2f}"))
+    first = f"The first {len(rows)} of " if len(mistakes) > len(rows) else ""
+    caption = f"{first}{len(mistakes):,} mistakes; mistakes.csv has all, with their probabilities."
+    return Listing(caption, (*ids, "Line", "Text", "Label", "Prediction", "Probability"), tuple(rows))

@@ -96,7 +96,7 @@ def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
     examples = fitted.anchors
     nearest = fitted.others(min(max(fitted.settings.k, _NEIGHBOURHOOD), len(examples) - 1))
     return ClassifiedAnchors(
-        labels=task.label_words,
+        labels=task.titles,
         names=task.labels,
         ids=tuple(example.row for example in examples),
         user_ids=tuple(example.ids for example in examples),
@@ -117,9 +117,9 @@ def build(anchors: ClassifiedAnchors, table: pd.DataFrame, advice: str) -> list[
     """Return the page's sections; `table` has the suggestions, and `advice` says how to correct labels."""
     suspects = f"Anchors whose label others contradict. To correct them: {advice}"
     similar = "Similar anchors lie together. Check an anchor that lies among anchors of another label."
-    words = dict(zip(anchors.names, anchors.labels, strict=True))
+    titles = dict(zip(anchors.names, anchors.labels, strict=True))
     return [
-        Section("suspects", "Probably mislabelled", suspects, listings=(_listing(table, words),)),
+        Section("suspects", "Probably mislabelled", suspects, listings=(_listing(table, titles),)),
         Section("map", "Map", similar, maps=(_map(anchors),)),
         measures.confusion(anchors.measured, anchors.labels, "anchors"),
         measures.calibration(anchors.measured, "anchors"),
@@ -151,13 +151,13 @@ def _map(anchors: ClassifiedAnchors) -> maps.Map:
     )
 
 
-def _listing(table: pd.DataFrame, words: Mapping[str, str]) -> Listing:
-    """Return the first rows of the table of suggestions, with the label words, as in the other sections."""
+def _listing(table: pd.DataFrame, titles: Mapping[str, str]) -> Listing:
+    """Return the first rows of the table of suggestions, with the classes' titles, as in the other sections."""
     rows = []
     for row in table.head(_MAX_ROWS).itertuples(index=False):
         cells = dict(zip(table.columns, (tables.from_cell(str(cell)) for cell in row), strict=True))
         for column in {corrections.LABEL, corrections.SUGGESTED} & cells.keys():
-            cells[column] = words.get(cells[column], cells[column])
+            cells[column] = titles.get(cells[column], cells[column])
         rows.append(tuple(cells.values()))
     is_cut = len(table) > _MAX_ROWS
     caption = f"The first {_MAX_ROWS} of {len(table):,} rows of the table." if is_cut else "The rows of the table."

@@ -15,6 +15,7 @@ from knnprompt_jax.report.page import Listing, Matrix, Section
 
 CONFIDENCE = 0.95
 _MAX_CLASSES = 40  # A larger matrix is unreadable.
+_MAX_PAIRS = 20  # Pairs of classes that are listed in its place.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,17 +109,19 @@ def percent(share: float) -> str:
 
 
 def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
-    """Return precision, recall and F1 of each class; `rows` names what was classified.
+    """Return precision, recall and F1 of each class, the lowest F1 first; `rows` names what was classified.
 
     A class without rows has no recall, one without predictions no precision, and one without either no F1.
     """
     num_predictions_C = measured.confusion_CC.sum(0)
     entries = []
-    for label, row, num_predictions in zip(labels, measured.per_class.itertuples(), num_predictions_C, strict=True):
-        precision = percent(row.precision) if num_predictions else "–"
+    classes = measured.per_class.assign(label=labels, predictions=num_predictions_C)
+    classes["occurs"] = (classes.rows > 0) | (classes.predictions > 0)
+    for row in classes.sort_values(["occurs", "f1"], ascending=[False, True], kind="stable").itertuples():
+        precision = percent(row.precision) if row.predictions else "–"
         recall = percent(row.recall) if row.rows else "–"
-        f1 = percent(row.f1) if row.rows or num_predictions else "–"
-        entries.append((label, f"{row.rows:,}", precision, recall, f1))
+        f1 = percent(row.f1) if row.occurs else "–"
+        entries.append((row.label, f"{row.rows:,}", precision, recall, f1))
     caption = (
         f"Recall: share of the class's {rows} that are predicted correctly; precision: share of its predictions that "
         "are right; F1: their harmonic mean."
@@ -128,18 +131,28 @@ def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") 
 
 
 def confusion(measured: Measures, labels: tuple[str, ...], rows: str = "rows") -> Section:
-    """Return the confusion matrix and the measures of each class.
-
-    With too many classes to read, the matrix has no numbers.
-    """
-    if len(labels) > _MAX_CLASSES:
-        matrix = Matrix(f"{len(labels)} classes are too many for a readable confusion matrix.", ())
-    else:
-        caption = "Labels in rows, predictions in columns. The stronger the colour, the larger the share of its row."
-        matrix = Matrix(caption, labels, tuple(map(tuple, measured.confusion_CC.tolist())))
+    """Return the measures of each class and the confusion matrix, or its most confused pairs if it is too large."""
     text = f"The {rows} by their label and their prediction."
     listing = list_classes(measured, labels, rows)
+    if len(labels) > _MAX_CLASSES:
+        return Section("classes", "Confusion", text, listings=(listing, _pairs(measured, labels, rows)))
+    caption = "Labels in rows, predictions in columns. The stronger the colour, the larger the share of its row."
+    matrix = Matrix(caption, labels, tuple(map(tuple, measured.confusion_CC.tolist())))
     return Section("classes", "Confusion matrix", text, listings=(listing,), matrices=(matrix,))
+
+
+def _pairs(measured: Measures, labels: Sequence[str], rows: str) -> Listing:
+    """Return the pairs of a label and another prediction that have the most rows."""
+    counts_CC = measured.confusion_CC
+    num_rows_C = counts_CC.sum(1)
+    np.fill_diagonal(counts_CC, 0)
+    order = np.argsort(-counts_CC, axis=None, kind="stable")[: min(_MAX_PAIRS, np.count_nonzero(counts_CC))]
+    entries = []
+    for true, predicted in zip(*np.unravel_index(order, counts_CC.shape), strict=True):
+        count = counts_CC[true, predicted]
+        entries.append((labels[true], labels[predicted], f"{count:,}", percent(count / num_rows_C[true])))
+    caption = f"The most confused pairs of {len(labels)} classes. Share: of the {rows} that have the label."
+    return Listing(caption, ("Label", "Prediction", rows.capitalize(), "Share"), tuple(entries))
 
 
 def calibration(measured: Measures, rows: str = "rows") -> Section:

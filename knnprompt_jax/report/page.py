@@ -15,7 +15,7 @@ from knnprompt_jax.report.tables import Table
 
 _LIBRARIES = ("jinja2", "matplotlib")
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
-_NARROW = 40  # Characters of the longest cell that fits a column on a phone.
+_NARROW = 44  # Characters of the longest row that fits on a phone.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Listing:
 
     @property
     def is_wide(self) -> bool:
-        """Whether a cell is too long for a column on a phone."""
-        return any(len(cell) > _NARROW for row in self.rows for cell in row)
+        """Whether a row is too long for a phone."""
+        return any(sum(map(len, row)) > _NARROW for row in self.rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Matrix:
 
     caption: str
     labels: tuple[str, ...]
-    counts_CC: tuple[tuple[int, ...], ...] = ()
+    counts_CC: tuple[tuple[int, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)

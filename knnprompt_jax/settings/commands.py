@@ -220,7 +220,7 @@ class EvaluationSettings(shared.ColumnOptions, shared.LabelledFileOptions, share
     )
     output: str = options.option(
         "evaluation",
-        "Folder of index.html, measures.json and measures.csv.",
+        "Folder of index.html, measures.json, measures.csv and mistakes.csv.",
         needed=True,
         check=files.check_output_folder,
     )

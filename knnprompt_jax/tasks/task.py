@@ -124,6 +124,11 @@ class Task:
                 return f": only a field can be in braces, without {rest!r}; write {{{field}}}"
         return f"; choose from the fields {errors.join_names(self.fields)}{characters.difference(unknown, self.fields)}"
 
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The classes as pages name them: the label words if a person chose them, or else the labels."""
+        return self.labels if self.label_words == _words(self.labels) else self.label_words
+
     @classmethod
     def infer(
         cls,

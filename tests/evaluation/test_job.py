@@ -1,18 +1,21 @@
 """From a saved classifier and labelled rows to measures and a page."""
 
+import csv
 import dataclasses
+import io
 import json
 
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, evaluation
+from knnprompt_jax import errors, evaluation, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.prediction import rows
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import sources
+from knnprompt_jax.tasks.task import Example
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
 
@@ -125,4 +128,33 @@ def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_p
     printed = evaluation.run(commands.EvaluationSettings(**place, label_column="mood"))
     assert "the page needs absent_package: pip install 'knnprompt_jax[report]'" in caplog.text
     assert "Accuracy: " in printed and "page: " not in printed and not (tmp_path / "out" / "index.html").exists()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv", "mistakes.csv"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "words", "titles"),
+    [(("a_b", "=c"), ("a b", "=c"), ("a_b", "=c")), (("0", "1"), ("good", "bad"), ("good", "bad"))],
+)
+def test_all_mistakes_are_in_a_table_for_spreadsheets(labels, words, titles, monkeypatch):
+    """The page shows the first and names classes by words only where a person chose the words."""
+    monkeypatch.setattr(evaluation, "_MAX_MISTAKES", 1)
+    task = kp.Task("own", ("text",), "{text}\nLabel:", labels, words)
+    texts = ("=1+1", "fine", "x\ry")
+    examples = [
+        Example({"text": text}, labels[0], index, f"rows.csv:{index + 2}", {"id": f"-{index}a"})
+        for index, text in enumerate(texts)
+    ]
+    p_QC = np.array([[0.25, 0.75], [1.0, 0.0], [0.125, 0.875]])
+    measured = evaluation.Measures(labels, np.zeros(3, int), np.array([1, 0, 1]), p_QC)
+    content = tables.to_csv(evaluation.to_mistakes(measured, examples, task))
+    header, *rows = csv.reader(io.StringIO(content, newline=""))
+    assert header == ["id", "line", "text", "label", "prediction", "probability", "label_probability"]
+    predicted = tables.to_cell(labels[1])
+    assert rows == [
+        ["'-2a", "4", "x\ry", labels[0], predicted, "0.875", "0.125"],
+        ["'-0a", "2", "'=1+1", labels[0], predicted, "0.75", "0.25"],
+    ]
+    sections = {section.name: section for section in evaluation.build(measured, examples, task)}
+    (listing,) = sections["mistakes"].listings
+    assert listing.caption.startswith("The first 1 of 2 mistakes; mistakes.csv has all")
+    assert listing.rows == (("-2a", "4", "x\ry", titles[0], titles[1], "0.88"),)

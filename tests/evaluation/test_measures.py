@@ -73,8 +73,37 @@ def test_a_class_without_rows_has_no_recall_and_one_without_predictions_no_preci
     without = dataclasses.replace(measured, y_Q=np.minimum(measured.y_Q, 1))
     assert measures.list_classes(without, without.labels).rows[2] == ("c", "0", "–", "–", "–")
     swapped = dataclasses.replace(measured, y_Q=measured.predicted_Q, predicted_Q=without.y_Q * 2)
-    assert measures.list_classes(swapped, swapped.labels).rows[1][2:4] == ("–", "0.0\u00a0%")
-    assert measures.list_classes(swapped, swapped.labels).rows[2][1:4] == ("0", "0.0\u00a0%", "–")
+    classes = {row[0]: row for row in measures.list_classes(swapped, swapped.labels).rows}
+    assert classes["b"][2:4] == ("–", "0.0\u00a0%")
+    assert classes["c"][1:4] == ("0", "0.0\u00a0%", "–")
+
+
+def test_classes_are_listed_by_f1_and_named_by_titles(measured):
+    listed = [(row[0], row[-1]) for row in measures.list_classes(measured, ("A_x", "B", "C")).rows]
+    assert listed == [("C", "0.0\u00a0%"), ("B", "50.0\u00a0%"), ("A_x", "66.7\u00a0%")]
+
+
+def test_many_classes_have_their_most_confused_pairs_in_place_of_a_matrix(measured, monkeypatch):
+    (matrix,) = measures.confusion(measured, measured.labels).matrices
+    assert matrix.counts_CC == ((3, 1, 0), (1, 1, 0), (1, 0, 0))
+    monkeypatch.setattr(measures, "_MAX_CLASSES", 2)
+    section = measures.confusion(measured, measured.labels)
+    assert not section.matrices
+    pairs = [("a", "b", "1", "25.0\u00a0%"), ("b", "a", "1", "50.0\u00a0%"), ("c", "a", "1", "100.0\u00a0%")]
+    assert list(section.listings[1].rows) == pairs
+    monkeypatch.setattr(measures, "_MAX_PAIRS", 2)
+    skewed = dataclasses.replace(measured, predicted_Q=np.array([0, 2, 2, 1, 0, 2, 0]))
+    pairs = [("a", "c", "2", "50.0\u00a0%"), ("b", "a", "1", "50.0\u00a0%")]
+    assert list(measures.confusion(skewed, skewed.labels).listings[1].rows) == pairs, "the last row is right"
+
+
+def test_the_threshold_of_coverage_answers_the_rows_that_it_stands_for(measured):
+    """Its digits are cut, not rounded: `--abstain` with a larger number would leave rows out."""
+    p_QC = np.array([[0.7278, 0.2722, 0.0], [0.6667, 0.3333, 0.0], [0.5001, 0.4999, 0.0]])
+    measured = Measures(("a", "b", "c"), np.array([0, 0, 1]), np.array([0, 0, 0]), p_QC)
+    rows = evaluation._coverage(measured).rows
+    assert [row[1] for row in rows] == ["0.666", "0.500"]
+    assert all(np.mean(measured.confidence_Q >= float(row[1])) >= float(row[0][:-2]) / 100 - 1e-3 for row in rows)
 
 
 @pytest.mark.parametrize(("num_classes", "y", "predicted"), [(1, [0, 0], [0, 0]), (3, [2, 2], [2, 2]), (2, [0], [1])])
