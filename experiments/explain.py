@@ -2,6 +2,7 @@
 
 python experiments/explain.py --classifier=my_classifier --text="I was charged twice"
 python experiments/explain.py --classifier=my_classifier --text='{"title": "Invoice", "body": "I was charged twice"}'
+python experiments/explain.py --classifier=my_classifier --text="I was charged twice" --tokens=5
 """
 
 import pathlib
@@ -20,7 +21,7 @@ def main() -> None:
     saved = saving.read(pathlib.Path(FLAGS.value.classifier))
     row = rows.parse_text(saved.content.task, FLAGS.value.text)
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh_model)))
-    print(explanation.explain(fitted, row, num_tokens=5))
+    print(explanation.explain(fitted, row, num_tokens=FLAGS.value.tokens))
 
 
 if __name__ == "__main__":

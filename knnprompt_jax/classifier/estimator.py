@@ -167,8 +167,8 @@ class Classifier(scikit.ScikitInterface):
         """
         return self._check_fitted().left_out()
 
-    def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
-        """Return the contributions of the words of one text or row, and its neighbours with their distance terms."""
+    def explain(self, text: Any, num_tokens: int = 0) -> explanation.Explanation:
+        """Return the words' contributions to a label, and neighbours with `num_tokens` terms of a KL divergence."""
         return explanation.explain(self._check_fitted(), text, num_tokens, _CACHE)
 
     def save(self, path: str | pathlib.Path, overwrite: bool = False) -> None:

@@ -24,7 +24,8 @@ from knnprompt_jax.tasks.task import Example
 MAX_PARTS = 64  # A longer text is split into parts of several words.
 _MAX_WIDTH = 100  # Characters of a printed text.
 _MAX_PART_WIDTH = 60  # Characters of a printed part.
-_MAX_LISTED = 10  # Printed neighbours and parts.
+_MAX_LISTED = 10  # Printed classes and parts.
+_MAX_NEIGHBOURS = 3  # Printed neighbours.
 _MIN_CONTRIBUTION = 0.005  # Smaller contributions are not printed.
 _JOINERS = "\u200c\u200d"  # Ordinary in Persian, in Hindi and in emoji.
 _FOR = "\033[1;32m"  # Bold green.
@@ -195,7 +196,7 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
         indices_k: the anchors' indices in the store.
     """
     distance = distances.get(fitted.settings.distance)
-    if distance.terms is None:
+    if distance.terms is None or not count:
         return [()] * len(indices_k)
     head = fitted.model.head
     label_ids = label_ids_of(fitted.task, fitted.model, fitted.options, distance.name)
@@ -270,13 +271,13 @@ def _lines(
         lines.append(
             "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
         )
-    for near in explanation.neighbours[:_MAX_LISTED]:
+    for near in explanation.neighbours[:_MAX_NEIGHBOURS]:
         text = _cut(" | ".join(_plain(value[: 2 * _MAX_WIDTH]) for value in near.fields.values()), _MAX_WIDTH)
         lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")
         if near.reasons:
             lines.append(f"    {', '.join(map(str, near.reasons))}")
-    if len(explanation.neighbours) > _MAX_LISTED:
-        lines.append(f"  and {len(explanation.neighbours) - _MAX_LISTED} more")
+    if len(explanation.neighbours) > _MAX_NEIGHBOURS:
+        lines.append(f"  and {len(explanation.neighbours) - _MAX_NEIGHBOURS} more")
     return [" ".join(marked), *(escape(errors.printable(line, kept="")) for line in lines)]
 
 

@@ -238,3 +238,4 @@ class ExplanationSettings(shared.SavedOptions):
     """The classifier and the text."""
 
     text: str = options.option("", f"The text to explain. {TEXT_HELP}", needed=True)
+    tokens: int = options.option(0, "Tokens that add most to a KL divergence, printed below each neighbour.", least=0)

@@ -43,6 +43,8 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
     classifier = kp.AutoClassifier(model, task, k=7, distance="kl", rule="votes", demo_shots=0).fit(X[:67], y[:67])
     told = classifier.explain(X[71])
+    assert len(told.neighbours) == 7 and not any(near.reasons for near in told.neighbours)
+    assert "below each: the next tokens" not in str(told)
     words = X[71].split()
     assert [part.of(told.fields) for part in told.parts] == words
     texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
@@ -83,11 +85,11 @@ def explained(text="<script>bad</script> ok\x1b[31m \u202enot", **values):
 
 def test_html_is_escaped_marked_and_short():
     page = explained()._repr_html_()
-    assert re.findall(r"<(\w+)", page) == ["pre", "mark", "mark", *["br"] * 25]
+    assert re.findall(r"<(\w+)", page) == ["pre", "mark", "mark", *["br"] * 11]
     assert "\x1b" not in page and "\u202e" not in page
     assert 'title="+0.50">&lt;script' in page and "label &amp;: &amp; 0.750, &lt;b&gt; 0.250" in page
     assert "text-decoration:underline" in page and 'title="-0.25"' in page, "colour alone tells nothing"
-    assert len(page) < 6000 and "and 2 more" in page
+    assert len(page) < 6000 and "and 9 more" in page
 
 
 def test_terminals_get_plain_lines_or_colours():
@@ -98,7 +100,7 @@ def test_terminals_get_plain_lines_or_colours():
     assert "  label &: & 0.750, <b> 0.250" in lines
     assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
     assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[5]
-    assert lines[6] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 2 more"
+    assert lines[6] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 9 more"
     coloured = explanation.to_terminal(plain, coloured=True).splitlines()
     assert coloured[1:] == lines[1:] and coloured[0].count("\x1b[0m") == 2
     assert coloured[0].replace("\x1b[1;32m", "").replace("\x1b[4;31m", "").replace("\x1b[0m", "") == lines[0]

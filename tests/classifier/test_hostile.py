@@ -34,7 +34,7 @@ def test_any_text_is_its_own_nearest_anchor(classifier):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_any_text_is_explained_and_survives_saving(classifier, tmp_path, name):
-    told = classifier.explain(TEXTS[name])
+    told = classifier.explain(TEXTS[name], num_tokens=5)
     assert told.neighbours[0].fields == {"text": TEXTS[name]}
     assert "<script>" not in told._repr_html_() and len(str(told)) < 2000
     if name in ("nul", "newlines"):  # The same file holds them all.
