@@ -156,7 +156,7 @@ def _neighbours(
     for index, distance, largest in zip(
         indices_k.tolist(),
         predictions.distances[0].tolist(),
-        reasons(fitted, states, indices_k, num_tokens),
+        reasons(fitted, states, indices_k, num_tokens) if num_tokens else [()] * len(ids_k),
         strict=True,
     ):
         anchor = fitted.anchors[index]
@@ -196,7 +196,7 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
         indices_k: the anchors' indices in the store.
     """
     distance = distances.get(fitted.settings.distance)
-    if distance.terms is None or not count:
+    if distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head
     label_ids = label_ids_of(fitted.task, fitted.model, fitted.options, distance.name)

@@ -43,8 +43,6 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
     classifier = kp.AutoClassifier(model, task, k=7, distance="kl", rule="votes", demo_shots=0).fit(X[:67], y[:67])
     told = classifier.explain(X[71])
-    assert len(told.neighbours) == 7 and not any(near.reasons for near in told.neighbours)
-    assert "below each: the next tokens" not in str(told)
     words = X[71].split()
     assert [part.of(told.fields) for part in told.parts] == words
     texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
@@ -53,6 +51,7 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     expected = probabilities[0] - probabilities[1:]
     np.testing.assert_allclose([part.contribution for part in told.parts], expected, atol=1e-4)
     assert np.ptp(expected) > 0.01
+    assert told.neighbours and not any(near.reasons for near in told.neighbours), "tokens are told only on request"
 
 
 def test_what_is_left_of_a_text_without_a_part():
