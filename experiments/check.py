@@ -1,7 +1,7 @@
 """Checks results and measures speeds on this machine's devices: one table, and a JSON file.
 
 python experiments/check.py    # 8 minutes at most; run it once on a new machine
-python experiments/check.py --quick    # correctness alone, under a minute
+python experiments/check.py --quick    # correctness only, under a minute
 python experiments/check.py --minutes=30 --shapes=gpt2,facebook/opt-6.7b
 srun python experiments/check.py --distributed.auto
 
@@ -24,10 +24,11 @@ def main() -> None:
     settings = FLAGS.value
     if settings.quick:  # Nothing is measured.
         compilation_cache.use()
-    record = runner.run(settings)
+    path = report.new_path(settings.output, "check")
+    record = runner.run(settings, path)
     if parallel.is_main():
         app.show(runner.render(record))
-        app.show(f"\nrecord: {report.write(settings.output, 'check', settings, record)}")
+        app.show(f"\nrecord: {path}")
     if record["failed"]:
         sys.exit(1)
 

@@ -32,8 +32,6 @@ _GRACE_SECONDS = 3.0  # From a signal to the end of a process that does not reac
 _FINISHED: list[str] = []  # The text of `note_finished`.
 _ACCELERATORS = ("dev/accel*", "dev/vfio/[0-9]*", "dev/nvidia*", "dev/dxg", "dev/kfd")  # Files of TPUs and GPUs.
 _GOOGLE = "0x1ae0"  # The vendor of TPUs on the PCI bus.
-# In the errors of XLA, of Python's threads and of the loader of shared libraries.
-_NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|start new thread|failed to map segment|allocate memory", re.I)
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -261,7 +259,7 @@ def one_line_errors() -> Iterator[None]:
     except OSError as error:
         _fail(files.refusal(error))
     except (MemoryError, RuntimeError, ImportError) as error:
-        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
+        if not errors.is_out_of_memory(error):
             raise
         detail = f": {str(error).splitlines()[0]}" if str(error) else ""
         _fail(f"not enough memory: free some, or choose a smaller model or batch{detail}")

@@ -9,6 +9,8 @@ from knnprompt_jax import characters
 
 # Control characters, line separators and changes of direction.
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# In the errors of XLA, of PyTorch, of Python's threads and of the loader of shared libraries.
+_NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|start new thread|failed to map segment|allocate memory", re.I)
 _MAX_WORD = 400  # Characters of a word in a message; longer than any valid file name.
 _MAX_NAMES = 50  # Names in a message.
 
@@ -46,6 +48,11 @@ def tokenizer_failures(place: str) -> Iterator[None]:
         if "ThreadPoolBuildError" in reason:
             raise MemoryError(reason) from None
         raise UserError(f"{place}: {reason}") from None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether the memory of the host or of a device did not suffice."""
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
 
 
 def one_line(error: Exception) -> str:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, lm, states
-from knnprompt_jax.benchmark import operations, peers, timing, workload
+from knnprompt_jax.benchmark import operations, peer_process, peers, timing, workload
 from knnprompt_jax.benchmark.peer_process import PeerProcess
 from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
@@ -28,7 +28,10 @@ def run(
         UserError: impossible settings, or a model that cannot be loaded.
     """
     subject = workload.describe(settings.model)
-    return measure(settings, subject, workload.build(settings, subject, settings.anchors), libraries)
+    try:
+        return measure(settings, subject, workload.build(settings, subject, settings.anchors), libraries)
+    except peer_process.PeerError as error:
+        raise errors.UserError(f"{error}; leave it out with --peers") from error
 
 
 def measure(

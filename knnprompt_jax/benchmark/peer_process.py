@@ -16,6 +16,10 @@ from knnprompt_jax import errors
 SETTLE_SECONDS = 0.3  # Threads of a finished parallel region spin for up to 0.2 s.
 
 
+class PeerError(errors.UserError):
+    """The library failed."""
+
+
 class PeerProcess:
     """A process that calls methods of a module's class `Peers`; it starts with the first call."""
 
@@ -29,13 +33,13 @@ class PeerProcess:
         """Call a method of `Peers`; return its seconds, and its result if `returns_result`.
 
         Raises:
-            UserError: the method failed, or the process ended.
+            PeerError: the method failed, or the process ended.
         """
         try:
             answer = self.pool.submit(call, self.module, method, returns_result, **arguments).result()
         except Exception as error:  # Any exception of the library.
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise errors.UserError(f"{self.title}, {method}: {reason}; leave it out with --peers") from error
+            raise PeerError(f"{self.title}, {method}: {reason}") from error
         time.sleep(SETTLE_SECONDS)
         return answer
 

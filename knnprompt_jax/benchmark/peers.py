@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import workload
+from knnprompt_jax.benchmark import timing, workload
 from knnprompt_jax.benchmark.peer_process import PeerProcess
 from knnprompt_jax.models import decoder
 from knnprompt_jax.models.weights import checkpoints
@@ -119,5 +118,5 @@ def _load(process: PeerProcess, path: pathlib.Path, sampled: Sample, dtype: str)
         prompts=[prompt.tolist() for prompt in sampled.prompts],
         prefix=sampled.prefix_P.tolist(),
         batches=[[suffix.tolist() for suffix in batch] for batch in sampled.batches],
-        threads=len(os.sched_getaffinity(0)),
+        threads=timing.num_cores(),
     )

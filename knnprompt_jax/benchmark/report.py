@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import platform
@@ -13,11 +14,13 @@ from typing import Any
 import jax
 
 from knnprompt_jax import files, options, tables
+from knnprompt_jax.benchmark import timing
 
 _PACKAGES = (
     *("jax", "jaxlib", "libtpu", "flax", "numpy", "torch"),
     *("transformers", "gguf", "faiss-cpu", "scikit-learn", "llama-cpp-python"),
 )
+_VARIABLES = ("JAX_", "XLA_", "KNNPROMPT_")  # The beginnings of environment variables that change results.
 
 
 def describe_machine() -> dict[str, str]:
@@ -29,24 +32,46 @@ def describe_machine() -> dict[str, str]:
         processor = models[0].split(": ")[1] if models else processor
     return {
         "devices": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
-        "host": f"{processor}, {len(os.sched_getaffinity(0))} cores",
+        "host": f"{processor}, {timing.num_cores()} cores",
     }
 
 
 def write(folder: str, kind: str, settings: options.Options, result: Mapping[str, Any]) -> pathlib.Path:
-    """Write the result with its settings, the command and the versions as JSON under a new name; return its path."""
-    date = datetime.datetime.now(datetime.UTC)
-    path = pathlib.Path(folder) / f"{kind}-{date:%Y-%m-%dT%H%M%SZ}-{os.getpid()}.json"
+    """Write the result as `write_to` under a new name; return its path."""
+    path = new_path(folder, kind)
+    write_to(path, settings, result)
+    return path
+
+
+def new_path(folder: str, kind: str) -> pathlib.Path:
+    """Return a path for the results of this process that names their kind and the time."""
+    return pathlib.Path(folder) / f"{kind}-{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H%M%SZ}-{os.getpid()}.json"
+
+
+def write_to(path: pathlib.Path, settings: options.Options, result: Mapping[str, Any]) -> None:
+    """Write the result with its settings, the command, versions and environment variables as JSON.
+
+    NaN and infinity become strings.
+    """
     installed = {package.name: package.version for package in importlib.metadata.distributions()}
     record = {
         "command": " ".join(sys.argv),
-        "date": date.isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": {name: installed[name] for name in _PACKAGES if name in installed},
+        "variables": {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)},
         "settings": settings.to_dict(),
         **result,
     }
-    files.write(path, json.dumps(record, indent=1) + "\n")
-    return path
+    files.write(path, json.dumps(_finite(record), indent=1, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """Return a value of JSON without NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -63,6 +88,8 @@ def render(result: Mapping[str, Any]) -> str:
 
 def _cell(value: Any) -> str:
     """Return a value as text; a float has three digits, or all digits before the point."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

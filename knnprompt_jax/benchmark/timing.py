@@ -1,6 +1,7 @@
 """Interleaved timing, and the measured speed of matrix products."""
 
 import functools
+import os
 import resource
 import statistics
 import sys
@@ -45,6 +46,11 @@ def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> 
         time.sleep(pause)
         seconds[name].append(turn())
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_bytes() -> tuple[int, str]:

@@ -3,51 +3,106 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
 
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.benchmark import timing
-from knnprompt_jax.check import check
+from knnprompt_jax.check import findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.models import attention, kernel_proof
 
 _REASON = "float32: rounding of products; bfloat16: two roundings to 8 bits (models/kernel_proof.py derives both)"
+# Head sizes, query heads per key head, and whether there are windows: GPT-2's, Llama's and Gemma's.
+_COMPILED = ((64, 1, False), (128, 4, False), (256, 4, True))
+_INTERPRETED = ((16, 1, False), (24, 2, True))
 _REPETITIONS = 3
+_PASS = "states and time of a pass with the kernel"
 
 
-def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
-    """Compare the kernel that the tiny model's heads need, in both dtypes; CPUs interpret the kernel of GPUs."""
+def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+    """Compare the kernel with XLA's attention, outputs and then states; CPUs interpret the kernel of GPUs."""
     device = subject.device.devices.flat[0]
-    has_kernel = device.platform in attention.KERNEL_PLATFORMS
-    config = subject.tested.config
-    for dtype, allowed in kernel_proof.TOLERANCE.items():
-        case = kernel_proof.Case.of(device, config, dtype)
-        case = case if has_kernel else dataclasses.replace(case, platform="gpu")
-        found = kernel_proof.prove(case, device, interpret=not has_kernel)
-        how = "compiled" if has_kernel else "interpreted"
-        if found.deviation is None:
-            raise RuntimeError(f"{dtype}: {found.reason}")
-        yield check.Comparison(f"kernel, {how}, against XLA's attention, {dtype}", found.deviation, allowed, _REASON)
-    if not has_kernel:
-        yield check.Skipped("states and time of a pass with the kernel", f"{device.platform} has no compiled kernel")
+    if device.platform not in attention.KERNEL_PLATFORMS:
+        yield from _compare_outputs(_INTERPRETED, device, _prove_interpreted)
+        yield findings.Skipped(_PASS, f"{device.platform} has no compiled kernel")
         return
-    states = {}
-    seconds = {}
-    for switch in (kernel_proof.ON, kernel_proof.OFF):
-        with switched(switch):
-            model = subject.model(subject_lib.TINY, subject.device)
-            prompts = subject.prompts(model)
-            states[switch] = subject_lib.read(model, prompts)
-            turn = timing.stopwatch(functools.partial(states_lib.read, model, prompts))
-            seconds[switch] = timing.medians({switch: turn}, _REPETITIONS)[switch]
+    if kernel_proof.switch() == kernel_proof.OFF:
+        yield findings.Skipped("", f"{kernel_proof.SWITCH}=off")
+        return
+    yield from _compare_outputs(_COMPILED, device, _prove_compiled)
+    bounds = {
+        "float32": (subject_lib.NATS, subject_lib.NATS_REASON),
+        "bfloat16": (subject_lib.HALF_NATS, subject_lib.HALF_REASON),
+    }
+    for dtype, bound in bounds.items():
+        measure = functools.partial(_deviation_of_states, subject, dtype)
+        yield findings.compare(f"states with the kernel against XLA's, {dtype}, nats", measure, *bound)
+    yield findings.Facts(_seconds(subject))
+
+
+def _compare_outputs(
+    kinds: Sequence[tuple[int, int, bool]],
+    device: jax.Device,
+    prove: Callable[[jax.Device, kernel_proof.Case], kernel_proof.Outcome],
+) -> Iterator[findings.Finding]:
+    """Compare outputs on random arrays, a line for each kind of heads and dtype."""
+    for kind, dtype in itertools.product(kinds, kernel_proof.TOLERANCE):
+        head_size, queries, has_windows = kind
+        case = kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, queries, has_windows)
+        yield findings.compare(
+            f"heads of {head_size}, {queries} per key head{', windows' * has_windows}, {dtype}",
+            functools.partial(_deviation, prove, device, case),
+            kernel_proof.TOLERANCE[dtype],
+            _REASON,
+        )
+
+
+def _deviation(
+    prove: Callable[[jax.Device, kernel_proof.Case], kernel_proof.Outcome], device: jax.Device, case: kernel_proof.Case
+) -> float:
+    found = prove(device, case)
+    if found.deviation is None:
+        raise RuntimeError(found.reason)
+    return found.deviation
+
+
+def _prove_compiled(device: jax.Device, case: kernel_proof.Case) -> kernel_proof.Outcome:
+    """Prove the compiled kernel again; raise RuntimeError if it works, but models do not use it."""
+    found = kernel_proof.prove(case, device)
+    remembered = kernel_proof.outcome(case)
+    if found.is_trusted and not remembered.is_trusted:
+        raise RuntimeError(f"it works, but models do not use it because an earlier proof failed: {remembered.reason}")
+    return found
+
+
+def _prove_interpreted(device: jax.Device, case: kernel_proof.Case) -> kernel_proof.Outcome:
+    return kernel_proof.prove(dataclasses.replace(case, platform="gpu"), device, interpret=True)
+
+
+def _deviation_of_states(subject: subject_lib.Subject, dtype: str) -> float:
+    """Return the largest difference that the kernel makes to log-probabilities, in nats."""
     head_VE = subject_lib.head_rows(subject.reference)
-    logp = {switch: subject_lib.log_probabilities(head_VE, found) for switch, found in states.items()}
-    deviation = subject_lib.largest(logp[kernel_proof.ON] - logp[kernel_proof.OFF])
-    yield check.Comparison(
-        "states with the kernel against XLA's, nats", deviation, subject_lib.NATS, subject_lib.NATS_REASON
-    )
-    yield check.Facts({f"seconds_of_a_pass_with_kernel_{switch}": taken for switch, taken in seconds.items()})
+    logp = []
+    for value in (kernel_proof.ON, kernel_proof.OFF):
+        with switched(value):
+            model = subject.model(subject_lib.TINY, subject.device, dtype)
+            logp.append(subject_lib.log_probabilities(head_VE, subject_lib.read(model, subject.prompts(model))))
+    return subject_lib.largest(logp[0] - logp[1])
+
+
+def _seconds(subject: subject_lib.Subject) -> dict[str, float]:
+    """Return the seconds of a pass with the kernel and without."""
+    seconds = {}
+    for value in (kernel_proof.ON, kernel_proof.OFF):
+        with switched(value):
+            model = subject.model(subject_lib.TINY, subject.device)
+            turn = timing.stopwatch(functools.partial(states_lib.read, model, subject.prompts(model)))
+            seconds |= timing.medians({f"seconds_of_a_pass_with_kernel_{value}": turn}, _REPETITIONS)
+    return seconds
 
 
 @contextlib.contextmanager
@@ -63,4 +118,4 @@ def switched(value: str) -> Iterator[None]:
             os.environ[kernel_proof.SWITCH] = before
 
 
-CHECKS = (check.Check("attention", run),)
+CHECKS = (findings.Check("attention", run),)

@@ -8,7 +8,7 @@ import jax
 
 from knnprompt_jax import errors
 from knnprompt_jax.benchmark import construction, operations, workload
-from knnprompt_jax.check import attention_kernel, check, environment
+from knnprompt_jax.check import attention_kernel, environment, findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.lm import memory, programs
 from knnprompt_jax.models import attention, kernel_proof, registry
@@ -18,10 +18,10 @@ from knnprompt_jax.settings import check as settings_lib
 
 TABLE = "construction"
 _LARGE = 3e9  # Parameters from which weights are bfloat16.
-_ANCHORS = {"cpu": 256}
+_ANCHORS_ON_CPUS = 256
 _ANCHORS_ON_ACCELERATORS = 4096
 _PASSES = 3  # One compiles, one warms up, one is timed.
-_COMPILING = {"cpu": 15.0}  # Seconds; elsewhere:
+_COMPILING_ON_CPUS = 15.0  # Seconds of the first pass.
 _COMPILING_ON_ACCELERATORS = 60.0
 _SLOWER = 1.7  # Times slower than the product of large matrices, at worst.
 _COLUMNS = {
@@ -31,17 +31,18 @@ _COLUMNS = {
 }
 
 
-def make_checks(settings: settings_lib.CheckSettings) -> list[check.Check]:
+def make_checks(settings: settings_lib.CheckSettings) -> list[findings.Check]:
     """Return a check per shape and lengths of prompts; raise UserError if a shape is unknown."""
     checks = []
     for shape in settings.shapes:
         check_shape(shape)
         for lengths in workload.LENGTHS:
-            found = check.Check(
-                f"{TABLE}: {shape}, prompts as of {lengths}",
+            found = findings.Check(
+                f"{TABLE}: {shape}, prompts with {lengths.upper()}'s lengths",
                 functools.partial(run, shape=shape, lengths=lengths),
                 seconds=functools.partial(_seconds, shape=shape, lengths=lengths),
                 misfit=functools.partial(_misfit, shape=shape, lengths=lengths),
+                is_measurement=True,
             )
             checks.append(found)
     return checks
@@ -53,7 +54,7 @@ def check_shape(shape: str) -> None:
         raise errors.UserError(f"--shapes={shape}: choose from {errors.join_names(registry.PUBLISHED)}")
 
 
-def run(subject: subject_lib.Subject, shape: str, lengths: str) -> Iterator[check.Finding]:
+def run(subject: subject_lib.Subject, shape: str, lengths: str) -> Iterator[findings.Finding]:
     """Measure passes over prompts of random tokens, with the attention kernel and without."""
     del subject
     settings = settings_for(shape)
@@ -64,13 +65,13 @@ def run(subject: subject_lib.Subject, shape: str, lengths: str) -> Iterator[chec
             found = construction.measure(settings, described, work)
             has_kernel = work.model.execution.has_kernel
         values = {"shape": shape, "prompts": lengths, "dtype": settings.dtype, "kernel": has_kernel}
-        yield check.Row(TABLE, values | _row(found))
+        yield findings.Row(TABLE, values | _row(found))
 
 
 def _switches() -> tuple[str, ...]:
-    """Return the uses of the kernel to measure."""
+    """Return the uses of the kernel to measure: the user's choice, then without."""
     has_kernel = jax.default_backend() in attention.KERNEL_PLATFORMS
-    return (kernel_proof.AUTO, kernel_proof.OFF) if has_kernel else (kernel_proof.OFF,)
+    return tuple(dict.fromkeys((kernel_proof.switch(), kernel_proof.OFF))) if has_kernel else (kernel_proof.OFF,)
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def settings_for(shape: str) -> benchmark_settings.BenchmarkSettings:
 
 def num_anchors() -> int:
     """Return the number of anchors of a measurement: enough to fill several steps of an accelerator."""
-    return _ANCHORS.get(jax.default_backend(), _ANCHORS_ON_ACCELERATORS)
+    return _ANCHORS_ON_CPUS if jax.default_backend() == "cpu" else _ANCHORS_ON_ACCELERATORS
 
 
 def _seconds(subject: subject_lib.Subject, shape: str, lengths: str) -> float:
@@ -100,8 +101,9 @@ def seconds_of_pass(subject: subject_lib.Subject, shape: str, lengths: str) -> f
     settings = settings_for(shape)
     config = workload.describe(shape).config
     groups = workload.random_prompts(config, lengths, num_anchors()).groups
-    speed = subject.operations_per_second[settings.dtype] * jax.device_count()
-    compiling = _COMPILING.get(jax.default_backend(), _COMPILING_ON_ACCELERATORS)
+    is_cpu = jax.default_backend() == "cpu"  # Several CPU devices share the cores.
+    speed = subject.operations_per_second[settings.dtype] * (1 if is_cpu else jax.device_count())
+    compiling = _COMPILING_ON_CPUS if is_cpu else _COMPILING_ON_ACCELERATORS
     return compiling + _PASSES * _SLOWER * operations.required(config, groups) / speed
 
 
@@ -114,7 +116,4 @@ def _misfit(subject: subject_lib.Subject, shape: str, lengths: str) -> str:
     step_tokens = programs.step_tokens(jax.default_backend())
     packed = packing.choose_shape(workload.random_prompts(config, lengths, num_anchors()).groups, step_tokens)
     need = memory.estimate(config, settings.dtype, packed, mesh, jax.default_backend()).total
-    free = environment.memory_bytes()
-    if need > memory.MARGIN * free:
-        return f"it needs {need / 2**30:.1f} GiB on a device, and {free / 2**30:.1f} GiB are free"
-    return ""
+    return environment.misfit(need, memory.MARGIN)

@@ -7,28 +7,28 @@ import jax
 import numpy as np
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.check import check
+from knnprompt_jax.check import findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import store as store_lib
 
 _REASON = "the mode promises equal bits"
-_FEW = range(5, 12)
+_SUBSET = range(5, 12)
 _K = 5
 
 
-def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
+def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
     """Count the prompts whose bits differ."""
     model = subject.model(subject_lib.TINY, subject.device, deterministic=True)
     everything = subject.prompts(model)
     states = subject_lib.read(model, everything)
-    few = subject_lib.read(model, subject.prompts(model, _FEW))
+    subset_states = subject_lib.read(model, subject.prompts(model, _SUBSET))
     reverse = range(everything.num_prompts)[::-1]
-    turned = subject_lib.read(model, subject.prompts(model, reverse))
-    yield _compare("states of 7 prompts alone", few, _rows(states, _FEW))
-    yield _compare("states in another order", turned, _rows(states, reverse))
+    reversed_states = subject_lib.read(model, subject.prompts(model, reverse))
+    yield _compare("states of 7 prompts alone", subset_states, _rows(states, _SUBSET))
+    yield _compare("states in another order", reversed_states, _rows(states, reverse))
     if jax.device_count() == 1:
-        yield check.Skipped("states with other numbers of data shards", "there is one device")
+        yield findings.Skipped("states with other numbers of data shards", "there is one device")
     else:
         split = subject.model(subject_lib.TINY, parallel.make_mesh(), deterministic=True)
         name = f"states over {jax.device_count()} data shards"
@@ -54,13 +54,19 @@ def _rows(states: lm.States, rows: range) -> lm.States:
     return jax.tree.map(lambda array: array[np.array(rows)], states)
 
 
-def _compare(compared: str, found: Any, wanted: Any) -> check.Comparison:
+def _compare(compared: str, found: Any, wanted: Any) -> findings.Comparison:
     """Count the rows in which some number has other bits."""
     differs = [
-        (np.asarray(ours) != np.asarray(theirs)).reshape(len(theirs), -1).any(-1)
+        (_bytes(ours) != _bytes(theirs)).any(-1)
         for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
     ]
-    return check.Comparison(f"{compared}, prompts whose bits differ", float(np.any(differs, 0).sum()), 0, _REASON)
+    return findings.Comparison(f"{compared}, prompts whose bits differ", float(np.any(differs, 0).sum()), 0, _REASON)
 
 
-CHECKS = (check.Check("deterministic mode", run),)
+def _bytes(rows: Any) -> np.ndarray:
+    """Return the bytes of each row."""
+    array = np.ascontiguousarray(rows)
+    return array.reshape(len(array), -1).view(np.uint8)
+
+
+CHECKS = (findings.Check("deterministic mode", run),)

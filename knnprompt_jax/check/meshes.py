@@ -1,35 +1,40 @@
 """States over every split of the devices into data and model shards, against one CPU."""
 
+import functools
 from collections.abc import Iterator
 
 import jax
 
 from knnprompt_jax import parallel
-from knnprompt_jax.check import check
+from knnprompt_jax.check import findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.models import sharding
 
 
-def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
+def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
     """Read all prompts with the tiny model on every mesh that uses all devices and splits the model."""
     num_devices = jax.device_count()
     if num_devices == 1:
-        yield check.Skipped("splits of several devices", "there is one device")
+        yield findings.Skipped("splits of several devices", "there is one device")
         return
-    head_VE = subject_lib.head_rows(subject.reference)
-    wanted_NV = subject_lib.log_probabilities(head_VE, subject.reference_states)
     for model in range(1, num_devices + 1):
         if num_devices % model or sharding.uneven(subject.reference.config, model):
             continue
-        split = subject.model(subject_lib.TINY, parallel.make_mesh(num_devices // model, model))
-        found = subject_lib.read(split, subject.prompts(split))
-        deviation = subject_lib.largest(subject_lib.log_probabilities(head_VE, found) - wanted_NV)
-        yield check.Comparison(
-            f"{num_devices // model} data × {model} model, states against one CPU, nats",
-            deviation,
+        data = num_devices // model
+        yield findings.compare(
+            f"{data} data × {model} model, states against one CPU, nats",
+            functools.partial(_deviation, subject, data, model),
             subject_lib.NATS,
             subject_lib.NATS_REASON,
         )
 
 
-CHECKS = (check.Check("meshes", run),)
+def _deviation(subject: subject_lib.Subject, data: int, model: int) -> float:
+    split = subject.model(subject_lib.TINY, parallel.make_mesh(data, model))
+    found = subject_lib.read(split, subject.prompts(split))
+    head_VE = subject_lib.head_rows(subject.reference)
+    logp = [subject_lib.log_probabilities(head_VE, states) for states in (found, subject.reference_states)]
+    return subject_lib.largest(logp[0] - logp[1])
+
+
+CHECKS = (findings.Check("meshes", run),)

@@ -1,5 +1,6 @@
 """Packed prompts against one prompt at a time, without a prefix; also prompts that lost their beginning."""
 
+import functools
 from collections.abc import Iterator
 
 import jax
@@ -8,14 +9,14 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import lm, rounding
-from knnprompt_jax.check import check
+from knnprompt_jax.check import findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.prompts import layout
 
 _ROWS = range(0, 90, 9)
 
 
-def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
+def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
     """Compare some prompts, whole and with a context that cuts half of them."""
     model = subject.tested
     whole = subject.prompts(model, _ROWS)
@@ -23,11 +24,17 @@ def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
     cut = subject.prompts(model, _ROWS, context=int(np.median(lengths)))
     assert 0 < cut.num_truncated < cut.num_prompts
     for prompts, kind in ((whole, "packed prompts"), (cut, f"prompts of which {cut.num_truncated} are truncated")):
-        packed_NV = subject_lib.log_probabilities(subject_lib.head_rows(model), subject_lib.read(model, prompts))
-        deviation = subject_lib.largest(packed_NV - one_at_a_time(model, prompts, max(lengths)))
-        yield check.Comparison(
-            f"{kind} against one at a time, nats", deviation, subject_lib.NATS, subject_lib.NATS_REASON
+        yield findings.compare(
+            f"{kind} against one at a time, nats",
+            functools.partial(_deviation, model, prompts, max(lengths)),
+            subject_lib.NATS,
+            subject_lib.NATS_REASON,
         )
+
+
+def _deviation(model: lm.LanguageModel, prompts: layout.Prompts, longest: int) -> float:
+    packed_NV = subject_lib.log_probabilities(subject_lib.head_rows(model), subject_lib.read(model, prompts))
+    return subject_lib.largest(packed_NV - one_at_a_time(model, prompts, longest))
 
 
 def token_lists(prompts: layout.Prompts) -> list[np.ndarray]:
@@ -57,4 +64,4 @@ def one_at_a_time(model: lm.LanguageModel, prompts: layout.Prompts, longest: int
     return subject_lib.normalised(np.stack(rows))
 
 
-CHECKS = (check.Check("packing", run),)
+CHECKS = (findings.Check("packing", run),)

@@ -9,49 +9,56 @@ import jax
 
 from knnprompt_jax.benchmark import construction as benchmark
 from knnprompt_jax.benchmark import operations, peers, workload
-from knnprompt_jax.check import check, construction
+from knnprompt_jax.check import construction, findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.settings import benchmark as benchmark_settings
 from knnprompt_jax.settings import check as settings_lib
 
 TABLE = "peers"
-_LENGTHS = "trec"
 _PROMPTS = 4
 _SUFFIXES = 64
+_BATCH = 16
+_KL = {"float32": 1e-4, "bfloat16": 0.01}  # Nats.
 _LOADING = 60.0  # Seconds to write the weights and to load them in PyTorch.
 _SLOWER = 4.0  # Times slower than the product of large matrices, at worst.
 
 
-def make_checks(settings: settings_lib.CheckSettings) -> list[check.Check]:
-    """Return the check of the first of the shapes, if there is any."""
+def make_checks(settings: settings_lib.CheckSettings) -> list[findings.Check]:
+    """Return the checks of the first of the shapes, if there is any."""
     return [
-        check.Check(
-            f"{TABLE}: {shape}, prompts as of {_LENGTHS}",
-            functools.partial(run, shape=shape),
-            seconds=functools.partial(_seconds, shape=shape),
+        findings.Check(
+            f"{TABLE}: {shape}, prompts with {lengths.upper()}'s lengths",
+            functools.partial(run, shape=shape, lengths=lengths),
+            seconds=functools.partial(_seconds, shape=shape, lengths=lengths),
             misfit=_misfit,
+            is_measurement=True,
         )
         for shape in settings.shapes[:1]
+        for lengths in workload.LENGTHS
     ]
 
 
-def run(subject: subject_lib.Subject, shape: str) -> Iterator[check.Finding]:
+def run(subject: subject_lib.Subject, shape: str, lengths: str) -> Iterator[findings.Finding]:
     """Measure a pass of ours and turns of both procedures."""
     del subject
     settings = _settings(shape)
     described = workload.describe(shape)
-    work = workload.build_random(settings, described, _LENGTHS, construction.num_anchors())
+    work = workload.build_random(settings, described, lengths, construction.num_anchors())
     found = benchmark.measure(settings, described, work, [peers.TORCH])
     for row in found["peers"]:
-        yield check.Row(TABLE, {"shape": shape, **row})
+        yield findings.Row(TABLE, {"shape": shape, "prompts": lengths, **row})
+        if row["peer"] != benchmark.OURS:
+            compared = f"{row['peer']}: KL of its distributions from ours, nats"
+            reason = f"rounding in {settings.dtype}; another model differs by more"
+            yield findings.Comparison(compared, row["largest_kl"], _KL[settings.dtype], reason)
     for absent in found["absent"]:
-        yield check.Skipped(absent["without"], absent["reason"])
+        yield findings.Skipped(absent["without"], absent["reason"])
 
 
 def _settings(shape: str) -> benchmark_settings.BenchmarkSettings:
     names = tuple(benchmark_settings.PEERS)
     return dataclasses.replace(
-        construction.settings_for(shape), peers=names, peer_prompts=_PROMPTS, peer_suffixes=_SUFFIXES
+        construction.settings_for(shape), peers=names, peer_prompts=_PROMPTS, peer_suffixes=_SUFFIXES, peer_batch=_BATCH
     )
 
 
@@ -69,12 +76,12 @@ def _misfit(subject: subject_lib.Subject) -> str:
     return "" if sees_device else f"PyTorch does not see the {platform}"
 
 
-def _seconds(subject: subject_lib.Subject, shape: str) -> float:
+def _seconds(subject: subject_lib.Subject, shape: str, lengths: str) -> float:
     """Estimate a measurement: ours, and two turns of both procedures."""
     settings = _settings(shape)
     config = workload.describe(shape).config
-    [group] = workload.random_prompts(config, _LENGTHS, construction.num_anchors()).groups
+    [group] = workload.random_prompts(config, lengths, construction.num_anchors()).groups
     passes = _PROMPTS + _SUFFIXES * sum(map(len, group.suffixes)) / len(group.suffixes) / len(group.prefix_P)
     theirs = 2 * passes * operations.prefix_program(config, len(group.prefix_P))
     speed = subject.operations_per_second[settings.dtype]
-    return construction.seconds_of_pass(subject, shape, _LENGTHS) + _LOADING + _SLOWER * theirs / speed
+    return construction.seconds_of_pass(subject, shape, lengths) + _LOADING + _SLOWER * theirs / speed

@@ -13,10 +13,10 @@ from knnprompt_jax import errors, files, parallel, progress
 from knnprompt_jax.benchmark import report
 from knnprompt_jax.check import (
     attention_kernel,
-    check,
     construction,
     deterministic_mode,
     environment,
+    findings,
     main_job,
     meshes,
     model_states,
@@ -26,6 +26,7 @@ from knnprompt_jax.check import (
     search_speed,
 )
 from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.models import kernel_proof
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import check as settings_lib
 
@@ -33,6 +34,7 @@ PASS = "pass"
 FAIL = "FAIL"
 NOT_RUN = "not run"
 Line = dict[str, Any]
+Record = dict[str, Any]
 _CORRECTNESS = (
     environment,
     model_states,
@@ -45,50 +47,62 @@ _CORRECTNESS = (
 )
 
 
-def run(settings: settings_lib.CheckSettings) -> dict[str, Any]:
+def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> Record:
     """Run all checks and return their record, whose `failed` counts the lines that failed.
 
+    Process 0 writes the record to `path` before each check, with the check's name as `running`, and at the end.
+
     Raises:
-        UserError: an unknown shape, an output that cannot be written, or processes that cannot be joined.
+        UserError: an unknown shape, a wrong value of KNNPROMPT_PREFIX_KERNEL, a record that cannot be written, or
+            processes that cannot be joined.
     """
     started = time.monotonic()
     checks = make_checks(settings)
+    kernel_proof.switch()
     _add_cpu()
     inputs.join_processes(settings.distributed)
-    parallel.call_in_main(lambda: files.check_writable(pathlib.Path(settings.output), folder=True))
+    parallel.call_in_main(lambda: files.check_writable(path.parent, folder=True))
     subject = subject_lib.Subject(settings)
-    facts: dict[str, Any] = {}
+    facts: Record = {}
     tables: dict[str, list[Line]] = {"checks": []}
-    for each in checks:
+
+    def write(running: str = "") -> Record:
+        failed = sum(line["result"] == FAIL for line in tables["checks"])
+        current = {"running": running} if running else {}
+        record = {**facts, **current, "seconds": round(time.monotonic() - started, 1), "failed": failed, **tables}
+        parallel.call_in_main(lambda: report.write_to(path, settings, record))
+        return record
+
+    for item in checks:
+        write(item.name)
         seconds_left = 60 * settings.minutes - (time.monotonic() - started)
-        for finding in _run(each, subject, np.inf if settings.quick else seconds_left):
-            if isinstance(finding, check.Facts):
+        for finding in _run(item, subject, np.inf if settings.quick else seconds_left):
+            if isinstance(finding, findings.Facts):
                 facts |= finding.values
-            elif isinstance(finding, check.Row):
+            elif isinstance(finding, findings.Row):
                 tables.setdefault(finding.table, []).append(finding.values)
             else:
-                tables["checks"].append(_line(each, finding))
-    failed = sum(line["result"] == FAIL for line in tables["checks"])
-    return {**facts, "seconds": round(time.monotonic() - started, 1), "failed": failed, **tables}
+                tables["checks"].append(_line(item, finding))
+    return write()
 
 
-def make_checks(settings: settings_lib.CheckSettings) -> list[check.Check]:
+def make_checks(settings: settings_lib.CheckSettings) -> list[findings.Check]:
     """Return the checks in their order, correctness first; raise UserError if a shape is unknown."""
-    quick = [each for module in _CORRECTNESS for each in module.CHECKS]
+    quick = [item for module in _CORRECTNESS for item in module.CHECKS]
     if settings.quick:
         return quick
-    speeds = [*construction.make_checks(settings), *search_speed.CHECKS, *peers.make_checks(settings)]
+    speeds = [*search_speed.CHECKS, *construction.make_checks(settings), *peers.make_checks(settings)]
     return [*quick, model_states.OF_TRAINED_MODEL, *speeds]
 
 
-def render(record: dict[str, Any]) -> str:
+def render(record: Record) -> str:
     """Return a record as text: single values, the table of checks, and the tables of measurements."""
     lines = []
     for line in record["checks"]:
-        told = ": ".join(filter(None, (line["check"], line["compared"])))
-        why = f" ({line['reason']})" if line["result"] == NOT_RUN else ""
+        title = ": ".join(filter(None, (line["check"], line["compared"])))
+        reason = "" if line["result"] == PASS or line["deviation"] is not None else f" ({line['reason']})"
         numbers = {name: "" if line[name] is None else line[name] for name in ("deviation", "allowed", "result")}
-        lines.append({"check": told + why, **numbers})
+        lines.append({"check": title + reason, **numbers})
     return report.render({**record, "checks": lines})
 
 
@@ -99,33 +113,42 @@ def _add_cpu() -> None:
         jax.config.update("jax_platforms", f"{platforms},cpu")
 
 
-def _run(each: check.Check, subject: subject_lib.Subject, seconds_left: float) -> Iterator[check.Finding]:
+def _run(item: findings.Check, subject: subject_lib.Subject, seconds_left: float) -> Iterator[findings.Finding]:
     """Yield what a check finds; every process runs the same checks."""
-    reason = parallel.call_in_main(lambda: _reason_not_to_run(each, subject, seconds_left))
-    if reason:
-        yield check.Skipped("", reason)
+    obstacle = parallel.call_in_main(lambda: _obstacle(item, subject, seconds_left))
+    if obstacle:
+        yield obstacle
         return
-    progress.note(f"{each.name} …")
+    progress.note(f"{item.name} …")
     fails = False
     try:
-        for finding in each.run(subject):
-            fails |= isinstance(finding, check.Comparison) and not finding.passes
+        for finding in item.run(subject):
+            fails |= isinstance(finding, findings.Failed)
+            fails |= isinstance(finding, findings.Comparison) and not finding.passes
             yield finding
-    except Exception as error:  # A bug, or whatever a compiler or a driver raises.
-        fails = True
-        yield check.Failed(f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}")
+    except Exception as error:
+        stopped = item.stopped(error)
+        fails |= isinstance(stopped, findings.Failed)
+        yield stopped
     if others := _processes_that_fail(fails):
-        yield check.Failed(f"fails in process {errors.join_names(others)}")
+        yield findings.Failed("", f"it fails in process {errors.join_names(others)}")
 
 
-def _reason_not_to_run(each: check.Check, subject: subject_lib.Subject, seconds_left: float) -> str:
-    """Return why a check does not fit into the time or the memory; "" if it does."""
+def _obstacle(
+    item: findings.Check, subject: subject_lib.Subject, seconds_left: float
+) -> findings.Skipped | findings.Failed | None:
+    """Return why a check does not run: too little time or memory, or an exception of its estimates."""
     if seconds_left <= 0:
-        return "no time is left"
-    if reason := each.misfit(subject):
-        return reason
-    seconds = each.seconds(subject)
-    return f"it takes about {seconds:.0f} s, and {seconds_left:.0f} s are left" if seconds > seconds_left else ""
+        return findings.Skipped("", "no time is left")
+    try:
+        if reason := item.misfit(subject):
+            return findings.Skipped("", reason)
+        seconds = item.seconds(subject)
+    except Exception as error:  # For example a library that does not load.
+        return item.stopped(error)
+    if seconds > seconds_left:
+        return findings.Skipped("", f"it takes about {seconds:.0f} s, and {seconds_left:.0f} s are left")
+    return None
 
 
 def _processes_that_fail(fails: bool) -> list[int]:
@@ -136,13 +159,13 @@ def _processes_that_fail(fails: bool) -> list[int]:
     return [index for index in np.flatnonzero(fails_P).tolist() if index != jax.process_index()]
 
 
-def _line(each: check.Check, finding: check.Comparison | check.Skipped | check.Failed) -> Line:
+def _line(item: findings.Check, finding: findings.Comparison | findings.Skipped | findings.Failed) -> Line:
     """Return a line of the table of checks."""
-    line = {"check": each.name, "compared": finding.compared, "deviation": None, "allowed": None}
-    if isinstance(finding, check.Failed):
-        return line | {"result": FAIL, "reason": ""}
-    if isinstance(finding, check.Skipped):
-        return line | {"result": NOT_RUN, "reason": finding.reason}
-    deviation = finding.deviation if np.isfinite(finding.deviation) else str(finding.deviation)  # For JSON.
-    numbers = {"deviation": deviation, "allowed": finding.allowed}
-    return line | numbers | {"result": PASS if finding.passes else FAIL, "reason": finding.reason}
+    line = {"check": item.name, "compared": finding.compared, "deviation": None, "allowed": None}
+    line |= {"result": NOT_RUN, "reason": finding.reason}
+    if isinstance(finding, findings.Failed):
+        return line | {"result": FAIL} | ({"traceback": finding.traceback} if finding.traceback else {})
+    if isinstance(finding, findings.Skipped):
+        return line
+    result = PASS if finding.passes else FAIL
+    return line | {"deviation": finding.deviation, "allowed": finding.allowed, "result": result}

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import distances, lm, parallel
-from knnprompt_jax.check import check, worlds
+from knnprompt_jax.check import findings, worlds
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
@@ -19,30 +19,52 @@ from knnprompt_jax.store import store as store_lib
 
 _K = 7
 _SEARCHES = (*itertools.product(("dense", "factored"), stores.DIRECTIONS), ("dense", "kl_labels"), ("dense", "l2"))
-_REASON = "float32 errs by up to this where logits are about 90 nats"
+# With 2 MiB in several tiles of anchors and queries; with 512 MiB, all anchors in one tile are sorted by groups.
+_LARGE_SEARCHES = (("dense", "kl", 2.0), ("factored", "kl", 2.0), ("dense", "l2", 2.0), ("factored", "kl", 512.0))
+_MANY_ANCHORS = 1009  # At least 2 k groups of `kernel.GROUP`.
+_MANY_QUERIES = 307  # More than `kernel.QUERIES_PER_TILE`.
+_SMALL_VOCABULARY = 499
+_NATS = 1e-4  # Float32 errs by 2e-5 where logits are about 90 nats.
+_LENGTH = 1e-5  # Float32 errs by 5e-7 in the length of vectors of about 20.
+_REASON = "four times or more the largest error of float32 products; operands rounded to bfloat16 or TF32 err by more"
 
 
-def run(subject: subject_lib.Subject) -> Iterator[check.Finding]:
-    """Search random anchors; then integer keys, whose equal distances must take the lower index."""
+def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+    """Search over all devices; in tiles on one device; integer keys, whose equal distances take the lower index."""
     del subject
     mesh = parallel.make_mesh()
-    world = worlds.draw()
+    small = worlds.draw()
     for kind, distance in _SEARCHES:
-        unit = distances.get(distance).unit
-        near = jax.tree.map(np.asarray, parallel.replicate(_search(world, mesh, kind, distance)))
-        yield check.Comparison(
-            f"{kind}, {distance}, k nearest against float64, {unit}",
-            deviation(near, world.distances(distance)),
-            worlds.MARGIN,
-            _REASON,
-        )
-    yield check.Comparison("ties, neighbours that differ", count_wrong_ties(mesh), 0, "distances of integers are exact")
+        yield _compare(small, mesh, stores.StoreOptions(kind), distance, "k nearest")
+    large = worlds.draw(_MANY_ANCHORS, _MANY_QUERIES, _SMALL_VOCABULARY)
+    one = parallel.mesh_of(jax.local_devices()[:1], 1, 1)
+    for kind, distance, memory_mb in _LARGE_SEARCHES:
+        title = f"k nearest of {_MANY_ANCHORS} in {memory_mb:.0f} MiB"
+        yield _compare(large, one, stores.StoreOptions(kind, memory_mb), distance, title)
+    yield findings.compare(
+        "ties, neighbours that differ", lambda: count_wrong_ties(mesh), 0, "distances of integers are exact"
+    )
+
+
+def _compare(
+    world: worlds.World, mesh: Mesh, options: stores.StoreOptions, distance: str, title: str
+) -> findings.Comparison | findings.Failed:
+    """Compare a search with float64."""
+
+    def measure() -> float:
+        near = jax.tree.map(np.asarray, parallel.replicate(_search(world, mesh, options, distance)))
+        return deviation(near, world.distances(distance))
+
+    unit = distances.get(distance).unit
+    allowed = _LENGTH if distance == "l2" else _NATS
+    return findings.compare(f"{options.kind}, {distance}, {title} against float64, {unit}", measure, allowed, _REASON)
 
 
 def deviation(near: kernel.Neighbours, wanted_QN: np.ndarray) -> float:
-    """Return how far the found distances, and those of the found anchors, are from the k smallest.
+    """Return the larger of two errors: of the reported distances, and of the true distances of the reported anchors.
 
-    An anchor that does not exist, or that was found twice, counts as infinitely far.
+    Both are compared with the true k smallest. An anchor that does not exist, or that was found twice, counts as
+    infinitely far.
     """
     indices_Qk = np.asarray(near.indices_Qk)
     exist = (indices_Qk >= 0) & (indices_Qk < wanted_QN.shape[1])
@@ -54,14 +76,14 @@ def deviation(near: kernel.Neighbours, wanted_QN: np.ndarray) -> float:
     return float(np.abs(errors).max())
 
 
-def _search(world: worlds.World, mesh: Mesh, kind: str, distance: str) -> kernel.Neighbours:
+def _search(world: worlds.World, mesh: Mesh, options: stores.StoreOptions, distance: str) -> kernel.Neighbours:
     """Search a store of the world's anchors that is split over the mesh."""
     put = _put_over(mesh)
     head = head_lib.Head(put(world.head_VE))
     anchors = lm.States(put(world.hidden_NE), put(world.log_z_N))
     queries = lm.States(put(world.hidden_QE), put(world.log_z_Q))
     classes = np.arange(len(anchors)) % len(worlds.LABEL_IDS)
-    store = store_lib.build(stores.StoreOptions(kind), distance, head, anchors, classes, worlds.LABEL_IDS)
+    store = store_lib.build(options, distance, head, anchors, classes, worlds.LABEL_IDS)
     return store.search(queries, _K)
 
 
@@ -89,4 +111,4 @@ def _put_over(mesh: Mesh) -> Callable[[np.ndarray], jax.Array]:
     return (lambda array: parallel.put(array, mesh, P())) if mesh.size > 1 else jnp.asarray
 
 
-CHECKS = (check.Check("search", run),)
+CHECKS = (findings.Check("search", run),)

@@ -4,24 +4,24 @@ import functools
 from collections.abc import Iterator
 
 from knnprompt_jax.benchmark import searching, timing, workload
-from knnprompt_jax.check import check, environment
+from knnprompt_jax.check import environment, findings
 from knnprompt_jax.check import subject as subject_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 
 TABLE = "search_speed"
-_MODEL = "gpt2"  # Whose vocabulary and width the stores have.
+_MODEL = "gpt2"  # The stores have its vocabulary and width.
 _DISTANCE = "kl"
 _K = 3
 _STORES = (("factored", 100_000), ("factored", 1_000_000), ("dense", 4096))
 _QUERIES = (1, 4096)
 _REPETITIONS = 3
-_COPIES = 2  # Of the keys, while the store is made.
+_COPIES = 2  # The keys exist twice while a store is made.
 _MAKING = 20.0  # Seconds to make a store and to compile.
 
 
-def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> Iterator[check.Finding]:
+def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> Iterator[findings.Finding]:
     """Measure searches that start from the queries' vectors."""
     head = searching.random_head(workload.describe(_MODEL).config)
     store = searching.random_store(head, kind, _DISTANCE, anchors)
@@ -30,7 +30,7 @@ def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> 
     search = functools.partial(kernel.search, encoded, store.keys, store.classes_M, options)
     seconds = timing.medians({"search": timing.stopwatch(search)}, _REPETITIONS)["search"]
     bound = _bound(subject, store.keys.vector.size, queries)
-    yield check.Row(
+    yield findings.Row(
         TABLE,
         {
             "store": kind,
@@ -43,9 +43,9 @@ def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> 
     )
 
 
-def _bound(subject: subject_lib.Subject, num_keys: int, queries: int) -> float:
+def _bound(subject: subject_lib.Subject, num_key_floats: int, queries: int) -> float:
     speeds = subject.operations_per_second["float32"], subject.bytes_per_second
-    return searching.bound_seconds(queries, num_keys, *speeds)
+    return searching.bound_seconds(queries, num_key_floats, *speeds)
 
 
 def _num_bytes(kind: str, anchors: int) -> int:
@@ -61,17 +61,16 @@ def _seconds(subject: subject_lib.Subject, kind: str, anchors: int, queries: int
 def _misfit(subject: subject_lib.Subject, kind: str, anchors: int) -> str:
     """Return why a store cannot be made: too little memory."""
     del subject
-    need = _COPIES * _num_bytes(kind, anchors) + 2**30
-    free = environment.memory_bytes()
-    return f"it needs {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free" if need > free else ""
+    return environment.misfit(_COPIES * _num_bytes(kind, anchors) + 2**30)
 
 
 CHECKS = tuple(
-    check.Check(
+    findings.Check(
         f"search speed: {kind}, {anchors:,} anchors, {queries:,} {'query' if queries == 1 else 'queries'}",
         functools.partial(run, kind=kind, anchors=anchors, queries=queries),
         seconds=functools.partial(_seconds, kind=kind, anchors=anchors, queries=queries),
         misfit=functools.partial(_misfit, kind=kind, anchors=anchors),
+        is_measurement=True,
     )
     for kind, anchors in _STORES
     for queries in _QUERIES

@@ -4,20 +4,22 @@ The reference has the same operands in float32 and full float32 products. Logits
 queries' scale is a power of two, so that scaling is exact, and values lie in [-1, 1]. A kernel that omits or misplaces
 keys then errs by about 1 somewhere.
 
-- float32: products of three bfloat16 parts, or of two TF32 parts, err by at most 2^-21 of the sum of absolute terms,
-  which is at most 32 for heads of 256. An error of δ in the logits changes a weighted mean of values by at most 2 δ, in
-  the kernel and in the reference: 4 · 32 · 2^-21 < 2^-13. Operands rounded to TF32 would err by ten times as much.
+- float32: products of three bfloat16 parts, or of two TF32 parts, err by at most 2^-21 of the sum of absolute terms.
+  For heads of 256 that sum has a mean of 31 and is below 60. An error of δ in the logits changes a weighted mean of
+  values by at most 2 δ, in the kernel and in the reference: 4 · 60 · 2^-21 < 2^-13. Operands rounded to TF32 would err
+  by ten times as much.
 - bfloat16: products of such operands are exact in float32. The weights of values are rounded, and so is the output: two
   relative errors of at most 2^-8.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,14 +34,16 @@ Array = jax.Array
 SWITCH = "KNNPROMPT_PREFIX_KERNEL"
 ON, OFF, AUTO = CHOICES = ("on", "off", "auto")
 TOLERANCE = {"float32": 2**-13, "bfloat16": 2**-7 + 2**-13}
-# Two blocks of a TPU's keys, the second ragged; 9 rows fill no whole number of a TPU's blocks of queries.
+# Two blocks of a TPU's keys, the second ragged; 11 rows fill no whole number of a TPU's blocks of queries.
 _PREFIX = 1301
 _LENGTH = 1283
-_ROWS = 9
-_WIDTH = 128
+_ROWS = 11
+_WIDTHS = (61, 197)  # One part of a GPU's row, and several.
 _KEY_HEADS = 3
 _WINDOW = 173
 _SCALE = 0.25
+_MODULES = ("prefix_kernel", "kernel_proof", "attention")  # An outcome depends on their code.
+_PROOF_SECONDS = 300.0  # The time to wait for a proof in another process.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +73,24 @@ class Case:
         return cls(device.platform, device.device_kind, dtype, config.head_size, queries, any(config.windows))
 
 
-class Outcome(NamedTuple):
-    """The largest deviation from XLA's attention, and why the kernel cannot be used; an empty reason if it can."""
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The result of a proof.
+
+    Attributes:
+        deviation: the largest deviation from XLA's attention; None if the kernel gave no output.
+        reason: why the kernel cannot be used; "" if it can.
+        is_final: whether a later proof would find the same; False if a device or its driver failed.
+    """
 
     deviation: float | None
     reason: str
+    is_final: bool = True
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the kernel can be used."""
+        return not self.reason
 
 
 def switch() -> str:
@@ -101,61 +118,85 @@ def is_trusted(mesh: jax.sharding.Mesh, config: config_lib.DecoderConfig, dtype:
     if not is_expected(device.platform) or switch() == ON:
         return is_expected(device.platform)
     case = Case.of(device, config, dtype)
-    return parallel.call_in_main(lambda: not outcome(case).reason)
+    return parallel.call_in_main(lambda: outcome(case).is_trusted)
 
 
 @functools.cache
 def outcome(case: Case) -> Outcome:
-    """Return the outcome of the first proof of a case, which the folder of compiled programs keeps.
+    """Return the outcome of the first proof of a case, which the folder of compiled programs keeps if it is final.
 
     A kernel that cannot be used is logged once per process.
     """
     device = _device(case)
     path = _path(case, device)
-    found = _load(path) if path else None
-    if found is None:
-        found = prove(case, device)
-        if path:
-            _save(path, case, found)
-    if found.reason:
+    found = _prove_once(path, case, device) if path else prove(case, device)
+    if not found.is_trusted:
         logging.warning(
             "%s: the attention kernel for %s is not used, XLA's attention is: %s (%s=on would use it)%s",
             case.device_kind,
             case.dtype,
             found.reason,
             SWITCH,
-            f"; to try it again, delete {path}" if path else "",
+            f"; to try it again, delete {path}" if path and found.is_final else "",
         )
     return found
 
 
 def prove(case: Case, device: jax.Device, interpret: bool = False) -> Outcome:
     """Compile (or interpret) and run the kernel on a device, and compare it with XLA's attention."""
-    arrays = jax.device_put(_draw(case), device)
-    run = functools.partial(_deviation, arrays, case.platform, interpret)
+    cases = [(width, None) for width in _WIDTHS] + [(_WIDTHS[-1], _WINDOW)] * case.has_windows
+    deviation = 0.0
     try:
-        deviation = max(map(run, (None, _WINDOW)[: 1 + case.has_windows]))
+        for width, window in cases:
+            arrays = jax.device_put(_draw(case, width), device)
+            deviation = max(deviation, _deviation(arrays, window, case.platform, interpret))
     except Exception as error:  # Whatever a compiler or a driver raises.
-        return Outcome(None, f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}")
+        is_final = not isinstance(error, jax.errors.JaxRuntimeError | MemoryError | OSError)
+        reason = f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}"
+        return Outcome(None, reason, is_final)
     if deviation <= TOLERANCE[case.dtype]:
         return Outcome(deviation, "")
     return Outcome(deviation, f"its outputs differ by {deviation:.2g}, at most {TOLERANCE[case.dtype]:.2g} is rounding")
+
+
+def _prove_once(path: pathlib.Path, case: Case, device: jax.Device) -> Outcome:
+    """Return the saved outcome, or prove the kernel and save the outcome if it is final.
+
+    A failure is saved before the proof, so that a kernel that ends the process is not tried again. Other processes wait
+    for the end of the proof.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.lock(path, timeout=_PROOF_SECONDS))
+        except errors.UserError:  # The folder cannot be written, or the other process hangs.
+            return prove(case, device)
+        if saved := _load(path):
+            return saved
+        _save(path, case, Outcome(None, "an earlier proof ended its process"))
+        found = Outcome(None, "interrupted", is_final=False)
+        try:
+            found = prove(case, device)
+        finally:
+            path.unlink(missing_ok=True)
+            if found.is_final:
+                _save(path, case, found)
+        return found
 
 
 def _device(case: Case) -> jax.Device:
     return next(each for each in jax.local_devices(backend=case.platform) if each.device_kind == case.device_kind)
 
 
-def _deviation(arrays: list[Array], platform: str, interpret: bool, window: int | None) -> float:
+def _deviation(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> float:
     """Return the largest difference between outputs; NaN and infinite outputs differ infinitely."""
     with jax.default_matmul_precision("highest"):
-        run_kernel = functools.partial(_run_kernel, window=window, platform=platform, interpret=interpret)
-        attended = jax.jit(run_kernel)(arrays)
-        reference = jax.jit(functools.partial(_run_reference, window=window))(arrays)
+        attended = _run_kernel(arrays, window, platform, interpret)
+        reference = _run_reference(arrays, window)
     difference = np.abs(np.asarray(attended, np.float32) - np.asarray(reference))
     return float(difference[:, :-1].max()) if np.isfinite(difference).all() else np.inf
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _run_kernel(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> Array:
     from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
@@ -165,6 +206,7 @@ def _run_kernel(arrays: list[Array], window: int | None, platform: str, interpre
     return prefix_kernel.attend(*rows, k_GPK, v_GPK, jnp.int32(_LENGTH), _SCALE, limit, platform, interpret)
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def _run_reference(arrays: list[Array], window: int | None) -> Array:
     q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = arrays
     q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK = (
@@ -176,28 +218,28 @@ def _run_reference(arrays: list[Array], window: int | None) -> Array:
     return attention.shared_prefix_attention(*rows, prefix, rule, attention.Softmax.STABLE, is_self=True)
 
 
-def _draw(case: Case) -> list[np.ndarray]:
+def _draw(case: Case, width: int) -> list[np.ndarray]:
     """Return the arrays of `prefix_kernel.attend`; the last token of each row is padding."""
     rng = np.random.default_rng(0)
     dtype = jnp.dtype(case.dtype)
     size = case.head_size
     heads = _KEY_HEADS * case.queries
-    q_BSHK = 3 / (_SCALE * size**0.5) * rng.normal(size=(_ROWS, _WIDTH, heads, size))
-    k_BSGK = rng.normal(size=(_ROWS, _WIDTH, _KEY_HEADS, size))
-    v_BSGK = rng.uniform(-1, 1, (_ROWS, _WIDTH, _KEY_HEADS, size))
+    q_BSHK = 3 / (_SCALE * size**0.5) * rng.normal(size=(_ROWS, width, heads, size))
+    k_BSGK = rng.normal(size=(_ROWS, width, _KEY_HEADS, size))
+    v_BSGK = rng.uniform(-1, 1, (_ROWS, width, _KEY_HEADS, size))
     k_GPK = rng.normal(size=(_KEY_HEADS, _PREFIX, size))
     v_GPK = rng.uniform(-1, 1, (_KEY_HEADS, _PREFIX, size))
-    mask_BSS = np.tril(rng.random((_ROWS, _WIDTH, _WIDTH)) < 0.5) | np.eye(_WIDTH, dtype=bool)
+    mask_BSS = np.tril(rng.random((_ROWS, width, width)) < 0.5) | np.eye(width, dtype=bool)
     mask_BSS[:, -1] = False
-    positions_BS = rng.integers(_LENGTH, _LENGTH + _WIDTH, (_ROWS, _WIDTH)).astype(np.int32)
+    positions_BS = rng.integers(_LENGTH, _LENGTH + width, (_ROWS, width)).astype(np.int32)
     row = [array.astype(dtype) for array in (q_BSHK, k_BSGK, v_BSGK)]
     return [*row, mask_BSS, positions_BS, k_GPK.astype(dtype), v_GPK.astype(dtype)]
 
 
 def _path(case: Case, device: jax.Device) -> pathlib.Path | None:
-    """Return the file of an outcome, whose name depends on the case, the driver, the compiler and the kernel's code."""
+    """Return the file of an outcome, whose name depends on the case, the driver, the compiler and the code."""
     folder = compilation_cache.folder()
-    code = pathlib.Path(__file__).with_name("prefix_kernel.py").read_bytes()
+    code = b"".join(pathlib.Path(__file__).with_name(f"{module}.py").read_bytes() for module in _MODULES)
     identity = f"{case} {device.client.platform_version} {jax.lib.__version__} {hashlib.sha256(code).hexdigest()}"
     name = f"prefix_kernel-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     return folder / name if folder else None
@@ -213,7 +255,7 @@ def _load(path: pathlib.Path) -> Outcome | None:
 
 
 def _save(path: pathlib.Path, case: Case, found: Outcome) -> None:
-    saved: dict[str, Any] = {**dataclasses.asdict(case), **found._asdict()}
+    saved: dict[str, Any] = {**dataclasses.asdict(case), "deviation": found.deviation, "reason": found.reason}
     if found.deviation is not None and not np.isfinite(found.deviation):
         saved["deviation"] = None  # JSON has no infinity.
     try:

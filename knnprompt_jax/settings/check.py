@@ -9,10 +9,10 @@ SHAPES = ("gpt2-xl", "facebook/opt-6.7b", "meta-llama/Meta-Llama-3-8B")
 class CheckSettings(options.Options):
     """What to check, and for how long."""
 
-    quick: bool = options.option(
-        False, "Check correctness alone, with the tiny model; under a minute on two CPU cores."
+    quick: bool = options.option(False, "Check correctness only, with the tiny model; under a minute on two CPU cores.")
+    minutes: float = options.option(
+        8.0, "Minutes for all checks; one whose estimated time does not fit is listed as not run.", least=0.1
     )
-    minutes: float = options.option(8.0, "Minutes for all checks; what does not fit is listed as not run.", least=0.1)
     shapes: tuple[str, ...] = options.option(
         SHAPES, "Published models whose shapes, with random weights, build a datastore; empty for none."
     )

@@ -21,7 +21,7 @@ def test_a_process_answers_and_fails_in_one_line(tmp_path, monkeypatch):
         seconds, result = process.call("works", much=3, returns_result=True)
         assert 0 < seconds < 60
         assert result == 6
-        with pytest.raises(errors.UserError, match="^Broken, fails: ValueError: so much; leave it out with --peers$"):
+        with pytest.raises(errors.UserError, match="^Broken, fails: ValueError: so much$"):
             process.call("fails")
         with pytest.raises(errors.UserError, match="^Broken, dies: BrokenProcessPool: A process in the process pool"):
             process.call("dies")

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.lax import lax
 
 from knnprompt_jax import lm
 from knnprompt_jax.check import (
     attention_kernel,
-    check,
     deterministic_mode,
+    findings,
     main_job,
     model_states,
     packed_prompts,
@@ -17,12 +18,13 @@ from knnprompt_jax.check import (
     search,
 )
 from knnprompt_jax.check import subject as subject_lib
-from knnprompt_jax.models import attention, prefix_kernel
+from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
 from knnprompt_jax.settings import check as settings_lib
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 from tests import processes
 
+PRODUCT = lax.dot_general
 SETTINGS = settings_lib.CheckSettings(quick=True)
 
 
@@ -44,7 +46,7 @@ def subject(reference):
 
 def comparisons(module, subject) -> dict[str, bool]:
     """Run a module's first check; return whether each line passes."""
-    found = [each for each in module.CHECKS[0].run(subject) if isinstance(each, check.Comparison)]
+    found = [each for each in module.CHECKS[0].run(subject) if isinstance(each, findings.Comparison)]
     return {each.compared: each.passes for each in found}
 
 
@@ -66,7 +68,39 @@ def test_states(subject, monkeypatch):
     assert subject.reference.head
     make = subject_lib.Subject.model
     monkeypatch.setattr(subject_lib.Subject, "model", lambda *given, **options: damage(make(*given, **options)))
-    assert list(comparisons(model_states, subject).values()) == [False, False]
+    monkeypatch.setattr(model_states, "_is_reference", lambda mesh: False)
+    assert list(comparisons(model_states, subject).values()) == [False, False, False]
+
+
+@pytest.fixture
+def tf32(monkeypatch):
+    """Round the operands of all products of float32 to 10 bits."""
+
+    def round_operands(left, right, *given, **options):
+        operands = [jax.lax.reduce_precision(array, 8, 10) for array in (left, right)]
+        return PRODUCT(*operands, *given, **options)
+
+    monkeypatch.setattr(lax, "dot_general", round_operands)
+
+
+def test_states_with_products_of_tf32(subject, tf32, monkeypatch):
+    """Only the line in float32 fails: bfloat16 is rougher."""
+    monkeypatch.setattr(model_states, "_is_reference", lambda mesh: False)
+    assert list(comparisons(model_states, subject).values()) == [False, True, True]
+
+
+def test_packing_with_products_of_tf32(subject, tf32, monkeypatch):
+    """Single prompts are read without rounding."""
+    one_at_a_time = packed_prompts.one_at_a_time
+
+    def read_exactly(*given):
+        with monkeypatch.context() as patch:
+            patch.setattr(lax, "dot_general", PRODUCT)
+            jax.clear_caches()
+            return one_at_a_time(*given)
+
+    monkeypatch.setattr(packed_prompts, "one_at_a_time", read_exactly)
+    assert list(comparisons(packed_prompts, subject).values()) == [False, False]
 
 
 def test_attention(subject, monkeypatch):
@@ -78,7 +112,7 @@ def test_attention(subject, monkeypatch):
         return attend(*rows, length - 1, *rest)
 
     monkeypatch.setattr(prefix_kernel, "attend", forget)
-    assert list(comparisons(attention_kernel, subject).values()) == [False, False]
+    assert list(comparisons(attention_kernel, subject).values()) == [False] * 4
 
 
 def test_packing(subject, monkeypatch):
@@ -121,7 +155,7 @@ def test_search(subject, monkeypatch):
 
     monkeypatch.setattr(kernel, "_tile", late)
     found = comparisons(search, subject)
-    assert len(found) == 7 and not any(found.values())
+    assert len(found) == 11 and not any(found.values())
 
 
 def test_main_job(subject, monkeypatch):
@@ -138,7 +172,9 @@ def test_main_job(subject, monkeypatch):
 
 
 MESHES = """
-from knnprompt_jax.check import check, meshes, runner, subject
+import jax
+from jax._src.lax import lax
+from knnprompt_jax.check import meshes, runner, subject
 from knnprompt_jax.lm import programs
 from knnprompt_jax.settings import check as settings_lib
 import numpy as np
@@ -147,24 +183,56 @@ deal = programs.deal
 programs.deal = lambda array_T, data: np.roll(deal(array_T, data), data - 1, 1)  # To the wrong data shards.
 quick = subject.Subject(settings_lib.CheckSettings(quick=True))
 print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
+programs.deal = deal
+product = lax.dot_general
+lax.dot_general = lambda *arrays, **options: product(
+    *(jax.lax.reduce_precision(array, 8, 10) for array in arrays[:2]), *arrays[2:], **options
+)
+jax.clear_caches()
+print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
 """
 
 
 def test_meshes():
-    """Prompts are dealt to the wrong data shards; with one data shard nothing is wrong."""
+    """Prompts are dealt to the wrong data shards; with one data shard nothing is wrong. Then products are of TF32."""
     printed, _ = processes.run("-c", MESHES, devices=2)
-    assert printed.splitlines()[-1] == "[False, True]"
+    assert printed.splitlines()[-2:] == ["[False, True]", "[False, False]"]
 
 
 def test_a_check_that_raises_fails():
     def run(subject):
-        yield check.Comparison("before", 0.0, 1.0, "")
+        yield findings.Comparison("before", 0.0, 1.0, "")
         raise ValueError("broken\nhere")
 
-    first, second = runner._run(check.Check("c", run), subject_lib.Subject(SETTINGS), 1.0)
-    assert first.passes and second == check.Failed("ValueError: broken here")
+    first, second = runner._run(findings.Check("c", run), subject_lib.Subject(SETTINGS), 1.0)
+    assert first.passes and second.reason == "ValueError: broken here"
+
+
+def test_a_comparison_that_raises_ends_no_other(subject, monkeypatch):
+    """The kernel refuses one dtype; the other is still compared."""
+    prove = kernel_proof.prove
+
+    def refuse(case, *given, **options):
+        if case.dtype == "bfloat16":
+            raise NotImplementedError("no bfloat16")
+        return prove(case, *given, **options)
+
+    monkeypatch.setattr(kernel_proof, "prove", refuse)
+    found = [*attention_kernel.run(subject)]
+    assert [getattr(finding, "passes", finding.reason) for finding in found[:-1]] == [
+        *[True, "NotImplementedError: no bfloat16"] * 2
+    ]
+
+
+def test_a_kernel_that_works_but_is_not_used_fails(monkeypatch):
+    """An earlier process could not prove the kernel; this one can."""
+    device = jax.devices()[0]
+    monkeypatch.setattr(kernel_proof, "prove", lambda case, device: kernel_proof.Outcome(1e-6, ""))
+    monkeypatch.setattr(kernel_proof, "outcome", lambda case: kernel_proof.Outcome(None, "killed"))
+    found = [*attention_kernel._compare_outputs([(16, 1, False)], device, attention_kernel._prove_compiled)]
+    assert [(type(finding), "killed" in finding.reason) for finding in found] == [(findings.Failed, True)] * 2
 
 
 @pytest.mark.parametrize("deviation", [float("nan"), float("inf"), 1.5])
 def test_what_is_no_number_fails(deviation):
-    assert not check.Comparison("x", deviation, 1.0, "").passes
+    assert not findings.Comparison("x", deviation, 1.0, "").passes

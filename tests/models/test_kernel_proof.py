@@ -37,6 +37,15 @@ def refused(*arguments, **options):
     raise NotImplementedError("Mosaic failed\nto compile")
 
 
+def overfull(*arguments, **options):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+
+def split_wrongly(q, k, v, *arguments, **options):
+    """Return what a kernel returns that loses the first part of rows wider than 128 tokens."""
+    return KERNEL(q, k, v * (1 - (v.shape[1] > 128)), *arguments, **options)
+
+
 def interpreted(kernel, *arguments, **options):
     return kernel(*arguments[:11], **options | {"interpret": True})
 
@@ -89,7 +98,7 @@ def model_of(dtype=jnp.float32):
 def test_the_kernel_proves_itself(use, warnings, dtype, queries, has_windows, tiles):
     use(tiles=tiles)
     found = kernel_proof.outcome(make_case(dtype, 24 if tiles == "gpu" else 64, queries, has_windows))
-    assert found.deviation < kernel_proof.TOLERANCE[dtype] and not found.reason
+    assert found.deviation < kernel_proof.TOLERANCE[dtype] and found.is_trusted
     assert not warnings
 
 
@@ -98,6 +107,7 @@ def test_the_kernel_proves_itself(use, warnings, dtype, queries, has_windows, ti
     [
         (wrong, "float32", r"its outputs differ by [\d.]+, at most 0.00012 is rounding"),
         (wrong, "bfloat16", r"its outputs differ by [\d.]+, at most 0.0079 is rounding"),
+        (split_wrongly, "bfloat16", r"its outputs differ by [\d.]+, at most 0.0079 is rounding"),
         (rounded, "float32", r"its outputs differ by [\d.]+, at most 0.00012 is rounding"),
         (infinite, "bfloat16", "its outputs differ by inf"),
         (refused, "float32", "NotImplementedError: Mosaic failed to compile"),
@@ -144,7 +154,37 @@ def test_a_proof_is_remembered_on_disk(use, warnings, tmp_path, monkeypatch):
     assert len(warnings) == 2 and str(file) in warnings[1]
     file.write_text("{")
     kernel_proof.outcome.cache_clear()
-    assert not kernel_proof.outcome(make_case()).reason
+    assert kernel_proof.outcome(make_case()).is_trusted
+
+
+def test_an_error_of_the_device_is_not_remembered_on_disk(use, warnings, tmp_path):
+    """Memory that was full once must not disable the kernel in later processes."""
+    use(overfull)
+    assert not kernel_proof.outcome(make_case()).is_trusted
+    assert "RESOURCE_EXHAUSTED" in warnings[0] and "delete" not in warnings[0]
+    assert not [*tmp_path.rglob("prefix_kernel-*")]
+    use(KERNEL)
+    assert kernel_proof.outcome(make_case()).is_trusted
+
+
+def test_a_kernel_that_ends_the_process_is_not_tried_again(use, warnings, tmp_path, monkeypatch):
+    """An interrupted proof leaves nothing; one whose process dies leaves the file that it found while it ran."""
+    use()
+    found = []
+
+    def interrupt(case, device):
+        found.extend((path, path.read_text()) for path in tmp_path.rglob("prefix_kernel-*.json"))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel_proof, "prove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            kernel_proof.outcome(make_case())
+        [(path, content)] = found
+        assert not path.exists()
+        path.write_text(content)
+        assert not kernel_proof.outcome(make_case()).is_trusted
+    assert "an earlier proof ended its process" in warnings[0] and str(path) in warnings[0]
 
 
 def test_the_switch(monkeypatch):
