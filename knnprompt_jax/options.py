@@ -88,11 +88,11 @@ class Options:
         Binaries call this before they import anything slow.
         """
         for field in dataclasses.fields(self):
-            if check := field.metadata.get("check"):
-                value = getattr(self, field.name)
-                for name in value if isinstance(value, tuple) else (value,):
-                    if name:
-                        check(name)
+            check = field.metadata.get("check")
+            value = getattr(self, field.name)
+            names = value if isinstance(value, tuple) else (value,)
+            for name in filter(None, names if check else ()):
+                check(name)
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise UserError on the first of these options that has another value than its default."""

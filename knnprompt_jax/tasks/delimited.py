@@ -19,7 +19,7 @@ TAB = "\t"
 _MAX_RECORD = 2**26  # Characters: without a bound, a quote that is never closed would fill the memory.
 _MAX_HEADER = 2**14  # Characters from which the delimiter is guessed.
 _MAX_NAME = 1000  # Characters of a cell that are compared with names of columns.
-_MIN_LINES = 5  # Lines of a cell, at least, that may be rows with a lost quote.
+_MANY_LINES = 5  # Lines of a cell that are rows with a lost quote if only those between the first and last look so.
 _DECLARED_DELIMITER = re.compile(r'(?i)\s*"?sep=([^"])"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
 _OPEN_QUOTE = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
 _QUOTED = re.compile(r'"[^"]*"')
@@ -73,10 +73,10 @@ class _Csv:
         number = lines.number
         taken = [line]
         try:
-            cells = self.split(_content(line))
+            cells = self.split(_content(line), width)
             while cells is None:
                 self._take_until_quote(lines, taken)
-                cells = self.split(_content("".join(taken)))
+                cells = self.split(_content("".join(taken)), width)
         except _Malformed:
             self._last_suspect = max(self._last_suspect, lines.number)
             lines.give_back(taken[1:])
@@ -85,8 +85,11 @@ class _Csv:
             raise _Malformed("an odd number of quotes, after a quote that was not closed")
         return cells
 
-    def split(self, text: str) -> list[str] | None:
-        """Return the cells of a text, or None if a quote is open at its end; raise _Malformed otherwise."""
+    def split(self, text: str, width: int) -> list[str] | None:
+        """Return the cells of a text, or None if a quote is open at its end; raise _Malformed otherwise.
+
+        A quote that is open after `width` cells (0: any number) is malformed, so that lost quotes take linear time.
+        """
         if '"' not in text:
             return text.split(self.delimiter)
         cells = []
@@ -95,6 +98,8 @@ class _Csv:
             if found := self._quoted.match(text, start):
                 cells.append(found[2].replace('""', '"'))
             elif self._open.match(text, start):
+                if width and len(cells) == width:
+                    raise _Malformed(f"a quote is open after {width} cells, the number of the header's")
                 return None
             elif self._begins.match(text, start):
                 raise _Malformed(f"{self.delimiter!r} expected after a closing quote")
@@ -151,12 +156,13 @@ class _Tsv:
         Lines that are taken are appended to `taken`.
         """
         try:
-            cells = self._csv.split(_content(taken[0]))
+            cells = self._csv.split(_content(taken[0]), width)
+            is_first_row = self._has_row(taken, width)
             while cells is None and (line := lines.take()):
                 taken.append(line)
                 if _CLOSING.match(line):
-                    cells = self._csv.split(_content("".join(taken)))
-                elif TAB in line and self._has_row(taken, width):
+                    cells = self._csv.split(_content("".join(taken)), width)
+                elif TAB in line and (is_first_row or self._has_row([line], width)):
                     return None
         except _Malformed:
             return None
@@ -270,11 +276,18 @@ def _warn_of_lost_quote(place: str, num_lines: int, cells: list[str], header: li
     """Warn if several lines in one cell have as many delimiters as a record, so that a quote may be missing."""
     if num_lines == 1 or len(header) < 2:
         return
-    inner = [line.count(delimiter) for cell in cells for line in cell.splitlines()[1:-1]]
-    are_rows = len(inner) >= _MIN_LINES - 2 and all(count == len(header) - 1 for count in inner)
+    are_rows = any(_are_rows(cell, index, len(header), delimiter) for index, cell in enumerate(cells))
     if are_rows or (delimiter == TAB and any(map(_is_block, cells))):
         message = "%s: one cell spans %d lines that look like rows: is a quote missing or too many?"
         logging.warning(message, place, num_lines)
+
+
+def _are_rows(cell: str, index: int, width: int, delimiter: str) -> bool:
+    """Whether the lines of the cell `index` of a record have as many delimiters as rows of `width` cells."""
+    counts = [line.count(delimiter) for line in cell.splitlines()]
+    if len(counts) < 3 or any(count != width - 1 for count in counts[1:-1]):
+        return False
+    return len(counts) >= _MANY_LINES or (counts[0], counts[-1]) == (width - 1 - index, index)
 
 
 def _is_block(cell: str) -> bool:

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import formats
+from knnprompt_jax.tasks import delimited, formats
 
 ROWS = "".join(f"words {number}|x\n" for number in range(7))
 
@@ -54,7 +54,15 @@ def test_reading_resumes_at_the_line_after_a_lost_quote(text, rows):
     assert all(map(str.startswith, found, rows)) and found[len(rows) :] == ROWS.splitlines()
 
 
-@pytest.mark.parametrize("num_lines", [3, 7])
+@pytest.mark.parametrize(("row", "delimiter"), [('x","y', ","), ('"a', ","), ('x"\t"y', "\t"), ('x\t"y', "\t")])
+def test_many_lost_quotes_take_linear_time(row, delimiter):
+    """Each attempt to read to the end of the file, or to split all earlier lines again, would take hours."""
+    header = f"text{delimiter}label\n"
+    lines = iter([header, *[f"{row}\n"] * 20_000])
+    assert sum(1 for _ in delimited.read(lines, "rows", delimiter)) >= 19_999
+
+
+@pytest.mark.parametrize("num_lines", [1, 3, 7])
 def test_a_cell_of_many_lines_like_rows_is_named(num_lines, caplog):
     swallowed = "".join(f"words {number}|x\n" for number in range(num_lines))
     assert len(read(f'text|label\n"hello|x\n{swallowed}bye"|y\n')) == 1
