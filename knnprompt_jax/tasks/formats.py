@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources.abc import Traversable
 from typing import Any, TextIO
@@ -21,7 +20,6 @@ Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or the error of a malformed row."""
 
 _MAX_LINE = 2**26  # Characters of a line: without a bound, an endless line would fill the memory.
-_SINGLE_BYTE = re.compile(r"(?i)(cp|windows-?)125|iso-?8859|latin")  # Text in these is hardly ever valid UTF-8.
 _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins with a mark of UTF-16.
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -108,16 +106,25 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     """Return a binary file as text. A byte order mark overrides the encoding.
 
     Raises:
-        UserError: the encoding is a Western one of single bytes, but the first characters beyond ASCII are UTF-8. Only
-            the beginning of a pipe is checked.
+        LookupError: the encoding is unknown.
+        UserError: the encoding is not one of Unicode, but the first characters beyond ASCII are UTF-8, which text in
+            other encodings hardly ever is. Only the beginning of a pipe is checked.
     """
     # The csv module splits lines itself, because cells may hold newlines. In other files \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(4)
     marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
-    if not marked and _SINGLE_BYTE.match(encoding) and _is_utf8(file):
+    if not marked and not _codec_name(encoding).startswith("utf") and _is_utf8(file):
         raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
+
+
+def _codec_name(encoding: str) -> str:
+    """Return Python's name of an encoding, whose aliases are many; raise LookupError if it is unknown."""
+    try:
+        return codecs.lookup(encoding).name
+    except ValueError as error:  # A NUL character.
+        raise LookupError(str(error)) from None
 
 
 def _is_utf8(file: Any) -> bool:

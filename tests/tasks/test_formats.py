@@ -59,6 +59,7 @@ def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
         (b"text,label\r\n" + b"\xc3\xa9" * 2**20 + b",x\r\n\xff,x", "utf-8", "csv:3: not UTF-8: byte 2097168 is 0xff"),
         (b"text,label\n", "utf-16", "csv:1: not UTF-16"),
         (b"text,label\n", "klingon", "encoding='klingon': unknown; choose utf-8"),
+        (b"text,label\n", "utf-8\0", r"encoding='utf-8\x00': unknown; choose utf-8"),
     ],
 )
 def test_undecodable_bytes_are_refused_with_line_and_byte(tmp_path, content, encoding, message):
@@ -225,12 +226,17 @@ def test_an_endless_line_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("num_ascii", [0, 300_007])
-@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ISO-8859-15", "windows-1251"])
-def test_utf8_is_not_read_as_a_western_encoding(tmp_path, encoding, num_ascii):
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "l1", "8859", "mac_roman", "850", "koi8-r", "gbk", "ascii"])
+def test_utf8_is_not_read_as_another_encoding(tmp_path, encoding, num_ascii):
     path = tmp_path / "rows.csv"
     path.write_bytes(("text\n" + "rows\n" * num_ascii + "K\u00fcndigung\n").encode())
     assert refusal(path, encoding) == f"{path}: UTF-8, not {encoding.upper()}: add --encoding=utf-8"
-    path.write_bytes("text\nK\u00fcndigung\n".encode("cp1252"))
-    assert read(path, encoding)
-    path.write_bytes(b"text\n" + "\u4e00".encode("gbk"))  # Also the UTF-8 of another character.
-    assert read(path, "gbk") == [{"text": "\u4e00"}]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"), [("cp1252", "K\u00fcndigung"), ("850", "\u00fc"), ("gbk", "\u4e00\u4e2a")]
+)
+def test_a_text_that_is_not_utf8_is_read_in_its_encoding(tmp_path, encoding, text):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(f"text\n{text}\n".encode(encoding))
+    assert read(path, encoding) == [{"text": text}]
