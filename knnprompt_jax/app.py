@@ -86,6 +86,7 @@ class Flags(Generic[Kind]):
 
         def parse(argv: Sequence[str]) -> list[str]:
             if {*_HELP, *_FULL_HELP}.intersection(argv):
+                _check_standard_output()
                 flags.FLAGS([argument for argument in argv if argument not in (*_HELP, *_FULL_HELP)])
                 docstring = sys.modules[main.__module__].__doc__ or ""
                 _print_help(argv[0], docstring, self.kind, is_full=bool({*_FULL_HELP}.intersection(argv)))
@@ -109,6 +110,8 @@ class Flags(Generic[Kind]):
             if self._keeps_programs:
                 compilation_cache.use()
             self.value.check_names()
+            if self.value.prints:
+                _check_standard_output()
             if importlib.util.find_spec("libtpu") and not _may_have_accelerator(pathlib.Path("/")):
                 # Without a TPU, libtpu prints errors before JAX chooses the CPU.
                 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -202,6 +205,11 @@ def _print_help(binary: str, docstring: str, kind: type[options.Options], is_ful
     if hidden:
         print("\n--helpfull also shows the options of the methods that do not run.")
     print(end="", flush=True)
+
+
+def _check_standard_output() -> None:
+    if sys.stdout is None:
+        raise errors.UserError("standard output is closed: redirect it to a file or to /dev/null")
 
 
 def _text_of(value: Any) -> str:

@@ -94,6 +94,11 @@ class Options:
             for name in filter(None, names if check else ()):
                 check(name)
 
+    @property
+    def prints(self) -> bool:
+        """Whether the binary prints its result, so that standard output must be open."""
+        return True
+
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise UserError on the first of these options that has another value than its default."""
         fields = {field.name: field for field in dataclasses.fields(self)}

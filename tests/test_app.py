@@ -171,6 +171,17 @@ def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path):
     assert (done.returncode, done.stdout, (tmp_path / "first.txt").read_text()) == (0, "True\n", "")
 
 
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--helpfull"]])
+def test_a_closed_standard_output_is_named(parse, arguments, monkeypatch):
+    def run(main, flags_parser):
+        flags_parser(sys.argv)
+        main(sys.argv)
+
+    monkeypatch.setattr(app, "reserve_streams", lambda: monkeypatch.setattr(sys, "stdout", None))
+    status, printed = parse(*arguments, run=run)
+    assert (status, printed) == (2, "error: standard output is closed: redirect it to a file or to /dev/null\n")
+
+
 STOPPED = """
 import sys, time
 from knnprompt_jax import app, options

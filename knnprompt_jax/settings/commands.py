@@ -206,6 +206,11 @@ class PredictionSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheO
             raise errors.UserError(f"{self.output}: exists already; choose another file, or add --overwrite")
 
     @property
+    def prints(self) -> bool:
+        """Whether the labels go to standard output."""
+        return self.output == STANDARD
+
+    @property
     def kind(self) -> str:
         """The format of the output."""
         own = "jsonl" if self.output == STANDARD else pathlib.Path(self.output).suffix[1:]

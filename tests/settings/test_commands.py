@@ -79,6 +79,12 @@ def test_a_name_that_cannot_be_used_is_refused(folder, kind, values, message):
     assert sorted(folder.rglob("*")) == before, "nothing is left behind"
 
 
+def test_labels_in_a_file_need_no_standard_output(folder):
+    options = {"classifier": "saved", "input": str(folder / "rows.csv")}
+    assert commands.PredictionSettings(**options).prints
+    assert not commands.PredictionSettings(**options, output="labels.csv").prints
+
+
 @pytest.mark.parametrize(("stream", "name"), [("stdin", "--input"), ("stdout", "--output")])
 def test_a_closed_stream_is_named(folder, monkeypatch, stream, name):
     monkeypatch.setattr(sys, stream, None)
