@@ -2,7 +2,7 @@
 
 python experiments/fit.py --train_file=train.csv --classifier=my_classifier
 python experiments/fit.py --train_file=train.csv --classifier=support --task=support.yaml --demo_shots=0
-python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
+python experiments/fit.py --experts=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
 
 To change a classifier, edit the table and fit again with --overwrite: only new prompts are read.
 

@@ -57,7 +57,6 @@ class Distance:
             the distance is no such product.
         terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the
             distance. None if it is no sum over tokens.
-        is_candidate: whether a classifier that chooses its distance tries this one.
     """
 
     name: str
@@ -70,7 +69,6 @@ class Distance:
     direction: str = ""
     expectation_side: str = ""
     terms: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    is_candidate: bool = False
 
     @property
     def reads_label_words(self) -> bool:
@@ -147,11 +145,11 @@ _reverse_kl = functools.partial(
 _WHOLE = Representation.DISTRIBUTION
 _WORDS = Representation.LABEL_WORDS
 _DISTANCES = (
-    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, expectation_side="query", is_candidate=True),
-    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, expectation_side="anchor", is_candidate=True),
-    _kl("kl_labels", "label words, KL(test ‖ anchor)", representation=_WORDS, is_candidate=True),
+    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, expectation_side="query"),
+    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, expectation_side="anchor"),
+    _kl("kl_labels", "label words, KL(test ‖ anchor)", representation=_WORDS),
     _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation=_WORDS),
-    Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean, is_candidate=True),
+    Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean),
 )
 _BY_NAME = {distance.name: distance for distance in _DISTANCES}
 DISTANCES: dict[str, Distance] = {name: _BY_NAME[name] for name in stores.DISTANCES}

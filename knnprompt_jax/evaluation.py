@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from knnprompt_jax import files, parallel, progress, states, tables
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import inputs, saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout
@@ -23,6 +24,7 @@ from knnprompt_jax.tasks.task import Example, Task
 
 COVERAGES = (0.5, 0.8, 0.9, 1.0)
 _MAX_MISTAKES = 20  # Mistakes that are listed.
+_MIN_SHIFT = 0.1  # Total variation between shares of classes from which on `evaluate` gives advice.
 
 
 def run(settings: commands.EvaluationSettings) -> str:
@@ -32,7 +34,7 @@ def run(settings: commands.EvaluationSettings) -> str:
         UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
             not know.
     """
-    saved = saving.read(pathlib.Path(settings.classifier))
+    saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     output = page.folder(settings.output)
     if no_page := page.missing_libraries():
         logging.warning("no page will be written: %s", no_page)
@@ -46,7 +48,7 @@ def run(settings: commands.EvaluationSettings) -> str:
         text_columns=settings.text_columns,
         **source,
     )
-    if found := defects.matches(examples, (*saved.content.demonstrations, *saved.content.anchors)):
+    if found := defects.matches(examples, saved.content.rows):
         repeat = "repeats" if len(found) == 1 else "repeat"
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
         logging.warning(message, len(found), len(examples), repeat, found[0][0].source)
@@ -62,7 +64,7 @@ def run(settings: commands.EvaluationSettings) -> str:
         f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name} with {len(fitted.anchors):,} anchors "
         f"and {len(fitted.demonstrations)} demonstrations."
     )
-    described = describe(measured)
+    described = "\n\n".join([describe(measured), *advise_on_prior(measured, fitted)])
     title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
     if no_page:
         (output / "index.html").unlink(missing_ok=True)  # An earlier page has other measures.
@@ -75,12 +77,11 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache 
     predicted: list[Any] = []
     probabilities = []
     num_truncated = 0
-    with progress.whole(len(examples), "row") as settle:
+    with progress.whole(len(examples), "row", len(fitted.content.prompts)) as settle:
         for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
-            batch_states = states.read(fitted.model, batch.prompts, cache, repeated=True, layers=fitted.layers)
-            predictions = fitted.answer_states(batch_states)
+            predictions = fitted.answer(fitted.read_prompts(batch.queries, cache, title=""))
             predicted += predictions.labels.tolist()
-            num_truncated += batch.prompts.num_truncated
+            num_truncated += batch.queries.num_truncated
             probabilities.append(np.asarray(predictions.probabilities, np.float64))
             settle(len(predicted))
     layout.warn_truncated(num_truncated, len(examples), fitted.model.context)
@@ -93,6 +94,29 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache 
         predicted_Q=np.array([class_of[str(label)] for label in predicted]),
         probabilities_QC=p_QC / p_QC.sum(-1, keepdims=True),  # Float32 shares do not sum to 1 exactly.
     )
+
+
+def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
+    """Return a remark if classes are not as common among the measured rows as the classifier assumes; or nothing.
+
+    The accuracy with the measured shares needs no more predictions: probabilities are multiplied by the shares.
+    """
+    if fitted.pool is None:
+        return []
+    order_C = inputs.label_order(fitted.content.labels_C)
+    counts_C = np.bincount(fitted.content.y_N, minlength=len(order_C))
+    assumed_C = (counts_C / counts_C.sum() if fitted.prior_C is None else fitted.prior_C)[order_C]
+    shares_C = np.bincount(measured.y_Q, minlength=len(order_C)) / len(measured.y_Q)
+    if np.abs(shares_C - assumed_C).sum() / 2 < _MIN_SHIFT:
+        return []
+    ratio_C = np.divide(shares_C, assumed_C, out=np.zeros(len(order_C)), where=assumed_C > 0)
+    accuracy = np.mean((measured.probabilities_QC * ratio_C).argmax(-1) == measured.y_Q)
+    prior = ",".join(f"{label}={share:.3g}" for label, share in zip(measured.labels, shares_C, strict=True))
+    return [
+        "Classes are not as common in these rows as the classifier assumes. If new rows are like these, set their shares: "
+        f"--class_prior={shlex.quote(prior)} would give accuracy {percent(accuracy)} here instead of "
+        f"{percent(measured.overall['accuracy'])}."
+    ]
 
 
 def to_dict(measured: Measures) -> dict[str, Any]:

@@ -47,30 +47,32 @@ def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Pr
         yield outer
         return
     with _display(total, title, unit) as display:
-        yield functools.partial(_advance, display, [0])
+        yield functools.partial(_advance, display, [0, 0], 1)
 
 
 @contextlib.contextmanager
-def whole(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+def whole(total: int | None, unit: str, prompts_per_unit: int = 1) -> Iterator[Callable[[int], None]]:
     """Show one bar for many passes, and yield the function that sets it to the number of finished units."""
     with _display(total, "", unit) as display:
 
         def settle(finished: int) -> None:
             display.update(finished - display.n)
 
-        token = _WHOLE.set(functools.partial(_advance, display, [0]))
+        token = _WHOLE.set(functools.partial(_advance, display, [0, 0], prompts_per_unit))
         try:
             yield settle
         finally:
             _WHOLE.reset(token)
 
 
-def _advance(display: tqdm.tqdm, tokens: list[int], prompts: int, suffix_tokens: int) -> None:
-    tokens[0] += suffix_tokens
-    if tokens[0]:  # Bars that count other things, such as training steps, have no tokens.
-        rate = tokens[0] / max(1e-9, display.format_dict["elapsed"])
+def _advance(display: tqdm.tqdm, counts: list[int], prompts_per_unit: int, prompts: int, suffix_tokens: int) -> None:
+    """Advance a bar; `counts` has the suffix tokens so far, and the prompts of units that are not finished."""
+    counts[0] += suffix_tokens
+    finished, counts[1] = divmod(counts[1] + prompts, prompts_per_unit)
+    if counts[0]:  # Bars that count other things, such as training steps, have no tokens.
+        rate = counts[0] / max(1e-9, display.format_dict["elapsed"])
         display.set_postfix_str(f"{rate:,.0f} suffix tokens/s", refresh=False)
-    display.update(prompts)
+    display.update(finished)
 
 
 def _display(total: int | None, title: str, unit: str) -> tqdm.tqdm:

@@ -91,7 +91,7 @@ def test_values_from_the_command_line(data):
     [
         ([], {"knn"}),
         (["--methods=icl"], set()),
-        (["--methods=knn_l2, tfidf"], {"knn", "tfidf"}),
+        (["--methods=knn_l2, auto"], {"knn", "auto"}),
         (
             ["--methods=all"],
             {name for name, kind in methods.MethodOptions.groups().items() if dataclasses.fields(kind)},

@@ -50,7 +50,7 @@ def test_meshes_of_eight_devices(checked):
 def test_four_killed_processes_build_one_store(tmp_path, monkeypatch):
     """Four processes × two devices, killed and started again. Keys differ from one device's only by rounding."""
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
-    command = ["experiments/fit.py", "--task=demo", "--model=tiny", "--rule=knn", "--shots=6", "--demo_shots=2"]
+    command = ["experiments/fit.py", "--task=demo", "--model=tiny", "--experts=knn", "--shots=6", "--demo_shots=2"]
     processes.run(*command, "--cache_gb=0", f"--classifier={tmp_path}/one", devices=1)
     for is_killed in (True, False):
         joined = [*command, "--mesh.model=2", f"--classifier={tmp_path}/four", *distributed_options(4)]

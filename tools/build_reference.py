@@ -18,7 +18,7 @@ MODULES = (
     "knnprompt_jax.classifier.fitted",
     "knnprompt_jax.lm",
     "knnprompt_jax.methods.method",
-    "knnprompt_jax.rules.choosing",
+    "knnprompt_jax.experts.pool",
     "knnprompt_jax.settings.stores",
     "knnprompt_jax.states",
     "knnprompt_jax.store",

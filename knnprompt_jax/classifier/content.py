@@ -7,22 +7,33 @@ import json
 import math
 import numbers
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax.classifier import inputs, schema
-from knnprompt_jax.rules import Choice, Rule
+from knnprompt_jax.experts import expert
+from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.settings.models import DTYPES
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
-FORMAT = 10
+FORMAT = 11
 _SOURCE = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
 AnyOptions = PublishedOptions | AutoOptions
+_LARGEST = 1e6  # Of an expert's setting, factor and weight.
+_NUM_SHOWN = 3  # Neighbours of a text that `AutoClassifier` returns.
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt."""
+
+    demo_shots: int
+    rows: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +45,12 @@ class Content:
         task: the task of the prompts.
         given_task: the task that the next fit takes, without the classes of later rows; None: it infers one.
         labels: the labels as in y, in class order.
-        demonstrations: the examples that begin every prompt.
-        anchors: the examples of the anchors. `Example.row` is the number of a row.
+        rows: the examples. `Example.row` is the number of a row.
+        prompts: the demonstrations of each view; neighbours are searched for in the first.
+        layer: the block whose output is kept beside each state; 0: none.
         num_rows: the number of rows given so far, from which later rows are numbered.
-        choice: the chosen rule and the reasons for it.
+        choice: the experts and their weights; None for `KNNPrompting`.
+        encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
         source: how the file that the rows came from was read, if there was one: encoding, label column, merged labels.
         origin: the digest of everything that the fit was made from, as in `origin_of`.
@@ -47,10 +60,12 @@ class Content:
     task: Task
     given_task: Task | None
     labels: tuple[Any, ...]
-    demonstrations: tuple[Example, ...]
-    anchors: tuple[Example, ...]
+    rows: tuple[Example, ...]
+    prompts: tuple[Prompt, ...]
+    layer: int
     num_rows: int
-    choice: Choice
+    choice: Choice | None
+    encoder: str
     model: lm.Identity
     source: Mapping[str, str | bool]
     origin: str
@@ -59,6 +74,22 @@ class Content:
     def labels_C(self) -> np.ndarray:
         """The labels as in y, in class order."""
         return np.array(self.labels)
+
+    def demonstrations_of(self, prompt: Prompt) -> tuple[Example, ...]:
+        """Return the examples that begin the prompts of a view."""
+        by_number = {example.row: example for example in self.rows}
+        return tuple(by_number[number] for number in prompt.rows)
+
+    @property
+    def demonstrations(self) -> tuple[Example, ...]:
+        """The examples that begin the prompts of the first view."""
+        return self.demonstrations_of(self.prompts[0])
+
+    @property
+    def anchors(self) -> tuple[Example, ...]:
+        """The examples that classify; those of `KNNPrompting` are not its demonstrations."""
+        excluded = set(self.prompts[0].rows) if self.is_published else set()
+        return tuple(example for example in self.rows if example.row not in excluded)
 
     @property
     def y_N(self) -> np.ndarray:
@@ -71,13 +102,20 @@ class Content:
         return np.array([example.row for example in self.anchors], int)
 
     @property
-    def rule(self) -> Rule:
-        """The rule in use: the chosen one, with the options that may change after a fit."""
-        rule = self.choice.rule
-        options = self.options
-        if isinstance(options, PublishedOptions):
-            return dataclasses.replace(rule, k=options.k, distance=options.distance, weights=options.weights)
-        return rule
+    def layers(self) -> tuple[int, ...]:
+        """The blocks whose outputs are read."""
+        return (self.layer,) if self.layer else ()
+
+    @property
+    def k(self) -> int:
+        """The number of neighbours of a text."""
+        k = self.options.k if isinstance(self.options, PublishedOptions) else _NUM_SHOWN
+        return min(k, len(self.anchors))
+
+    @property
+    def distance(self) -> str:
+        """The distance of neighbours."""
+        return self.options.distance if isinstance(self.options, PublishedOptions) else expert.DISTANCE
 
     @property
     def is_published(self) -> bool:
@@ -123,10 +161,12 @@ class _Document:
     task: Task
     given_task: Task | None
     labels: tuple[str | int | bool, ...]
-    demonstrations: tuple[_Row, ...]
-    anchors: tuple[_Row, ...]
+    rows: tuple[_Row, ...]
+    prompts: tuple[Prompt, ...]
+    layer: int
     num_rows: int
-    choice: Choice
+    choice: Choice | None
+    encoder: str
     model: _Identity
     source: Mapping[str, str | bool]
     origin: str
@@ -142,10 +182,12 @@ def to_json(content: Content) -> str:
         task=content.task,
         given_task=content.given_task,
         labels=content.labels,
-        demonstrations=tuple(map(_to_row, content.demonstrations)),
-        anchors=tuple(map(_to_row, content.anchors)),
+        rows=tuple(map(_to_row, content.rows)),
+        prompts=content.prompts,
+        layer=content.layer,
         num_rows=content.num_rows,
         choice=content.choice,
+        encoder=content.encoder,
         model=_Identity(*content.model),
         source=dict(content.source),
         origin=content.origin,
@@ -172,10 +214,12 @@ def from_json(text: bytes) -> Content:
         task=document.task,
         given_task=document.given_task,
         labels=document.labels,
-        demonstrations=tuple(map(_to_example, document.demonstrations)),
-        anchors=tuple(map(_to_example, document.anchors)),
+        rows=tuple(map(_to_example, document.rows)),
+        prompts=document.prompts,
+        layer=document.layer,
         num_rows=document.num_rows,
         choice=document.choice,
+        encoder=document.encoder,
         model=lm.Identity(**vars(document.model)),
         source=document.source,
         origin=document.origin,
@@ -189,16 +233,23 @@ def _check(content: Content) -> None:
     task = content.task
     if tuple(map(str, content.labels)) != task.labels:
         raise ValueError("the labels are not the task's")
-    examples = [*content.demonstrations, *content.anchors]
-    if not content.anchors or any(not 0 <= row.row < content.num_rows for row in examples):
-        raise ValueError("row numbers out of range")
-    if len({row.row for row in examples}) != len(examples):
-        raise ValueError("a duplicate row number")
-    for example in examples:
+    numbers = [example.row for example in content.rows]
+    if not 0 < len(numbers) == len(set(numbers)) or not all(0 <= number < content.num_rows for number in numbers):
+        raise ValueError("duplicate row numbers, or some out of range")
+    for example in content.rows:
         task.label_of(example.source, example.label)
         task.fields_of(example.source, example.fields)
-    if not 1 <= content.choice.rule.k <= len(content.anchors):
-        raise ValueError("k out of range")
+    shots = [prompt.demo_shots for prompt in content.prompts]
+    if not 0 < len(shots) == len(set(shots)) or content.layer < 0:
+        raise ValueError("duplicate views, or none")
+    for prompt in content.prompts:
+        if len(set(prompt.rows)) != len(prompt.rows) or not set(prompt.rows) <= set(numbers):
+            raise ValueError("a view has no such rows")
+    if not content.anchors or content.is_published == (content.choice is not None):
+        raise ValueError("no anchors, or the choice of another kind of classifier")
+    if content.choice:
+        assert isinstance(content.options, AutoOptions)
+        _check_choice(content.choice, content.options.names, set(shots), content.layer)
     inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)
     _check_demo_shots(content.options.demo_shots)
     _check_model(content.model)
@@ -228,6 +279,22 @@ def _check_source(source: Mapping[str, str | bool]) -> None:
         codecs.lookup(str(source.get("encoding", "utf-8")))
     except (LookupError, ValueError):
         raise ValueError("the source has an unknown encoding") from None
+
+
+def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], layer: int) -> None:
+    """Raise ValueError unless every expert exists and reads what the classifier has."""
+    if not choice.members or choice.num_rows < 0:
+        raise ValueError("a pool without experts")
+    for member in choice.members:
+        if member.expert not in names:
+            raise ValueError(f"the expert {member.expert}, which the options do not have")
+        kind = expert.KINDS[member.expert]
+        if (member.demo_shots in shots) != kind.reads_prompts or (kind.reads_layer and not layer):
+            raise ValueError(f"the expert {member.expert} on prompts that it does not read")
+        shares = (member.share, member.accuracy or 0.0)
+        numbers_above_one = (member.setting, member.factor, member.weight)
+        if min(*shares, *numbers_above_one) < 0 or max(shares) > 1 or max(numbers_above_one) > _LARGEST:
+            raise ValueError(f"the expert {member.expert} with a number out of range")
 
 
 def _writable(options: Any) -> Any:

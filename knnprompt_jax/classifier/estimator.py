@@ -1,6 +1,6 @@
 """Two classifiers with scikit-learn's interface.
 
-`KNNPrompting` is the published method (Xu et al., ICLR 2023). `AutoClassifier` chooses its own settings.
+`KNNPrompting` is the published method (Xu et al., ICLR 2023). `AutoClassifier` is a pool of experts.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import explanation, inputs, saving, scikit
 from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.rules import Choice, Rule
+from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import SKIP, Example, Task
@@ -32,7 +32,7 @@ _CACHE = states_lib.UserCache(256 * 2**20, disk_bytes=2 * 2**30)
 class Classifier(scikit.ScikitInterface):
     """A classifier whose anchors are training texts, represented by a frozen language model's states.
 
-    A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
+    Some rows of each class become demonstrations, which begin every prompt.
 
     Attributes:
         fitted_: everything that `fit` makes, as one immutable object.
@@ -65,18 +65,8 @@ class Classifier(scikit.ScikitInterface):
         """The example of each anchor by its id, the number of its row in X, continued by `partial_fit`."""
         return {example.row: example for example in self.fitted_.anchors}
 
-    @property
-    def choice_(self) -> Choice:
-        """The chosen rule, the reasons for it and all candidates with their scores."""
-        return self.fitted_.content.choice
-
-    @property
-    def rule_(self) -> Rule:
-        """The rule in use: the chosen one, with the present values of the options that may change after `fit`."""
-        return self._check_fitted().settings
-
     def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
-        """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
+        """Draw the demonstrations and read the anchors.
 
         Args:
             X: texts, rows as mappings, or a table of pandas, polars or pyarrow whose columns are the task's fields.
@@ -112,7 +102,7 @@ class Classifier(scikit.ScikitInterface):
         return self
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add rows as anchors; the demonstrations and the rule stay. The first call is `fit`.
+        """Add rows as anchors; demonstrations, experts and weights stay. The first call is `fit`.
 
         A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give
         it.
@@ -130,7 +120,7 @@ class Classifier(scikit.ScikitInterface):
     def answer(self, X: Any) -> inputs.Predictions:
         """Return labels, probabilities and neighbours, from one search."""
         fitted = self._check_fitted()
-        return fitted.answer_states(fitted.read(inputs.queries(fitted.task, X), _CACHE))
+        return fitted.answer(fitted.read(inputs.queries(fitted.task, X), _CACHE))
 
     def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
         """Return labels [Q], of y's type; None where the label has a lower probability than `abstain`."""
@@ -148,7 +138,7 @@ class Classifier(scikit.ScikitInterface):
         Without X, return the nearest other anchors of each anchor.
         """
         fitted = self._check_fitted()
-        k = fitted.settings.k if n_neighbors is None else n_neighbors
+        k = fitted.content.k if n_neighbors is None else n_neighbors
         if isinstance(k, bool) or not isinstance(k, numbers.Integral):
             raise errors.UserError(f"n_neighbors={k!r}: give a whole number")
         fitted.check_neighbours()
@@ -160,7 +150,7 @@ class Classifier(scikit.ScikitInterface):
         return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in the order of `labels_`.
+        """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in the order of `labels_`.
 
         Raises:
             UserError: there is a single anchor, or the classifier predicts by class means.
@@ -222,15 +212,20 @@ class KNNPrompting(Classifier):
 
 
 class AutoClassifier(Classifier):
-    """A classifier that chooses each setting that is not given, by leave-one-out.
+    """A pool of experts on each text, weighed on the rows.
 
-    The settings include the rule: votes, a linear probe or a blend.
-
-    Probabilities are calibrated. `choice_` has all candidates with their scores. After `fit`, only `class_prior` may be
-    changed.
+    Every row is read without demonstrations, and after other rows as demonstrations. Probabilities are calibrated.
+    After `fit`, only `class_prior` may be changed.
     """
 
     options_kind = classifiers.AutoOptions
+
+    @property
+    def choice_(self) -> Choice:
+        """The experts with their accuracy and weights, and the estimate for new texts."""
+        choice = self._check_fitted().content.choice
+        assert choice is not None
+        return choice
 
 
 def load(

@@ -14,10 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import distances, errors, lm, parallel
+from knnprompt_jax import distances, errors, lm
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import inputs
-from knnprompt_jax.classifier.fitted import Fitted, label_ids_of
+from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.experts.expert import Readings
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import representations, rowwise
 from knnprompt_jax.tasks.task import Example
 
@@ -88,6 +90,19 @@ class Neighbour:
 
 
 @dataclasses.dataclass(frozen=True)
+class Opinion:
+    """What one expert says alone: its title, its share of the pool, its label and the probability of that label."""
+
+    title: str
+    share: float
+    label: Any
+    probability: float
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.label} {self.probability:.2f} (share {100 * self.share:.0f} %)"
+
+
+@dataclasses.dataclass(frozen=True)
 class Explanation:
     """An explanation of a label; printed with colours in a terminal and in a notebook.
 
@@ -98,7 +113,7 @@ class Explanation:
         parts: its words with their contributions to the label's probability.
         neighbours: the nearest anchors, nearest first.
         measure: the name and unit of the distance.
-        has_votes: whether the neighbours vote; a linear probe does not use them.
+        opinions: what each expert says alone, the largest share first; empty for `KNNPrompting`.
     """
 
     fields: Mapping[str, str]
@@ -107,7 +122,7 @@ class Explanation:
     parts: tuple[Part, ...]
     neighbours: tuple[Neighbour, ...]
     measure: str
-    has_votes: bool
+    opinions: tuple[Opinion, ...] = ()
 
     def __str__(self) -> str:
         return to_terminal(self, coloured=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
@@ -125,13 +140,13 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.AnyCac
     (query,) = inputs.queries(fitted.task, [text])
     fitted.check_neighbours()
     parts = split(query.fields)
-    states = parallel.replicate(fitted.read([query, *without(query, parts)], cache))
-    predictions = fitted.answer_states(states)
+    readings = fitted.read([query, *without(query, parts)], cache)
+    predictions = fitted.answer(readings)
     classes = fitted.classes.tolist()
     label = predictions.labels[0].item()
     shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
     contributions = [shares_Q[0] - share for share in shares_Q[1:]]
-    distance = distances.get(fitted.settings.distance)
+    distance = distances.get(fitted.content.distance)
     return Explanation(
         fields=query.fields,
         label=label,
@@ -140,10 +155,26 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.AnyCac
             dataclasses.replace(part, contribution=contribution)
             for part, contribution in zip(parts, contributions, strict=True)
         ),
-        neighbours=_neighbours(fitted, states[:1], predictions, num_tokens),
+        neighbours=_neighbours(fitted, _first_state(fitted, readings), predictions, num_tokens),
         measure=f"{distance.title}, {distance.unit}",
-        has_votes=fitted.settings.rule != "probe",
+        opinions=_opinions(fitted, readings.take(np.arange(1))),
     )
+
+
+def _first_state(fitted: Fitted, readings: Readings) -> lm.States:
+    """Return the state of the first text in the view whose neighbours are searched for."""
+    return readings.states[fitted.content.prompts[0].demo_shots][:1]
+
+
+def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:
+    """Return what each expert says of one text."""
+    if fitted.pool is None:
+        return ()
+    found = []
+    for member, p_QC in zip(fitted.pool.choice.members, fitted.pool.opinions(readings), strict=True):
+        label = fitted.content.labels_C[p_QC[0].argmax()].item()
+        found.append(Opinion(member.title, member.share, label, float(p_QC[0].max())))
+    return tuple(sorted(found, key=lambda opinion: -opinion.share))
 
 
 def _neighbours(
@@ -195,11 +226,13 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     Args:
         indices_k: the anchors' indices in the store.
     """
-    distance = distances.get(fitted.settings.distance)
+    distance = distances.get(fitted.content.distance)
     if distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head
-    label_ids = label_ids_of(fitted.task, fitted.model, fitted.options, distance.name)
+    label_ids: Sequence[int] = ()
+    if distance.reads_label_words:
+        label_ids = layout.label_ids(fitted.task, fitted.model.tokenize, fitted.options.label_token)
     anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.with_layers(()), indices_k))
     logp_W = representations.represent(head, states.with_layers(()), distance.representation, label_ids)[0]
     logk_kW = representations.represent(head, anchors, distance.representation, label_ids)
@@ -264,9 +297,10 @@ def _lines(
         contributions = f"words that change the probability of {explanation.label}: {', '.join(largest)}"
     classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MAX_LISTED]
     shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
-    aside = "" if explanation.has_votes else "; the linear probe does not use them"
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
-    lines.append(f"nearest anchors by {explanation.measure}{aside}:")
+    if explanation.opinions:
+        lines.append(f"  experts alone: {'; '.join(map(str, explanation.opinions))}")
+    lines.append(f"nearest anchors by {explanation.measure}:")
     if any(near.reasons for near in explanation.neighbours):
         lines.append(
             "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"

@@ -4,30 +4,43 @@ import dataclasses
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import characters, distances, errors, parallel, rounding, rules
+from knnprompt_jax import characters, distances, errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, inputs
-from knnprompt_jax.classifier.content import AnyOptions, Content
-from knnprompt_jax.classifier.draws import Draw
+from knnprompt_jax.classifier.content import AnyOptions, Content, Prompt
 from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.experts import expert, fitting, views
+from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.rules import Choice, Rule, evidence
-from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
+from knnprompt_jax.settings.classifiers import AutoOptions, PublishedOptions
 from knnprompt_jax.store import kernel, rowwise
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example, Task
 
-LAYER = 0.75  # A probe reads the output of the block at this share of the depth by default.
 CHANGEABLE = {PublishedOptions: ("k", "distance", "weights", "tie_break"), AutoOptions: ("class_prior",)}
 """The options that may change after a fit, by the class of the options."""
+
+
+class Queries(NamedTuple):
+    """Texts to classify, and their prompts by demonstrations per class."""
+
+    texts: Sequence[str]
+    prompts: Mapping[int, layout.Prompts]
+
+    @property
+    def num_truncated(self) -> int:
+        """The number of texts with a prompt that lost its first tokens."""
+        return len({index for prompts in self.prompts.values() for index in prompts.truncated_index})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,18 +48,18 @@ class Fitted:
     """A fitted classifier.
 
     Attributes:
-        content: the task, the options, the rows and the chosen rule.
+        content: the task, the options, the rows, and the experts with their weights.
         model: the language model.
-        states: the states of the anchors' prompts, in the order of the anchors, in host memory.
-        store: the store of the anchors, whose ids are row numbers, or of the class means.
-        rule: the chosen rule, fitted to the anchors; None for the published vote.
+        readings: the anchors' texts and states, in the order of the anchors, in host memory.
+        store: the store of the anchors' states in the first view, whose ids are row numbers; or of the class means.
+        pool: the experts, fitted to the anchors; None for the published vote.
     """
 
     content: Content
     model: lm_lib.LanguageModel
-    states: lm_lib.States
+    readings: Readings
     store: store_lib.Store
-    rule: rules.FittedRule | None
+    pool: fitting.Pool | None
 
     @property
     def task(self) -> Task:
@@ -58,6 +71,7 @@ class Fitted:
 
     @property
     def demonstrations(self) -> tuple[Example, ...]:
+        """The examples that begin the prompts of the first view."""
         return self.content.demonstrations
 
     @property
@@ -71,14 +85,9 @@ class Fitted:
         return labels_C[inputs.label_order(labels_C)]
 
     @property
-    def settings(self) -> Rule:
-        """The rule's settings: the chosen ones, with the options that may change after a fit."""
-        return self.content.rule
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The blocks whose outputs the rule reads."""
-        return self.content.choice.rule.layers
+    def states(self) -> lm_lib.States:
+        """The states of the anchors in the first view."""
+        return self.readings.states[self.content.prompts[0].demo_shots]
 
     @property
     def has_centroids(self) -> bool:
@@ -90,44 +99,71 @@ class Fitted:
         names = CHANGEABLE[type(options)]
         changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
         fitted = dataclasses.replace(self, content=dataclasses.replace(self.content, options=changed))
-        distance = fitted.settings.distance
-        if distance == self.store.distance.name:
+        if fitted.content.distance == self.store.distance.name:
             return fitted
-        return dataclasses.replace(fitted, store=_build_store(fitted.content, self.model, self.states, distance))
+        return dataclasses.replace(fitted, store=_build_store(fitted.content, self.model, self.states))
 
-    def build_prompts(self, examples: Sequence[Example]) -> layout.Prompts:
+    def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
         model = self.model
-        return layout.build_prompts(
-            self.task, self.demonstrations, examples, model.tokenize, model.context, self.options.truncation
-        )
+        prompts = {
+            prompt.demo_shots: layout.build_prompts(
+                self.task,
+                self.content.demonstrations_of(prompt),
+                examples,
+                model.tokenize,
+                model.context,
+                self.options.truncation,
+            )
+            for prompt in self.content.prompts
+        }
+        return Queries(fitting.joined_texts(self.task, examples), prompts)
 
-    def read(self, examples: Sequence[Example], cache: states_lib.AnyCache | None = None) -> lm_lib.States:
-        """Return the states of the examples' prompts."""
-        prompts = self.build_prompts(examples)
-        return states_lib.read(self.model, prompts, cache, title="reading", repeated=True, layers=self.layers)
+    def read_prompts(
+        self, queries: Queries, cache: states_lib.AnyCache | None = None, title: str = "reading"
+    ) -> Readings:
+        """Return the readings of texts whose prompts are built."""
+        layers = self.content.layers
+        states = {
+            shots: parallel.replicate(
+                states_lib.read(self.model, prompts, cache, title=title, repeated=True, layers=layers)
+            )
+            for shots, prompts in queries.prompts.items()
+        }
+        return Readings(queries.texts, states)
 
-    def device_states(self) -> lm_lib.States:
-        """Return the anchors' states with rows split over every device of the model."""
-        return parallel.put_rows(self.states, self.model.mesh)
+    def read(self, examples: Sequence[Example], cache: states_lib.AnyCache | None = None) -> Readings:
+        """Return the readings of examples."""
+        return self.read_prompts(self.build_prompts(examples), cache)
 
-    def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
-        """Return the k nearest anchors of each state, or its nearest class mean."""
-        # Padding to a power of two lets calls of about the same size share a compiled program.
-        padded = rowwise.pad(states.with_layers(()), rounding.next_power_of_two(max(1, len(states))))
-        nearest = self.store.search(padded, 1 if self.has_centroids else k)
-        return rowwise.take(nearest, slice(0, len(states)))
+    def search(self, readings: Readings, k: int) -> kernel.Neighbours:
+        """Return the k nearest anchors of each text in the first view, or its nearest class mean."""
+        states = readings.states[self.content.prompts[0].demo_shots]
+        return expert.search(self.store, states, 1 if self.has_centroids else k)
 
     def others(self, k: int) -> kernel.Neighbours:
-        """Return the k nearest other anchors of each anchor; raise UserError if there are fewer."""
-        self.check_neighbours()
-        return evidence.neighbours(self.store, k, self.device_states())
+        """Return the k nearest other anchors of each anchor; raise UserError if there are fewer.
 
-    def answer_states(self, states: lm_lib.States) -> Predictions:
-        """Return predictions for texts whose prompts have these states."""
-        states = parallel.replicate(states)
-        near = self.search(states, self.settings.k)
-        classes_Q, p_QC = self._decide(near, states)
+        k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k
+        are kept.
+        """
+        self.check_neighbours()
+        if not 1 <= k < len(self.store):
+            raise errors.UserError(f"k={k}: choose from 1 to {len(self.store) - 1}, the number of other anchors")
+        nearest = self.store.search(parallel.put_rows(self.states.with_layers(()), self.model.mesh), k + 1)
+        itself_Nk = nearest.indices_Qk == jnp.arange(len(self.store))[:, None]
+        # Sort the other anchors first, in their order, and the anchor itself last.
+        order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
+        return jax.tree.map(lambda array: jnp.take_along_axis(array, order_Nk, -1), nearest)
+
+    def answer(self, readings: Readings) -> Predictions:
+        """Return predictions for texts."""
+        near = self.search(readings, self.content.k)
+        if self.pool is None:
+            classes_Q, p_QC = self._vote(near)
+        else:
+            p_QC = self.pool.probabilities(readings, self.prior_C)
+            classes_Q = p_QC.argmax(-1)
         k = 0 if self.has_centroids else None  # Class means are no anchors.
         return Predictions(
             labels=self.content.labels_C[classes_Q],
@@ -136,34 +172,34 @@ class Fitted:
             ids=self.store.ids_N[np.asarray(near.indices_Qk)][:, :k],
         )
 
+    @property
+    def prior_C(self) -> np.ndarray | None:
+        """The given share of each class among the texts; None if it is that of the rows."""
+        return inputs.prior(getattr(self.options, "class_prior", None), self.content.labels_C)
+
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in class order.
+        """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in class order.
+
+        `KNNPrompting` leaves out only the anchor itself, `AutoClassifier` a fold of anchors.
 
         Raises:
             UserError: there is a single anchor, or the classifier predicts by class means.
         """
         self.check_neighbours()
-        if len(self.anchors) < 2:
+        count = len(self.anchors)
+        if count < 2:
             raise errors.UserError("leave-one-out needs at least two anchors: add rows")
-        return self._decide(self.others(min(self.settings.k, len(self.anchors) - 1)), None)
+        if self.content.choice is None:
+            return self._vote(self.others(min(self.content.k, count - 1)))
+        resources = _resources(self.content, self.model)
+        arguments = (self.readings, self.content.y_N, self.task.num_classes, resources)
+        p_NC = fitting.held_out_probabilities(self.content.choice, *arguments)
+        return p_NC.argmax(-1), p_NC
 
-    def _decide(self, near: kernel.Neighbours, states: lm_lib.States | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return classes [Q] and probabilities [Q, C], in class order, of texts with these neighbours and states.
-
-        Without states, the texts are the anchors, each with its neighbours among the others.
-        """
+    def _vote(self, near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
-        if isinstance(options, PublishedOptions):
-            return kernel.vote(near, self.task.num_classes, options.tie_break, options.weights)
-        assert self.rule is not None
-        near_Qk = np.asarray(near.classes_Qk), np.asarray(near.distances_Qk)
-        layer = self.settings.layer
-        if states is None:
-            p_QC = self.rule.probabilities(*near_Qk, rules.probe_inputs(self.states, layer), self.content.y_N)
-        else:
-            prior_C = inputs.prior(options.class_prior, self.content.labels_C)
-            p_QC = self.rule.probabilities(*near_Qk, rules.probe_inputs(states, layer), prior_C=prior_C)
-        return p_QC.argmax(-1), p_QC
+        assert isinstance(options, PublishedOptions)
+        return kernel.vote(near, self.task.num_classes, options.tie_break, options.weights)
 
     def check_neighbours(self) -> None:
         """Raise UserError if class means replace the anchors."""
@@ -186,7 +222,7 @@ def fit(
     cache: states_lib.AnyCache,
     repeated: bool = False,
 ) -> Fitted:
-    """Draw demonstrations, choose what is not given, and read all other rows as anchors.
+    """Draw demonstrations, read the rows, and weigh the experts.
 
     Args:
         given_task: the task that the next fit takes; None if it infers one.
@@ -199,42 +235,63 @@ def fit(
     Raises:
         UserError: an invalid option or label word, or too few anchors for k.
     """
-    check_options(options, model.config, labels)
-    by_shots = draws.candidates(task, rows, model, options, options.k if isinstance(options.k, int) else None)
-    label_ids = label_ids_of(task, model, options, options.distance)
-    reader = _Reader(model, task, options, cache, repeated)
-    samples: Mapping[int, rules.Sample] = {}
-    if isinstance(options, PublishedOptions):
-        rule = Rule("votes", next(iter(by_shots)), options.k, options.distance, options.weights)
-        choice = Choice(rule)
-    else:
-        grid = rules.Grid.of(options)
-        samples = _sample(reader, by_shots, candidate_layers(options, model.config))
-        choice = rules.choose([*samples.values()], model.head, label_ids, grid, options.metric)
-    shots = choice.rule.demo_shots
-    demonstrations, anchors = by_shots[shots]
-    if shots in samples and len(samples[shots].states) == len(anchors):
-        states = samples[shots].states.with_layers(choice.rule.layers)
-    else:
-        states = reader.read(demonstrations, anchors, choice.rule.layers, "anchors")
+    inputs.prior(getattr(options, "class_prior", None), np.array(labels))
     content = Content(
         options=options,
         task=task,
         given_task=given_task,
         labels=tuple(labels),
-        demonstrations=demonstrations,
-        anchors=anchors,
+        rows=tuple(rows),
+        prompts=(),
+        layer=layer_of(options, model.config),
         num_rows=num_rows,
-        choice=choice,
+        choice=None,
+        encoder=encoder_fingerprint(options),
         model=model.identity,
         source=source or {},
         origin=content_lib.origin_of(options, task, rows, source or {}, model.identity),
     )
-    return complete(content, model, states)
+    if isinstance(options, PublishedOptions):
+        return _fit_published(content, options, model, cache, repeated)
+    return _fit_pool(content, options, model, cache, repeated)
+
+
+def _fit_published(
+    content: Content,
+    options: PublishedOptions,
+    model: lm_lib.LanguageModel,
+    cache: states_lib.AnyCache,
+    repeated: bool,
+) -> Fitted:
+    task = content.task
+    check_label_words(task, model, options)
+    drawn = draws.draw_published(task, content.rows, model, options.demo_shots, options.random_state, options.k)
+    prompt = Prompt(drawn.shots, tuple(row.row for row in drawn.demonstrations))
+    content = dataclasses.replace(content, prompts=(prompt,))
+    reader = views.PromptReader(model, task, options.truncation, cache, repeated)
+    states = reader.read_after(drawn.demonstrations, drawn.anchors, (), "anchors")
+    return complete(content, model, {prompt.demo_shots: states})
+
+
+def _fit_pool(
+    content: Content, options: AutoOptions, model: lm_lib.LanguageModel, cache: states_lib.AnyCache, repeated: bool
+) -> Fitted:
+    task = content.task
+    rows = content.rows
+    seed = options.random_state
+    shots = draws.view_shots(task, rows, model, options.demo_shots, seed)
+    dealt = {number: views.deal(rows, number, seed) for number in shots}
+    reader = views.PromptReader(model, task, options.truncation, cache, repeated)
+    choice, readings = fitting.choose(reader, rows, dealt, options.names, _resources(content, model), seed)
+    prompts = tuple(
+        Prompt(number, tuple(rows[index].row for index in dealt[number].demonstrations)) for number in readings.states
+    )
+    content = dataclasses.replace(content, choice=choice, prompts=prompts)
+    return complete(content, model, readings.states)
 
 
 def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cache: states_lib.AnyCache) -> Fitted:
-    """Return a classifier with more anchors; the demonstrations and the rule stay.
+    """Return a classifier with more anchors; the demonstrations, the experts and their weights stay.
 
     A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes
     one.
@@ -247,116 +304,84 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
         return dataclasses.replace(fitted, content=content)
     task = fitted.task.with_labels(example.label for example in examples)
     labels = content_lib.labels_like(task, content.labels)
-    check_options(content.options, fitted.model.config, labels)
-    label_ids_of(task, fitted.model, content.options, content.rule.distance)
-    reader = _Reader(fitted.model, task, content.options, cache, repeated=True)
-    states = reader.read(content.demonstrations, examples, fitted.layers, "anchors")
-    _announce(fitted.task, task)
-    content = dataclasses.replace(
-        content,
-        task=task,
-        labels=labels,
-        anchors=(*content.anchors, *examples),
-        choice=dataclasses.replace(content.choice, is_earlier=True),
-    )
-    joined = rowwise.concatenate(fitted.states, parallel.replicate(states))
-    return complete(content, fitted.model, joined)
-
-
-def complete(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> Fitted:
-    """Build the store of the anchors and fit the rule to them."""
-    host_states = jax.tree.map(np.asarray, parallel.replicate(states))
-    rule = content.rule
-    store = _build_store(content, model, host_states, rule.distance)
-    fitted_rule = None
-    if not content.is_published:
-        inputs_NF = rules.probe_inputs(host_states, rule.layer)
-        fitted_rule = rules.FittedRule.fit(rule, inputs_NF, content.y_N, content.task.num_classes)
-    return Fitted(content, model, host_states, store, fitted_rule)
-
-
-def _build_store(
-    content: Content, model: lm_lib.LanguageModel, states: lm_lib.States, distance: str
-) -> store_lib.Store:
-    """Build the store of the anchors, or of their class means, for a distance."""
     options = content.options
+    inputs.prior(getattr(options, "class_prior", None), np.array(labels))
+    choice = content.choice and dataclasses.replace(content.choice, is_earlier=True)
+    grown = dataclasses.replace(content, task=task, labels=labels, rows=(*content.rows, *examples), choice=choice)
+    check_label_words(task, fitted.model, options, choice)
+    reader = views.PromptReader(fitted.model, task, options.truncation, cache, repeated=True)
+    joined = {}
+    for prompt in content.prompts:
+        added = reader.read_after(content.demonstrations_of(prompt), examples, content.layers, "anchors")
+        joined[prompt.demo_shots] = rowwise.concatenate(fitted.readings.states[prompt.demo_shots], added)
+    _announce(fitted.task, task)
+    return complete(grown, fitted.model, joined)
+
+
+def complete(content: Content, model: lm_lib.LanguageModel, states: Mapping[int, lm_lib.States]) -> Fitted:
+    """Build the store of the anchors and fit the experts to them.
+
+    Args:
+        states: the states of the anchors, in host memory, of each view.
+    """
+    readings = Readings(fitting.joined_texts(content.task, content.anchors), states)
+    store = _build_store(content, model, states[content.prompts[0].demo_shots])
+    pool = None
+    if content.choice:
+        check_label_words(content.task, model, content.options, content.choice)
+        resources = _resources(content, model)
+        pool = fitting.Pool.fit(content.choice, readings, content.y_N, content.task.num_classes, resources)
+    return Fitted(content, model, readings, store, pool)
+
+
+def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> store_lib.Store:
+    """Build the store of the anchors, or of their class means."""
+    options = content.options
+    reads_label_words = distances.get(content.distance).reads_label_words
     return store_lib.build(
         options.store_options,
-        distance,
+        content.distance,
         model.head,
         parallel.put_rows(states.with_layers(()), model.mesh),
         content.y_N,
-        label_ids_of(content.task, model, options, distance),
+        layout.label_ids(content.task, model.tokenize, options.label_token) if reads_label_words else (),
         ids=content.ids_N,
         centroid=_centroid(options),
     )
 
 
-def check_options(options: AnyOptions, config: config_lib.DecoderConfig, labels: Sequence[Any]) -> None:
-    """Raise UserError on a block that the model lacks, or a prior that does not match the labels."""
-    layer = getattr(options, "layer", AUTO)
-    if layer != AUTO and layer > config.num_layers:
-        raise errors.UserError(
-            f"layer={layer}: the model has {config.num_layers} blocks; choose from 0 to {config.num_layers}"
-        )
-    inputs.prior(getattr(options, "class_prior", None), np.array(labels))
+def _resources(content: Content, model: lm_lib.LanguageModel) -> expert.Resources:
+    options = content.options
+    assert isinstance(options, AutoOptions)
+    return fitting.resources_of(
+        content.task, model, options.label_token, content.layer, options.encoder, options.store_options
+    )
 
 
-def candidate_layers(options: AnyOptions, config: config_lib.DecoderConfig) -> tuple[int, ...]:
-    """Return the blocks whose outputs a rule may read."""
+def layer_of(options: AnyOptions, config: config_lib.DecoderConfig) -> int:
+    """Return the block whose output experts read beside the state; 0 if none of them does."""
     if isinstance(options, PublishedOptions):
-        return ()
-    if options.layer == AUTO:
-        return (max(1, round(LAYER * config.num_layers)),)
-    return (options.layer,) if options.layer else ()
+        return 0
+    reads_layer = any(expert.KINDS[name].reads_layer for name in options.names)
+    return expert.layer_of(config) if reads_layer else 0
 
 
-def label_ids_of(task: Task, model: lm_lib.LanguageModel, options: AnyOptions, distance: str) -> Sequence[int]:
-    """Return the token of each class; none if classes share a token and this distance, or "auto", can do without.
-
-    Raises:
-        UserError: classes share a token, and the distance compares label words.
-    """
-    try:
-        return layout.label_ids(task, model.tokenize, options.label_token)
-    except errors.UserError:
-        if distance != AUTO and distances.get(distance).reads_label_words:
-            raise
-        return ()
+def encoder_fingerprint(options: AnyOptions) -> str:
+    """Return the fingerprint of the sentence encoder's files, or "" without one; raise UserError if it cannot load."""
+    if isinstance(options, PublishedOptions) or not options.encoder:
+        return ""
+    encoders.describe(options.encoder)
+    return lm_lib.find_fingerprint(options.encoder, needs_weights=True)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Reader:
-    """Reads prompts of a task with a model."""
-
-    model: lm_lib.LanguageModel
-    task: Task
-    options: AnyOptions
-    cache: states_lib.AnyCache
-    repeated: bool
-
-    def read(
-        self, demonstrations: Sequence[Example], examples: Sequence[Example], layers: tuple[int, ...], title: str
-    ) -> lm_lib.States:
-        """Return the states of the examples' prompts; log how many prompts are too long."""
-        model = self.model
-        prompts = layout.build_prompts(
-            self.task, demonstrations, examples, model.tokenize, model.context, self.options.truncation
-        )
-        layout.warn_truncated(prompts.num_truncated, prompts.num_prompts, model.context)
-        return states_lib.read(model, prompts, self.cache, title=title, repeated=self.repeated, layers=layers)
-
-
-def _sample(reader: _Reader, by_shots: Mapping[int, Draw], layers: tuple[int, ...]) -> dict[int, rules.Sample]:
-    """Read at most `evidence.LIMIT` anchors of each draw, by which rules are compared."""
-    samples = {}
-    for shots, (demonstrations, anchors) in by_shots.items():
-        compared = [anchors[index] for index in rules.sample(anchors, reader.options.random_state)]
-        states = reader.read(demonstrations, compared, layers, f"demonstrations per class: {shots}")
-        ids_N = np.array([example.row for example in compared])
-        y_N = inputs.classes_of(reader.task, compared)
-        samples[shots] = rules.Sample(shots, ids_N, y_N, parallel.replicate(states))
-    return samples
+def check_label_words(
+    task: Task, model: lm_lib.LanguageModel, options: AnyOptions, choice: content_lib.Choice | None = None
+) -> None:
+    """Raise UserError if classes share a token, and the distance or an expert of the choice compares label words."""
+    by_distance = isinstance(options, PublishedOptions) and distances.get(options.distance).reads_label_words
+    by_expert = choice and any(member.expert == expert.LabelWords.name for member in choice.members)
+    if by_distance or by_expert:
+        layout.label_ids(task, model.tokenize, options.label_token)
 
 
 def _centroid(options: AnyOptions) -> str:

@@ -2,10 +2,10 @@
 
 | member              | content                                                           |
 |---------------------|-------------------------------------------------------------------|
-| classifier.json     | task, options, rows, rule and the model's identity (`content`)    |
-| hidden_NE.npy       | the states of the anchors' prompts, in the order of the rows      |
-| log_z_N.npy         |                                                                   |
-| layer_9_ND.npy      | the outputs of block 9, if the rule reads them                    |
+| classifier.json     | task, options, rows, experts and the model's identity (`content`) |
+| hidden_8_NE.npy     | the states of the anchors' prompts with 8 demonstrations per      |
+| log_z_8_N.npy       | class, in the order of the rows; and so on for each view          |
+| layer_8_ND.npy      | the outputs of a block, if the experts read them                  |
 
 A file is replaced whole. Reading one runs no code and trusts nothing in it.
 """
@@ -30,13 +30,14 @@ from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier import inputs
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.settings import shared
 
 _CONTENT = "classifier.json"
-_HIDDEN = "hidden_NE.npy"
-_LOG_Z = "log_z_N.npy"
+_HIDDEN = "hidden_{}_NE.npy"
+_LOG_Z = "log_z_{}_N.npy"
 _LAYER = "layer_{}_ND.npy"
 _END = b"PK\x05\x06"
 _END_BYTES = 22  # The size of the last record of an archive without a comment.
@@ -53,13 +54,28 @@ class Saved:
     """A classifier read from a file, whose model is not loaded.
 
     Attributes:
+        states: the states of the anchors, by demonstrations per class.
         digest: SHA-256 of the file.
     """
 
     path: pathlib.Path
     content: Content
-    states: lm_lib.States
+    states: Mapping[int, lm_lib.States]
     digest: str
+
+    def with_prior(self, class_prior: Any) -> "Saved":
+        """Return the classifier with other shares of classes, unless `class_prior` is None.
+
+        Raises:
+            UserError: the classifier has no prior, or this one does not match its labels.
+        """
+        if class_prior is None:
+            return self
+        if self.content.is_published:
+            raise errors.UserError(f"--class_prior: {self.path} is KNNPrompting, whose shares of votes have no prior")
+        inputs.prior(class_prior, self.content.labels_C)
+        options = dataclasses.replace(self.content.options, class_prior=class_prior)
+        return dataclasses.replace(self, content=dataclasses.replace(self.content, options=options))
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
         """Return the model by the name that it had; raise UserError if it cannot be read or has changed."""
@@ -80,6 +96,8 @@ class Saved:
     def restore(self, model: lm_lib.LanguageModel) -> Fitted:
         """Return the classifier with this model; raise UserError if another model made its states."""
         check_model(self, model)
+        if self.content.encoder != fitted_lib.encoder_fingerprint(self.content.options):
+            raise errors.UserError(f"{self.path}: its sentence encoder has changed; restore its files, or fit again")
         return fitted_lib.complete(self.content, model, self.states)
 
 
@@ -98,12 +116,12 @@ def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
             raise errors.UserError(
                 f"{saved.path}: made with {name}={getattr(made, name)}, but the model has {getattr(given, name)}"
             )
-    is_state_width = saved.states.hidden_NE.shape[1] == model.config.state_width
-    are_widths = all(layer_ND.shape[1] == model.config.width for layer_ND in saved.states.layers.values())
-    if not (is_state_width and are_widths):
-        raise errors.UserError(f"{saved.path}: damaged: its states are not as wide as the model's")
-    if max(saved.states.layers, default=0) > model.config.num_layers:
-        raise errors.UserError(f"{saved.path}: damaged: its rule reads a block that the model does not have")
+    for states in saved.states.values():
+        are_widths = all(layer_ND.shape[1] == model.config.width for layer_ND in states.layers.values())
+        if states.hidden_NE.shape[1] != model.config.state_width or not are_widths:
+            raise errors.UserError(f"{saved.path}: damaged: its states are not as wide as the model's")
+    if saved.content.layer > model.config.num_layers:
+        raise errors.UserError(f"{saved.path}: damaged: it reads a block that the model does not have")
 
 
 def lock(path: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
@@ -183,9 +201,11 @@ def from_bytes(content: bytes, model: lm_lib.LanguageModel) -> Fitted:
 
 
 def _write(fitted: Fitted, file: IO[bytes]) -> None:
-    states = fitted.states
-    arrays = {_HIDDEN: states.hidden_NE, _LOG_Z: states.log_z_N}
-    arrays |= {_LAYER.format(layer): array_ND for layer, array_ND in states.layers.items()}
+    arrays = {}
+    for shots, states in fitted.readings.states.items():
+        arrays[_HIDDEN.format(shots)] = states.hidden_NE
+        arrays[_LOG_Z.format(shots)] = states.log_z_N
+        arrays |= {_LAYER.format(shots): array_ND for array_ND in states.layers.values()}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_CONTENT), content_lib.to_json(fitted.content))
         for name, array in arrays.items():
@@ -194,7 +214,7 @@ def _write(fitted: Fitted, file: IO[bytes]) -> None:
                 np.lib.format.write_array(member, np.asarray(array, "<f4"), version=(1, 0), allow_pickle=False)
 
 
-def _read(file: IO[bytes]) -> tuple[Content, lm_lib.States]:
+def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States]]:
     """Read and check a classifier; raise one of `_INVALID` or UserError if it is none."""
     _check_ends(file)
     with zipfile.ZipFile(file) as archive:
@@ -202,15 +222,20 @@ def _read(file: IO[bytes]) -> tuple[Content, lm_lib.States]:
         if _CONTENT not in members:
             raise ValueError(f"no member {_CONTENT}")
         content = content_lib.from_json(archive.read(members[_CONTENT]))
-        layers = content.choice.rule.layers
-        names = {_CONTENT, _HIDDEN, _LOG_Z, *map(_LAYER.format, layers)}
-        if members.keys() != names:
+        kinds = (_HIDDEN, _LOG_Z, _LAYER) if content.layer else (_HIDDEN, _LOG_Z)
+        names = {kind.format(prompt.demo_shots) for prompt in content.prompts for kind in kinds}
+        if members.keys() != {_CONTENT, *names}:
             raise ValueError(f"its members are not {', '.join(sorted(names))}")
-        count = len(content.anchors)
-        hidden_NE = _read_array(archive, members[_HIDDEN], count, num_axes=2)
-        log_z_N = _read_array(archive, members[_LOG_Z], count, num_axes=1)
-        outputs = {layer: _read_array(archive, members[_LAYER.format(layer)], count, num_axes=2) for layer in layers}
-    return content, lm_lib.States(hidden_NE, log_z_N, content.model.deterministic, outputs)
+        arrays = {name: _read_array(archive, members[name], len(content.anchors)) for name in sorted(names)}
+    states = {}
+    for prompt in content.prompts:
+        shots = prompt.demo_shots
+        layers = {content.layer: arrays[_LAYER.format(shots)]} if content.layer else {}
+        is_deterministic = content.model.deterministic
+        states[shots] = lm_lib.States(
+            arrays[_HIDDEN.format(shots)], arrays[_LOG_Z.format(shots)], is_deterministic, layers
+        )
+    return content, states
 
 
 def _check_ends(file: IO[bytes]) -> None:
@@ -238,11 +263,12 @@ def _members(archive: zipfile.ZipFile, num_bytes: int) -> Mapping[str, zipfile.Z
     return members
 
 
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, count: int, num_axes: int) -> Any:
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, count: int) -> Any:
     """Return a finite float32 array of `count` rows; raise ValueError if the member holds anything else.
 
     The header is compared with the one that such an array has, because NumPy reads headers as Python.
     """
+    num_axes = member.filename.rpartition("_")[2].index(".")  # A letter for each axis.
     content = archive.read(member)
     num_header = _HEADER_START + int.from_bytes(content[_HEADER_START - 2 : _HEADER_START], "little")
     num_numbers, rest = divmod(len(content) - num_header, 4)

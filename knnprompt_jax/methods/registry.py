@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import (
+    auto,
     baselines,
     calibrations,
     demonstrations,
@@ -20,6 +21,7 @@ _MODULES = (
     knn,
     demonstrations,
     noisy_channel,
+    auto,
     baselines,
     calibrations,
     hidden_states,

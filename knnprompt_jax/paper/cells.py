@@ -16,7 +16,6 @@ from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
-from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -77,7 +76,7 @@ class GridCell:
         options = self.declared.options(settings)
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
-        if getattr(options, "distance", AUTO) != AUTO:
+        if "distance" in names:
             changes["distance"] = distances.turned(options.distance, settings.direction)
         return dataclasses.replace(options, **changes)
 

@@ -43,7 +43,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
             written by another process; or a row is bad (the rows before it are written first).
     """
     inputs.join_processes(settings.distributed)
-    saved = saving.read(pathlib.Path(settings.classifier))
+    saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     mesh = parallel.make_mesh(0, settings.mesh_model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
@@ -60,15 +60,16 @@ def run(settings: commands.PredictionSettings) -> Summary:
         cache = None if settings.text else states.user_cache(settings.cache_gb, is_capped=True)
         batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
         try:
-            with progress.whole(_num_rows(settings, saved, bool(opened)), "row") as settle:
+            num_views = len(fitted.content.prompts)
+            with progress.whole(_num_rows(settings, saved, bool(opened)), "row", num_views) as settle:
                 settle(output.num_rows)
                 while batch := parallel.call_in_main(functools.partial(next, batches, None)):
                     app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
-                    read = states.read(fitted.model, batch.prompts, cache, repeated=True, layers=fitted.layers)
-                    predictions = fitted.answer_states(read).abstaining(settings.abstain)
+                    readings = fitted.read_prompts(batch.queries, cache, title="")
+                    predictions = fitted.answer(readings).abstaining(settings.abstain)
                     parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
                     count += len(batch.examples)
-                    num_truncated += batch.prompts.num_truncated
+                    num_truncated += batch.queries.num_truncated
                     settle(batch.examples[-1].row + 1)
         finally:  # A bad row ends the loop with its error.
             if parallel.is_main():
@@ -98,7 +99,8 @@ def _opened(
             rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
-    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep", "neighbours")}
+    names = ("probabilities", "abstain", "keep", "neighbours", "class_prior")
+    plan |= {name: getattr(settings, name) for name in names}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)
         first = next(remaining, None)

@@ -11,9 +11,8 @@ from typing import Any
 from absl import logging
 
 from knnprompt_jax import characters, errors, files, lm, parallel
-from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.classifier.fitted import Fitted, Queries
 from knnprompt_jax.models import registry
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
 from knnprompt_jax.tasks.task import Example, Task
@@ -124,7 +123,7 @@ class Batch:
     """Some rows and their prompts."""
 
     examples: Sequence[Example]
-    prompts: layout.Prompts
+    queries: Queries
 
 
 def batch_characters(model: lm.LanguageModel) -> int:

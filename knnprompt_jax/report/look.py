@@ -11,11 +11,11 @@ import pandas as pd
 from knnprompt_jax import distances, files, parallel, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, measures, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
-from knnprompt_jax.rules.choice import Choice
 from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
 
@@ -43,7 +43,7 @@ def run(settings: commands.LookSettings) -> str:
         sections = build(anchors, table, advice)
     title = f"Anchors of {saved.path.resolve().name}"
     written = page.write(output, title, _introduction(fitted, anchors), sections)
-    num_demonstrations = len(fitted.demonstrations)
+    num_demonstrations = len(fitted.content.rows) - len(fitted.anchors)
     unchecked = f" (the {num_demonstrations} demonstrations are not listed)" if num_demonstrations else ""
     lines = [
         f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled{unchecked}: {path}",
@@ -77,16 +77,12 @@ def _introduction(fitted: Fitted, anchors: ClassifiedAnchors) -> str:
     )
 
 
-def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
+def _expectation(choice: Choice | None, anchors: ClassifiedAnchors) -> str:
     """Return the estimate for new texts that `fit` prints, or else how many anchors the others classify correctly."""
-    if choice.estimate and not choice.is_earlier:
-        return (
-            f"Expect {choice.estimate.words} on new texts. Below, each anchor is classified by the others. These scores "
-            "are somewhat too high, because the rule was chosen by them."
-        )
+    if choice and choice.estimate and not choice.is_earlier:
+        return f"Expect {choice.estimate.words} on new texts. Below, each anchor is classified by others."
     accuracy = 100 * np.mean(anchors.predicted_N == anchors.y_N)
-    optimistic = " This is optimistic, because the rule was chosen on these anchors." if choice.candidates else ""
-    return f"Each anchor is classified by the others: {accuracy:.1f} % are right.{optimistic}"
+    return f"Each anchor is classified by others: {accuracy:.1f} % are right."
 
 
 def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
@@ -94,21 +90,24 @@ def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
     predicted_N, shares_NC = fitted.left_out()
     task = fitted.task
     examples = fitted.anchors
-    nearest = fitted.others(min(max(fitted.settings.k, _NEIGHBOURHOOD), len(examples) - 1))
+    kept = set(examples)
+    nearest = fitted.others(min(max(fitted.content.k, _NEIGHBOURHOOD), len(examples) - 1))
     return ClassifiedAnchors(
         labels=task.titles,
         names=task.labels,
         ids=tuple(example.row for example in examples),
         user_ids=tuple(example.ids for example in examples),
         texts=tuple(task.retrieval_text(example) for example in examples),
-        demonstrations=tuple((shown.row, task.retrieval_text(shown), shown.label) for shown in fitted.demonstrations),
+        demonstrations=tuple(
+            (row.row, task.retrieval_text(row), row.label) for row in fitted.demonstrations if row not in kept
+        ),
         y_N=fitted.content.y_N,
         near_Nk=np.asarray(nearest.indices_Qk),
         distances_Nk=np.asarray(nearest.distances_Qk),
         predicted_N=predicted_N,
         shares_NC=shares_NC,
         hidden_NE=np.asarray(fitted.states.hidden_NE, np.float32),
-        unit=distances.get(fitted.settings.distance).unit,
+        unit=distances.get(fitted.content.distance).unit,
         has_probabilities=not fitted.content.is_published,
     )
 

@@ -11,10 +11,10 @@ from knnprompt_jax import errors, lm, parallel, progress, states
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, saving
 from knnprompt_jax.classifier import fitted as fitted_lib
-from knnprompt_jax.classifier.content import AnyOptions, Content
-from knnprompt_jax.rules import choosing
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import corrections, inputs
 from knnprompt_jax.settings import commands, shared
+from knnprompt_jax.settings.classifiers import AutoOptions
 from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -143,44 +143,31 @@ def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | Non
         return None
 
 
-def _check_room(path: pathlib.Path, options: AnyOptions, model: lm.LanguageModel, num_rows: int) -> None:
-    """Raise UserError if the file cannot be written, or the disk has no room for the rows' states."""
+def _check_room(path: pathlib.Path, options: AutoOptions, model: lm.LanguageModel, num_rows: int) -> None:
+    """Raise UserError if the file cannot be written, or the disk has no room for the rows' states in two views."""
     config = model.config
-    layers = fitted_lib.candidate_layers(options, config)
-    num_bytes = 4 * num_rows * (config.state_width + 1 + config.width * len(layers))
-    parallel.call_in_main(lambda: saving.check_replaceable(path, num_bytes))
+    width = config.state_width + 1 + (config.width if fitted_lib.layer_of(options, config) else 0)
+    parallel.call_in_main(lambda: saving.check_replaceable(path, 2 * 4 * num_rows * width))
 
 
 def summarize(result: Result) -> str:
-    """Return what the binary prints: the rows, the prompts, remarks, the candidates and the rule."""
+    """Return what the binary prints: the rows, the prompts, remarks, and the experts with their weights."""
     content = result.content
-    counts: Mapping[str, int] = collections.Counter(row.label for row in content.anchors)
+    counts: Mapping[str, int] = collections.Counter(row.label for row in content.rows)
     sizes = [counts[label] for label in content.task.labels]
     per_class = " to ".join(f"{count:,}" for count in sorted({min(sizes), max(sizes)}))
-    num_demonstrations = len(content.demonstrations)
-    demonstrations = "no demonstrations"
-    if num_demonstrations:
-        demonstrations = f"{_count(num_demonstrations, 'demonstration')} in every prompt"
+    views = [
+        f"after {_count(len(prompt.rows), 'demonstration')}" if prompt.rows else "without demonstrations"
+        for prompt in content.prompts
+    ]
     rows = (
-        f"{_count(len(content.anchors) + num_demonstrations, 'row')} of {_count(content.task.num_classes, 'class', 'es')}, "
-        f"read by {content.model.name}: {_count(len(content.anchors), 'anchor')} ({per_class} per class), {demonstrations}"
+        f"{_count(len(content.rows), 'row')} of {_count(content.task.num_classes, 'class', 'es')} ({per_class} per class), "
+        f"each read by {content.model.name} {' and '.join(views)}"
     )
     prompts = []
     if result.num_prompts:
         prompts = [f"prompts read: {result.num_read:,}; found in the cache: {result.num_prompts - result.num_read:,}"]
-    return "\n".join([rows, *prompts, *result.notes, _describe_rule(content)])
-
-
-def _describe_rule(content: Content) -> str:
-    """Return the candidates and the chosen rule with its estimated accuracy, or the rule and why nothing was chosen."""
-    if content.choice.candidates:
-        return f"\n{content.choice}"
-    if content.is_published:
-        return f"KNNPrompting: {content.choice.rule.words}"
-    return (
-        f"AutoClassifier: {content.choice.rule.words}; nothing was chosen: that takes at least {choosing.MIN_ANCHORS} "
-        "anchors and two classes"
-    )
+    return "\n".join([rows, *prompts, *result.notes, f"\n{content.choice}"])
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

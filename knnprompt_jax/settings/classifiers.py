@@ -5,20 +5,42 @@ from typing import Any
 from knnprompt_jax import errors, options
 from knnprompt_jax.settings import stores
 
-RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
-USED_BY = {  # The settings that each rule uses.
-    "votes": ("k", "distance", "weights"),
-    "probe": ("penalty", "layer"),
-    "blend": ("k", "distance", "weights", "penalty", "layer"),
-}
 WEIGHTS = ("uniform", "distance")
-METRICS = ("log_loss", "accuracy", "macro_f1")
 TIE_BREAKS = ("lowest", "nearest")
-AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
+EXPERTS = ("labels", "means", "knn", "probe", "words", "encoder")
+READ_PROMPTS = EXPERTS[:4]
+AUTO: Any = "auto"  # A value that is chosen for the rows.
+EXPERTS_HELP = (
+    "Experts of the pool: labels (the label words' probabilities), means (of each class's states), knn (votes of the nearest rows), "
+    "probe (ridge regression on states), words (TF-IDF, without the language model), encoder (sentence embeddings)."
+)
+PRIOR_HELP = (
+    "Share of each class among the texts to classify: uniform, or label=share for every label, such as yes=0.9,no=0.1. By default the "
+    "shares of the train rows."
+)
+ENCODER_HELP = "Sentence encoder whose embeddings an expert reads; none by default."
 DISTANCE_HELP = (
     "kl is KL(test ‖ anchor), Eq. 5 of the paper; reverse_kl is KL(anchor ‖ test), as in its code; kl_labels and reverse_kl_labels "
     "compare label words only; l2 is the distance of hidden states."
 )
+
+
+def parse_prior(text: str) -> Any:
+    """Return the `class_prior` that a flag names; None if it is empty.
+
+    Raises:
+        UserError: neither uniform nor a number for each label.
+    """
+    if not text or "=" not in text:
+        return text or None
+    shares = {}
+    for part in text.split(","):
+        label, _, share = part.rpartition("=")
+        try:
+            shares[label.strip()] = float(share)
+        except ValueError:
+            raise errors.UserError(f"--class_prior={text}: {part!r} is not label=share") from None
+    return shares
 
 
 class VoteOptions(options.Options):
@@ -46,27 +68,31 @@ class KNNOptions(VoteOptions):
         stores.check_centroid(self.centroid, self.distance)
 
 
-class RuleOptions(options.Options):
-    """The rule of `AutoClassifier`; each setting that is auto is chosen by leave-one-out."""
+class PoolOptions(options.Options):
+    """The experts of a pool."""
 
-    rule: str = options.option(
-        AUTO,
-        "votes of the nearest anchors, a linear probe of the states, or a blend of both. auto tries those that use all given settings.",
-        choices=(AUTO, *RULES),
+    experts: tuple[str, ...] | None = options.option(
+        None, f"{EXPERTS_HELP} By default all that the rows and the encoder allow.", choices=EXPERTS, needed=True
     )
-    k: int = options.option(AUTO, "Neighbours that vote.", least=1, words={AUTO: AUTO})
-    distance: str = options.option(AUTO, DISTANCE_HELP, choices=(AUTO, *stores.DISTANCES))
-    weights: str = options.option(
-        AUTO, "Weights of the votes: all equal, or decreasing with the distance.", choices=(AUTO, *WEIGHTS)
-    )
-    penalty: float = options.option(AUTO, "Ridge penalty of the probe.", least=1e-6, words={AUTO: AUTO})
-    metric: str = options.option(METRICS[0], "Metric that candidates are compared by.", choices=METRICS)
+    encoder: str = options.option("", ENCODER_HELP)
 
-    def refuse_unused(self) -> None:
-        """Raise UserError on a setting that the given rule does not use."""
-        for name in USED_BY["blend"]:
-            if self.rule != AUTO and name not in USED_BY[self.rule] and (value := getattr(self, name, AUTO)) != AUTO:
-                raise errors.UserError(f"{name}={value}: rule={self.rule!r} does not use it; leave it out")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not set(self.names) & set(READ_PROMPTS):
+            raise errors.UserError(
+                f"experts={','.join(self.names)}: add one that reads prompts: {', '.join(READ_PROMPTS)}"
+            )
+        if ("encoder" in self.names) != bool(self.encoder):
+            raise errors.UserError(
+                f"encoder={self.encoder!r}, experts={','.join(self.names)}: the expert and its model go together"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the experts, in the order of `EXPERTS`."""
+        if self.experts is not None:
+            return tuple(name for name in EXPERTS if name in self.experts)
+        return EXPERTS if self.encoder else EXPERTS[:-1]
 
 
 class PromptOptions(options.Options):
@@ -101,23 +127,16 @@ class PublishedOptions(_ClassifierOptions, KNNOptions):
     )
 
 
-class AutoOptions(_ClassifierOptions, RuleOptions):
+class AutoOptions(_ClassifierOptions, PoolOptions):
     """Options of `AutoClassifier`."""
 
-    layer: int = options.option(
-        AUTO,
-        "Block, from 1, whose output the probe reads besides the last; 0: none; auto: the block at three quarters of the depth.",
-        least=0,
-        words={AUTO: AUTO},
-    )
     demo_shots: Any = options.argument(
         AUTO,
-        "Demonstrations per class, at most half of its rows; None: as many as the context holds; several numbers: candidates, each "
-        "of which costs a pass over at most 1,024 anchors; auto: as many as the context holds (at most a quarter of the largest "
-        "class), 2 and 0 are candidates.",
+        "Demonstrations per class; several numbers: one view of each row per number; None: as many as the context holds; auto: none, "
+        "and all rows of a class or at most 16.",
     )
     class_prior: Any = options.argument(
         None,
         'The share of each class among the texts to classify: "uniform", a share for each label, or None, the shares of the '
-        "anchors. It may be changed after `fit`.",
+        "rows. It may be changed after `fit`.",
     )

@@ -7,10 +7,9 @@ from typing import Any
 
 from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.settings import classifiers, shared, stores
-from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
+from knnprompt_jax.settings.classifiers import AUTO, AutoOptions
 from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions
 
-KNN = "knn"
 SEED = 1
 STANDARD = "-"  # Standard input or output.
 INPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
@@ -19,10 +18,7 @@ IDS = "ids"
 SUGGESTIONS = "suggestions.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
-_WITH_TEXT |= {"neighbours"}  # The options that --text allows.
-_VOTES = ("k", "distance", "weights")
-_OF_PUBLISHED = (*_VOTES, "tie_break", "centroid")
-_OF_AUTOMATIC = (*_VOTES, "penalty", "layer", "metric")
+_WITH_TEXT |= {"neighbours", "class_prior"}  # The options that --text allows.
 
 
 def _check_input(name: str) -> None:
@@ -41,55 +37,18 @@ def _check_output(name: str) -> None:
         raise errors.UserError("--output=-: standard output is closed")
 
 
-class RuleSettings(options.Options):
-    """How anchors classify texts. What is not given is chosen, or has the paper's value with --rule=knn."""
+class PriorOptions(options.Options):
+    """The shares of classes."""
 
-    rule: str | None = options.option(
-        None,
-        "knn: the paper's classifier (KNNPrompting). Otherwise AutoClassifier with probe (ridge regression on states), votes "
-        "(of the nearest anchors) or blend (both); by default leave-one-out chooses one.",
-        choices=(KNN, *classifiers.RULES),
-    )
-    k: int | None = options.option(
-        None, "Neighbours that vote; by default chosen, 3 with --rule=knn.", least=1, words={AUTO: None}
-    )
-    distance: str | None = options.option(
-        None,
-        f"{classifiers.DISTANCE_HELP} By default chosen, kl with --rule=knn.",
-        choices=stores.DISTANCES,
-        words={AUTO: None},
-    )
-    weights: str | None = options.option(
-        None,
-        "Weights of the votes: uniform, or decreasing with the distance. By default chosen, uniform with --rule=knn.",
-        choices=classifiers.WEIGHTS,
-        words={AUTO: None},
-    )
-    tie_break: str | None = options.option(
-        None,
-        "With --rule=knn: a tie takes the lowest class index (default), or the class of the nearest neighbour.",
-        choices=classifiers.TIE_BREAKS,
-    )
-    centroid: str | None = options.option(
-        None,
-        "With --rule=knn: replace the anchors of each class by their mean; by default none.",
-        choices=stores.CENTROIDS,
-    )
-    penalty: float | None = options.option(
-        None, "Ridge penalty of the probe; by default chosen.", least=1e-6, words={AUTO: None}
-    )
-    layer: int | None = options.option(
-        None,
-        "Block, from 1, whose output the probe reads besides the last; 0: none. By default the block at three quarters of the depth.",
-        least=0,
-        words={AUTO: None},
-    )
-    metric: str | None = options.option(
-        None, "Metric that candidates are compared by; by default log_loss.", choices=classifiers.METRICS
-    )
+    class_prior: str = options.option("", classifiers.PRIOR_HELP)
+
+    @property
+    def prior(self) -> Any:
+        """The `class_prior` of a classifier; None if none is given."""
+        return classifiers.parse_prior(self.class_prior)
 
 
-class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
+class FitSettings(PriorOptions, shared.ReadingOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
     classifier: str = options.option("", "File of the classifier.", needed=True, check=shared.check_new_classifier)
@@ -111,13 +70,19 @@ class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": None})
     demo_shots: tuple[int, ...] | None = options.option(
         None,
-        "Demonstrations per class, drawn from these train rows, at most half of a class; -1: as many as the context holds; "
-        "several numbers, such as 0,2,4: fit chooses. By default -1 with --rule=knn; otherwise 0, 2 and as many as the "
-        "context holds (at most a quarter of the largest class).",
+        "Demonstrations per class, drawn from the train rows; -1: as many as the context holds; several numbers, such as 0,4: each "
+        "row is read once per number. By default 0, and all rows of a class or at most 16.",
         least=-1,
         needed=True,
         words={AUTO: None},
     )
+    experts: tuple[str, ...] | None = options.option(
+        None,
+        f"{classifiers.EXPERTS_HELP} By default all, encoder only with --encoder.",
+        choices=classifiers.EXPERTS,
+        needed=True,
+    )
+    encoder: str = options.option("", classifiers.ENCODER_HELP)
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
@@ -131,30 +96,21 @@ class FitSettings(RuleSettings, shared.ReadingOptions, shared.RowOptions):
         self.check_rows(self.task or shared.OWN, self.train_file)
         self.classifier_options()
 
-    def classifier_options(self) -> PublishedOptions | AutoOptions:
+    def classifier_options(self) -> AutoOptions:
         """Return the options of the classifier; raise UserError on one that it does not have."""
-        is_published = self.rule == KNN
-        names = _OF_PUBLISHED if is_published else _OF_AUTOMATIC
-        others = sorted({*_OF_PUBLISHED, *_OF_AUTOMATIC} - {*names})
-        self.refuse(others, f"{'with' if is_published else 'without'} --rule={KNN}")
-        given: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given: dict[str, Any] = {"experts": self.experts, "encoder": self.encoder}
         given |= {"truncation": self.truncation, "label_token": self.label_token}
         given |= {"random_state": self.seed, "store_options": self.datastore}
+        given["class_prior"] = self.prior
         if self.demo_shots is not None:
             numbers = tuple(None if number < 0 else number for number in self.demo_shots)
             given["demo_shots"] = numbers if len(numbers) > 1 else numbers[0]
-        if is_published:
-            if self.demo_shots and len(self.demo_shots) > 1:
-                raise errors.UserError(f"--demo_shots: give one number with --rule={KNN}, which chooses nothing")
-            return PublishedOptions(**given)
-        if self.rule:
-            given["rule"] = self.rule
-        checked = AutoOptions(**given)
-        checked.refuse_unused()
-        return checked
+        return AutoOptions(**given)
 
 
-class PredictionSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
+class PredictionSettings(
+    PriorOptions, shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions
+):
     """The rows to label, and the output."""
 
     input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
@@ -217,7 +173,9 @@ class PredictionSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheO
         return self.output_format or own
 
 
-class EvaluationSettings(shared.ColumnOptions, shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions):
+class EvaluationSettings(
+    PriorOptions, shared.ColumnOptions, shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions
+):
     """The classifier, and the rows that it is measured on."""
 
     input: str = options.option(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings.classifiers import KNNOptions, RuleOptions
+from knnprompt_jax.settings.classifiers import KNNOptions, PoolOptions
 
 ALL = "all"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -106,13 +106,6 @@ class ProbeOptions(options.Options):
     )
 
 
-class TfidfOptions(options.Options):
-    """Options of the regression on TF-IDF features."""
-
-    inverse_penalty: float = options.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
-    ngrams: int = options.option(2, "Longest run of words that is a term; 1 for single words.", least=1)
-
-
 class EnsembleOptions(options.Options):
     """Options of the ensemble."""
 
@@ -139,13 +132,13 @@ class MethodOptions(options.Options):
     icl: options.Options = options.group(options.Options)
     icl_multi_token: options.Options = options.group(options.Options)
     knn: KNNOptions = options.group(KNNOptions)
-    chosen: RuleOptions = options.group(RuleOptions)
+    auto: PoolOptions = options.group(PoolOptions)
     icl_ensemble: EnsembleOptions = options.group(EnsembleOptions)
     icl_many_shot: ManyShotOptions = options.group(ManyShotOptions)
     demonstration_upper_bound: UpperBoundOptions = options.group(UpperBoundOptions)
     noisy_channel: NoisyChannelOptions = options.group(NoisyChannelOptions)
     prompt_compose: RetrievalOptions = options.group(RetrievalOptions)
-    tfidf: TfidfOptions = options.group(TfidfOptions)
+    tfidf: options.Options = options.group(options.Options)
     contextual_calibration: ContextualOptions = options.group(ContextualOptions)
     domain_context_calibration: options.Options = options.group(options.Options)
     batch_calibration: options.Options = options.group(options.Options)
@@ -181,7 +174,7 @@ class Entry:
 
 
 _KNN = ("kNN Prompting", "LM Distribution + D_KL")
-_CHOOSES = "its settings are chosen for each split: name the method to run it"
+_READS_ROWS_TWICE = "it reads every row after other demonstrations, and without any: name the method to run it"
 _NEEDS_ENCODER = "it needs a sentence encoder: name the method to download or load one"
 _ENTRIES = (
     Entry("icl", "In-context learning", "icl", printed_as=("ICL", "In-Context Learning", "ICL Baseline")),
@@ -192,8 +185,7 @@ _ENTRIES = (
     Entry("knn_l2", "kNN, L2 of hidden states", "knn", {"distance": "l2"}, ("Contextual Repr + D_L2",)),
     Entry("knn_centroid", "Nearest mean distribution", "knn", {"centroid": "arithmetic"}),
     Entry("knn_centroid_geometric", "Nearest geometric mean", "knn", {"centroid": "geometric"}),
-    Entry("chosen", "AutoClassifier, last layer", "chosen", excluded_because=_CHOOSES),
-    Entry("knn_chosen", "AutoClassifier, votes only", "chosen", {"rule": "votes"}, excluded_because=_CHOOSES),
+    Entry("auto", "AutoClassifier", "auto", excluded_because=_READS_ROWS_TWICE),
     Entry("icl_ensemble", "ICL ensemble", "icl_ensemble", printed_as=("ICL Ensemble",)),
     Entry(
         "icl_many_shot",
@@ -241,7 +233,7 @@ _ENTRIES = (
         printed_as=("Trans-Encoder",),
         excluded_because=_NEEDS_ENCODER,
     ),
-    Entry("tfidf", "TF-IDF, logistic regression", "tfidf"),
+    Entry("tfidf", "TF-IDF, ridge regression", "tfidf"),
     Entry(
         "contextual_calibration",
         "Contextual calibration",

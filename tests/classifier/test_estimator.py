@@ -127,7 +127,9 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ("KNNPrompting", {"demo_shots": -1}, "yes", "demo_shots=-1"),
         ("KNNPrompting", {}, "perhaps", "row 1: unknown label 'perhaps'; choose from no, yes"),
         ("KNNPrompting", {}, 1.0, "row 1: label 1.0 is a float, not a text or a whole number"),
-        ("AutoClassifier", {"k": "few"}, "yes", "a whole number or auto"),
+        ("AutoClassifier", {"experts": ("oracle",)}, "yes", "experts=.*: choose from labels, means, knn"),
+        ("AutoClassifier", {"experts": ("words",)}, "yes", "experts=words: add one that reads prompts"),
+        ("AutoClassifier", {"experts": ("knn", "encoder")}, "yes", "the expert and its model go together"),
         ("AutoClassifier", {"class_prior": "even"}, "yes", "class_prior='even': choose 'uniform'"),
         ("AutoClassifier", {"class_prior": [1, 2, 3]}, "yes", "give 2 shares"),
         ("AutoClassifier", {"class_prior": {"no": 1}}, "yes", "give a share for each of no, yes"),
@@ -137,7 +139,9 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
 def test_bad_options_and_labels_are_refused_before_the_model_reads(model, kind, options, last, message):
     before = model.statistics.prompts
     with pytest.raises(kp.UserError, match=message):
-        getattr(kp, kind)(model, ONE, **{"k": 1} | options).fit(["a", "b"], ["no", last])
+        getattr(kp, kind)(model, ONE, **({"k": 1} if kind == "KNNPrompting" else {}) | options).fit(
+            ["a", "b"], ["no", last]
+        )
     assert model.statistics.prompts == before
 
 

@@ -41,8 +41,11 @@ def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, ki
 
 def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
-    classifier = kp.AutoClassifier(model, task, k=7, distance="kl", rule="votes", demo_shots=0).fit(X[:67], y[:67])
+    classifier = kp.AutoClassifier(model, task, experts=("knn", "probe"), demo_shots=0).fit(X[:67], y[:67])
     told = classifier.explain(X[71])
+    assert sorted(opinion.title for opinion in told.opinions) == ["knn, no demonstrations", "probe, no demonstrations"]
+    assert all(opinion.label in classifier.classes_ and 0 < opinion.probability <= 1 for opinion in told.opinions)
+    assert f"experts alone: {told.opinions[0]}; " in str(told)
     words = X[71].split()
     assert [part.of(told.fields) for part in told.parts] == words
     texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
@@ -78,7 +81,7 @@ def explained(text="<script>bad</script> ok\x1b[31m \u202enot", **values):
         7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (explanation.Reason("<u>", 0.1, 0.5, 0.25),)
     )
     told = {"fields": {"text": text}, "label": "&", "shares": {"&": 0.75, "<b>": 0.25, "c": 0.0}, "parts": tuple(parts)}
-    told |= {"neighbours": (near,) * 12, "measure": "KL, nats", "has_votes": True}
+    told |= {"neighbours": (near,) * 12, "measure": "KL, nats"}
     return explanation.Explanation(**{**told, **values})
 
 

@@ -101,16 +101,6 @@ def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model)
     assert by_all.partial_fit(["x"], ["another_day"]).predict(["x"]) == ["another_day"]
 
 
-def test_a_choice_made_before_rows_were_added_shows_no_estimate(model, tmp_path):
-    texts = [f"{text} {number}" for number in range(2) for text in TEXTS]
-    chosen = kp.AutoClassifier(model, classifier(model).task, distance="kl", demo_shots=0).fit(texts, LABELS * 2)
-    assert "expect" in chosen.choice_.line and "expect" in str(chosen.choice_)
-    rule = chosen.rule_
-    chosen.partial_fit(["left"], ["yes"]).save(tmp_path / "saved")
-    for each in (chosen, kp.load(tmp_path / "saved", model)):
-        assert str(each.choice_) == f"chosen before rows were added: {rule.words}; fit again to choose again"
-
-
 def test_each_anchor_is_classified_by_the_others(model, rows, task):
     fitted = kp.KNNPrompting(model, task, k=3, demo_shots=0).fit(rows[0][:31], rows[1][:31]).fitted_
     classes_N, shares_NC = fitted.left_out()

@@ -62,13 +62,13 @@ def test_a_distance_that_was_changed_after_fit_is_searched_after_loading(model, 
     classifier.save(tmp_path / "changed")
     restored = saving.read(tmp_path / "changed").restore(model)
     assert restored.store.distance.name == "l2"
-    states = restored.read(inputs.queries(restored.task, rows[0][67:]))
-    np.testing.assert_array_equal(restored.answer_states(states).ids, changed.ids)
+    readings = restored.read(inputs.queries(restored.task, rows[0][67:]))
+    np.testing.assert_array_equal(restored.answer(readings).ids, changed.ids)
 
 
 def test_the_file_is_an_uncompressed_zip_and_equal_classifiers_have_equal_files(fitted, path, tmp_path):
     with zipfile.ZipFile(path) as archive:
-        assert [member.filename for member in archive.infolist()] == [CONTENT, "hidden_NE.npy", "log_z_N.npy"]
+        assert [member.filename for member in archive.infolist()] == [CONTENT, "hidden_2_NE.npy", "log_z_2_N.npy"]
         assert {member.compress_type for member in archive.infolist()} == {zipfile.ZIP_STORED}
     kp.load(path, fitted.model).save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
@@ -119,32 +119,47 @@ FORGED = {
     "another source": (lambda content: json.dumps(content | {"source": {"path": "/etc/passwd"}}), "wrong values"),
     "a text for a flag": (lambda content: json.dumps(content | {"source": {"merge_labels": "x"}}), "wrong values"),
     "a flag for a text": (lambda content: json.dumps(content | {"source": {"encoding": True}}), "wrong values"),
-    "ids of anchors": (
-        lambda content: json.dumps(content | {"anchors": [content["anchors"][0] | {"ids": {"id": [1]}}]}),
-        r"anchors\[0\].ids.id: str expected, not list",
+    "ids of rows": (
+        lambda content: json.dumps(content | {"rows": [content["rows"][0] | {"ids": {"id": [1]}}]}),
+        r"rows\[0\].ids.id: str expected, not list",
     ),
     "an infinite id": (
-        lambda content: json.dumps(content | {"anchors": [content["anchors"][0] | {"ids": {"id": 1}}]}).replace(
+        lambda content: json.dumps(content | {"rows": [content["rows"][0] | {"ids": {"id": 1}}]}).replace(
             '"ids": {"id": 1}', '"ids": {"id": 1e999}'
         ),
         "is not finite",
     ),
     "demonstrations": (lambda content: changed(content, "published", demo_shots="many"), "demo_shots"),
-    "another format": (lambda content: json.dumps(content | {"format": 99}), "reads format 10 only"),
+    "another format": (lambda content: json.dumps(content | {"format": 99}), "reads format 11 only"),
     "a missing member": (lambda content: json.dumps({**content, "task": None} | {}), "task: dict expected"),
     "an unknown member": (lambda content: json.dumps(content | {"more": 1}), "unknown member 'more'"),
-    "a duplicate member": (lambda content: json.dumps(content)[:-1] + ', "format": 10}', "a duplicate member"),
+    "a duplicate member": (lambda content: json.dumps(content)[:-1] + ', "format": 11}', "a duplicate member"),
     "NaN": (lambda content: json.dumps(content | {"num_rows": float("nan")}), "NaN is not JSON"),
     "a wrong type": (lambda content: json.dumps(content | {"num_rows": "many"}), "num_rows: int expected, not str"),
     "a bool for an int": (lambda content: json.dumps(content | {"num_rows": True}), "num_rows: int expected"),
     "no options": (lambda content: json.dumps(content | {"published": None}), "one kind of options"),
     "other labels": (lambda content: json.dumps(content | {"labels": [1]}), "labels are not the task's"),
-    "too few rows": (lambda content: json.dumps(content | {"num_rows": 3}), "row numbers out of range"),
-    "no anchors": (lambda content: json.dumps(content | {"anchors": []}), "row numbers out of range"),
-    "a missing anchor": (lambda content: json.dumps(content | {"anchors": content["anchors"][1:]}), "54 rows"),
+    "too few rows": (
+        lambda content: json.dumps(content | {"num_rows": 3}),
+        "duplicate row numbers, or some out of range",
+    ),
+    "no rows": (lambda content: json.dumps(content | {"rows": []}), "duplicate row numbers, or some out of range"),
+    "a missing anchor": (
+        lambda content: json.dumps(content | {"rows": content["rows"][:-1]}),
+        "54 rows|no such rows",
+    ),
     "a repeated row": (
-        lambda content: json.dumps(content | {"anchors": [*content["anchors"], content["anchors"][0]]}),
-        "a duplicate row number",
+        lambda content: json.dumps(content | {"rows": [*content["rows"], content["rows"][0]]}),
+        "duplicate row numbers",
+    ),
+    "no view": (lambda content: json.dumps(content | {"prompts": []}), "duplicate views, or none"),
+    "a demonstration that is no row": (
+        lambda content: json.dumps(content | {"prompts": [{"demo_shots": 2, "rows": [67]}]}),
+        "a view has no such rows",
+    ),
+    "a choice of the published classifier": (
+        lambda content: json.dumps(content | {"choice": CHOICE}),
+        "the choice of another kind of classifier",
     ),
     "a template with code": (
         lambda content: json.dumps(content | {"task": content["task"] | {"template": "{0.__class__}"}}),
@@ -154,19 +169,45 @@ FORGED = {
         lambda content: json.dumps(content | {"published": content["published"] | {"k": 0}}),
         "k=0: at least 1",
     ),
-    "a rule out of range": (
-        lambda content: json.dumps(
-            content | {"choice": content["choice"] | {"rule": content["choice"]["rule"] | {"k": 99}}}
-        ),
-        "k out of range",
-    ),
-    "a block without its array": (
-        lambda content: json.dumps(
-            content | {"choice": content["choice"] | {"rule": content["choice"]["rule"] | {"layer": 3}}}
-        ),
-        "its members are not",
-    ),
+    "a block without its array": (lambda content: json.dumps(content | {"layer": 3}), "its members are not"),
 }
+MEMBER = {
+    "expert": "knn",
+    "demo_shots": 2,
+    "setting": 3.0,
+    "factor": 1.0,
+    "weight": 1.0,
+    "share": 1.0,
+    "accuracy": 0.5,
+}
+CHOICE = {"members": [MEMBER], "obstacles": [], "estimate": None, "num_rows": 67, "is_earlier": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"expert": "oracle"}, "the expert oracle, which the options do not have"),
+        ({"demo_shots": 5}, "the expert knn on prompts that it does not read"),
+        ({"expert": "words"}, "the expert words, which the options do not have"),
+        ({"expert": "probe"}, "the expert probe, which the options do not have"),
+        ({"weight": -1.0}, "the expert knn with a number out of range"),
+        ({"accuracy": 1.5}, "the expert knn with a number out of range"),
+        ({"factor": 1e9}, "the expert knn with a number out of range"),
+        ({"factor": 1e400}, "not JSON|not finite"),
+    ],
+)
+def test_forged_experts_are_refused(model, task, rows, tmp_path, change, message):
+    path = tmp_path / "pool"
+    kp.AutoClassifier(model, task, experts=("knn",), demo_shots=2).fit(rows[0][:67], rows[1][:67]).save(path)
+    contents = members(path)
+    content = json.loads(contents[CONTENT])
+    for choice, is_right in ((CHOICE, True), (CHOICE | {"members": [MEMBER | change]}, False)):
+        write(path, contents | {CONTENT: json.dumps(content | {"choice": choice})})
+        if is_right:
+            assert kp.load(path, model).predict(rows[0][67:70]).shape == (3,)
+        else:
+            with pytest.raises(kp.UserError, match=message):
+                saving.read(path)
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -181,7 +222,7 @@ def test_forged_content_is_refused(path, name):
         saving.read(path)
 
 
-NO_ARRAY = "hidden_NE.npy: not a float32 array of 55 rows"
+NO_ARRAY = "hidden_2_NE.npy: not a float32 array of 55 rows"
 ARRAYS = {
     "rows": (array((2, 7)), NO_ARRAY),
     "axes": (array((55,)), NO_ARRAY),
@@ -203,13 +244,13 @@ ARRAYS = {
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_that_do_not_match_are_refused(path, name):
     content, message = ARRAYS[name]
-    write(path, members(path) | {"hidden_NE.npy": content})
+    write(path, members(path) | {"hidden_2_NE.npy": content})
     with pytest.raises(kp.UserError, match=f"^{path}: not a classifier, or damaged: .*{message}"):
         saving.read(path)
 
 
 def test_states_of_another_width_than_the_models_are_refused(fitted, path):
-    write(path, members(path) | {"hidden_NE.npy": array((55, 7))})
+    write(path, members(path) | {"hidden_2_NE.npy": array((55, 7))})
     with pytest.raises(kp.UserError, match="damaged: its states are not as wide as the model's"):
         kp.load(path, fitted.model)
 
@@ -219,7 +260,7 @@ def test_states_of_another_width_than_the_models_are_refused(fitted, path):
     [
         (lambda contents: [*contents.items(), ("../outside", b"x")], "its members are not"),
         (lambda contents: [*contents.items(), (CONTENT, contents[CONTENT])], "a duplicate member"),
-        (lambda contents: [("log_z_N.npy", contents["log_z_N.npy"])], "no member classifier.json"),
+        (lambda contents: [("log_z_2_N.npy", contents["log_z_2_N.npy"])], "no member classifier.json"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -247,7 +288,7 @@ def test_bytes_around_the_archive_are_refused(path, before, after):
 
 def test_a_header_that_is_no_python_is_refused(path):
     header = b"\x93NUMPY\x01\x00" + (10_000).to_bytes(2, "little") + b"(" * 10_000
-    write(path, members(path) | {"hidden_NE.npy": header})
+    write(path, members(path) | {"hidden_2_NE.npy": header})
     with pytest.raises(kp.UserError, match="not a classifier, or damaged"):
         saving.read(path)
 

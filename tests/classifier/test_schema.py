@@ -8,11 +8,11 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import schema
-from knnprompt_jax.rules import Choice, Rule
-from knnprompt_jax.rules.choice import Candidate, Score
+from knnprompt_jax.experts.pool import Choice, Member, Score
+from knnprompt_jax.settings.classifiers import AutoOptions
 
-RULE = Rule("blend", 2, 3, "l2", "distance", 0.5, 0.1, 7, 1.5, 2.5)
-CHOICE = Choice(RULE, (Candidate(RULE, Score(0.9, 0.1, 0.8, 0.3)),), Score(0.8, 0.2, 0.7, 0.4), "accuracy", 13)
+MEMBERS = (Member("probe", 2, 0.3, 4.0, 1.0, 0.7, 0.9), Member("words", None, 1.0, 6.0, 0.2, 0.3, 0.8))
+CHOICE = Choice(MEMBERS, ("labels left out: why",), Score(0.9, 0.8, 0.95, 0.9, 0.3), 67)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,10 @@ def test_a_choice_returns_as_it_was():
 
 
 def test_an_option_is_checked():
-    content = json.loads(schema.dumps(CHOICE))
-    content["rule"]["distance"] = "sideways"
-    with pytest.raises(errors.UserError, match="distance='sideways'"):
-        schema.decode(Choice, content)
+    content = json.loads(schema.dumps(AutoOptions()))
+    content["label_token"] = "middle"
+    with pytest.raises(errors.UserError, match="label_token='middle'"):
+        schema.decode(AutoOptions, content)
 
 
 @pytest.mark.parametrize(("label", "pairs"), [("x", None), (3, ["a", "b"]), (True, [])])

@@ -158,3 +158,30 @@ def test_all_mistakes_are_in_a_table_for_spreadsheets(labels, words, titles, mon
     (listing,) = sections["mistakes"].listings
     assert listing.caption.startswith("The first 1 of 2 mistakes; mistakes.csv has all")
     assert listing.rows == (("-2a", "4", "x\ry", titles[0], titles[1], "0.88"),)
+
+
+def test_other_shares_of_classes_are_reported_with_what_they_give(tmp_path):
+    """Three of four rows are of a class that has a third of the train rows."""
+    train = [(f"{word} {number}", label) for number in range(9) for word, label in (("sun", "x"), ("mud", "y"))][:-6]
+    rest = [(f"{word} day {number}", label) for number in range(24) for word, label in (("sun", "x"), ("mud", "y"))]
+    test = [row for row in rest if row[1] == "y"][:18] + [row for row in rest if row[1] == "x"][:6]
+    fitted = kp.AutoClassifier(kp.demo_model("tiny"), experts=("knn",), demo_shots=0).fit(*zip(*train, strict=True))
+    fitted.save(tmp_path / "mine")
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in test))
+    paths = {"classifier": tmp_path / "mine", "input": tmp_path / "rows.csv", "output": tmp_path / "out"}
+    given = {name: str(path) for name, path in paths.items()}
+    printed = evaluation.run(commands.EvaluationSettings(**given))
+    advice = printed[printed.index("Classes are not as common") :]
+    assert "--class_prior=x=0.25,y=0.75 would give accuracy " in advice
+    promised = advice.partition("would give accuracy ")[2].partition(" here")[0]
+    again = evaluation.run(commands.EvaluationSettings(**given, class_prior="x=0.25,y=0.75"))
+    assert f"Accuracy: {promised}. " in again and "Classes are not as common" not in again
+
+
+def test_a_prior_of_the_published_classifier_is_refused(classifier, table, tmp_path):
+    classifier.save(tmp_path / "mine")
+    settings = commands.EvaluationSettings(
+        classifier=str(tmp_path / "mine"), input=str(table), label_column="mood", class_prior="uniform"
+    )
+    with pytest.raises(errors.UserError, match="mine is KNNPrompting, whose shares of votes have no prior"):
+        evaluation.run(settings)

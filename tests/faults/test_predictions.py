@@ -39,7 +39,7 @@ def test_a_binary_that_is_killed_after_every_batch(tmp_path):
     """After kill -9 in each batch, the last run ends in the same bytes as an undisturbed run."""
     store, table = tmp_path / "store", tmp_path / "rows.txt"
     table.write_text("".join(f"text number {number * number} of many\n" for number in range(997)))
-    fit = ("--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--rule=knn", f"--classifier={store}")
+    fit = ("--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--experts=knn", f"--classifier={store}")
     processes.run("experiments/fit.py", *fit)
     options = ["experiments/predict.py", f"--classifier={store}", f"--input={table}", "--characters=4000"]
     processes.run(*options, f"--output={tmp_path}/whole.jsonl")

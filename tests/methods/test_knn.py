@@ -9,7 +9,7 @@ from scipy import special
 
 from knnprompt_jax.methods import knn
 from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
-from tests.methods.synthetic import NUM_QUERIES, run
+from tests.methods.synthetic import run
 from tests.store import worlds
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
@@ -97,13 +97,3 @@ def test_only_run_limits_k(synthetic, context):
     options = KNNOptions(k=8)
     check_votes(synthetic, knn.run(context, options), "kl", 3, "lowest")
     check_votes(synthetic, knn.vote(context, options, options.k), "kl", 8, "lowest")
-
-
-@pytest.mark.parametrize(("name", "note"), [("chosen", "rule="), ("knn_chosen", "rule=votes")])
-def test_the_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name, note):
-    """The labels are not in sorted order, so that columns may not be confused."""
-    prediction = run(name, synthetic.context(labels="42310"))
-    assert np.mean(prediction.classes_Q == np.arange(NUM_QUERIES) % 5) > 0.9
-    np.testing.assert_array_equal(prediction.probabilities_QC.argmax(-1), prediction.classes_Q)
-    assert prediction.note.startswith("chosen from ")
-    assert f" candidates: {note}" in prediction.note

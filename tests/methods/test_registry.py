@@ -9,7 +9,7 @@ import pytest
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import calibrations, method, registry
-from knnprompt_jax.settings import classifiers, methods
+from knnprompt_jax.settings import methods
 from tests.methods import whole_texts
 from tests.methods.synthetic import tokenize_words
 
@@ -129,19 +129,13 @@ def test_prototypical_calibration_needs_an_anchor_per_cluster(synthetic, rows, l
 
 
 def test_texts_without_words_are_refused(problem):
-    rows = [dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors]
+    rows = [dataclasses.replace(row, fields={"first": " ", "second": ""}) for row in problem.split.anchors]
     split = dataclasses.replace(problem.split, demonstrations=(), anchors=tuple(rows[:1]))
     with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
         select(["tfidf"], dataclasses.replace(problem, split=split))
 
 
-def test_options_that_the_given_rule_does_not_use_are_refused(problem):
-    chosen = classifiers.RuleOptions(rule="probe", k=3)
-    with pytest.raises(errors.UserError, match="'chosen' does not apply: k=3: rule='probe' does not use it"):
-        select(["chosen"], problem, chosen=chosen)
-
-
-@pytest.mark.parametrize("name", ["encoder_probe", "encoder_knn"])
+@pytest.mark.parametrize("name", ["encoder_probe", "encoder_knn", "auto"])
 def test_a_missing_encoder_is_refused_before_weights_load(problem, name):
     changes = {name: methods.MethodOptions.groups()[name](encoder="./no")}
     with pytest.raises(errors.UserError, match=f"'{name}' does not apply: no such folder: ./no"):

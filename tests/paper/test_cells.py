@@ -40,7 +40,6 @@ def test_regimes_decide_shots_and_demonstrations(rows, given, expected):
         ("knn", {"distance": "kl_labels", "k": 5}, {"kl": "kl_labels", "reverse_kl": "reverse_kl_labels"}),
         ("knn", {"distance": "l2"}, {"kl": "l2", "reverse_kl": "l2"}),
         ("knn_kl_labels", {}, {"kl": "kl_labels", "reverse_kl": "reverse_kl_labels"}),
-        ("chosen", {}, {"kl": "auto", "reverse_kl": "auto"}),
     ],
 )
 def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, name, given, turned):

@@ -15,7 +15,7 @@ def as_rows(texts):
 
 
 def hidden(found, classifier):
-    parts = [states.read(classifier.model, batch.prompts, repeated=True) for batch in found]
+    parts = [classifier.fitted_.read_prompts(batch.queries).states[1] for batch in found]
     return np.concatenate([np.asarray(part.hidden_NE) for part in parts])
 
 
@@ -28,7 +28,7 @@ def test_batches_share_programs_and_the_prefix(classifier, rows):
     assert len(found) > 5 and model.statistics.compilations <= compilations + 1
     assert model.statistics.prefix_tokens == prefix_tokens, "the prefix stays in memory"
     (whole,) = rows_lib.batches(as_rows(texts), classifier.fitted_, 10**6)
-    wanted = np.asarray(states.read(model, whole.prompts).hidden_NE)
+    wanted = np.asarray(states.read(model, whole.queries.prompts[1]).hidden_NE)
     np.testing.assert_allclose(np.concatenate([first, rest]), wanted[: len(first) + len(rest)], rtol=1e-4, atol=1e-4)
 
 
@@ -36,8 +36,8 @@ def test_texts_of_all_lengths(classifier):
     """One character, a text that joins the template's colon, more than a row, more than the context."""
     texts = ["a", ": b", "word " * 150, "many words " * 900, "c"]
     (whole,) = rows_lib.batches(as_rows(texts), classifier.fitted_, 10**6)
-    assert whole.prompts.num_truncated == 1
-    wanted = np.asarray(states.read(classifier.model, whole.prompts).hidden_NE)
+    assert whole.queries.num_truncated == 1
+    wanted = np.asarray(states.read(classifier.model, whole.queries.prompts[1]).hidden_NE)
     for found in ([whole], rows_lib.batches(as_rows(texts), classifier.fitted_, 1)):
         np.testing.assert_allclose(hidden(found, classifier), wanted, rtol=2e-4, atol=2e-4)
 

@@ -14,7 +14,6 @@ from knnprompt_jax.classifier import saving
 from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
-from knnprompt_jax.rules import evidence
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands
 
@@ -48,16 +47,16 @@ def settings(table, **options):
 
 @pytest.fixture(scope="module")
 def shared(world):
-    """Options of the published classifier on the rows of a task."""
-    drawn = {"rule": "knn", "task": "mr", "shots": 9, "demo_shots": (2,)}
+    """Options of a classifier on the rows of a task."""
+    drawn = {"experts": ("knn",), "task": "mr", "shots": 9, "demo_shots": (2,)}
     return {**drawn, "model": str(world / "model"), "data_dir": str(world / "data")}
 
 
 def test_ids_are_rows_of_the_train_file(shared, world, tmp_path):
     done = fitting.run(commands.FitSettings(**shared, classifier=str(tmp_path / "mine")))
     rows = [json.loads(line) for line in (world / "data/mr/train.jsonl").read_text().splitlines()]
-    assert len(done.content.anchors) == 2 * 7 and len(done.content.demonstrations) == 2 * 2
-    for example in (*done.content.demonstrations, *done.content.anchors):
+    assert len(done.content.anchors) == 2 * 9 and len(done.content.demonstrations) == 2 * 2
+    for example in done.content.rows:
         assert (rows[example.row]["sentence"], rows[example.row]["label"]) == (
             example.fields["sentence"],
             example.label,
@@ -108,8 +107,8 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
         fitting.run(job)
     assert not path.exists()
     first = fitting.run(job)
-    assert first.num_read == 0 and first.num_prompts == 14, "the states are in the cache"
-    assert "prompts read: 0; found in the cache: 14" in fitting.summarize(first)
+    assert first.num_read == 0 and first.num_prompts == 18, "the states are in the cache"
+    assert "prompts read: 0; found in the cache: 18" in fitting.summarize(first)
     content = path.read_bytes()
     again = fitting.run(job)
     assert again.num_prompts == 0 and "the file held this classifier already" in fitting.summarize(again)
@@ -140,7 +139,7 @@ def test_an_edited_table_needs_only_its_new_prompts(table):
 
 
 def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_path):
-    job = settings(table, demo_shots=(0,), rule="knn", overwrite=True)
+    job = settings(table, demo_shots=(0,), experts=("knn",), overwrite=True)
     fitting.run(job)
     path = tmp_path / "suggestions.csv"
     path.write_text(f"id,text,label,suggested\n0,{BILLING[0]},billing team,outage\n1,{BILLING[1]},billing team,\n")
@@ -159,8 +158,8 @@ def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_
         fitting.run(dataclasses.replace(job, corrections=str(path)))
 
 
-def test_as_many_demonstrations_as_the_context_holds_by_default(shared, tmp_path):
-    result = fitting.run(commands.FitSettings(**shared | {"demo_shots": None}, classifier=str(tmp_path / "store")))
+def test_as_many_demonstrations_as_the_context_holds(shared, tmp_path):
+    result = fitting.run(commands.FitSettings(**shared | {"demo_shots": (-1,)}, classifier=str(tmp_path / "store")))
     assert len(result.content.demonstrations) == 4
 
 
@@ -168,14 +167,14 @@ def test_all_rows_of_a_table_are_used(table, capsys):
     done = fitting.run(settings(table, demo_shots=(1,)))
     content = saving.read(table.parent / "mine").content
     assert content.origin == done.content.origin and content.choice == done.content.choice
-    assert sorted(example.row for example in (*content.demonstrations, *content.anchors)) == list(range(8))
+    assert sorted(example.row for example in content.rows) == list(range(8))
     assert len(content.demonstrations) == 2 and content.num_rows == 8
     assert content.task.fields == ("message",) and content.task.labels == ("billing team", "outage")
-    rows, prompts, rule = fitting.summarize(done).splitlines()
-    assert rows.startswith("8 rows of 2 classes, read by tiny: 6 anchors (2 to 4 per class), 2 demonstrations")
-    assert prompts == "prompts read: 6; found in the cache: 0"
+    rows, prompts, *_, forecast = fitting.summarize(done).splitlines()
+    assert rows == "8 rows of 2 classes (3 to 5 per class), each read by tiny after 2 demonstrations"
+    assert prompts == "prompts read: 8; found in the cache: 0"
     assert "columns in the prompt: message; left out: ticket_id, day" in capsys.readouterr().err
-    assert rule.startswith("AutoClassifier: rule=votes") and rule.endswith("at least 10 anchors and two classes")
+    assert forecast == "8 rows: too few for a forecast of accuracy"
 
 
 def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys, monkeypatch):
@@ -196,7 +195,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     ]
     (tmp_path / "train.csv").write_text("".join(lines), encoding="latin-1")
     (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
-    fixed = {"rule": "knn", "k": 1, "demo_shots": (0,), "text_columns": ("title", "body", "priority")}
+    fixed = {"experts": ("knn",), "demo_shots": (0,), "text_columns": ("title", "body", "priority")}
     fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed))
     expected = "columns in the prompt: title, body, priority; left out: ticket_id; to change them: --text_col"
     assert expected in capsys.readouterr().err
@@ -232,11 +231,10 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
             {"train_file": "", "task": "mr", "hub": True, "label_column": "x"},
             "--label_column: has no effect with --hub",
         ),
-        ({"k": 7, "demo_shots": (1,)}, "k=7: there are 6 anchors"),
-        ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
-        ({"rule": "probe", "k": 3}, "k=3: rule='probe' does not use it; leave it out"),
-        ({"rule": "knn", "demo_shots": (2, 0)}, "--demo_shots: give one number with --rule=knn"),
-        ({"rule": "votes", "layer": 1}, "layer=1: rule='votes' does not use it; leave it out"),
+        ({"experts": ("words",)}, "experts=words: add one that reads prompts"),
+        ({"experts": ("knn",), "encoder": "./none"}, "the expert and its model go together"),
+        ({"class_prior": "outage=most"}, "--class_prior=outage=most: 'outage=most' is not label=share"),
+        ({"class_prior": "outage=1"}, "class_prior={'outage': 1.0}: give a share for each of billing team, outage"),
     ],
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):
@@ -246,15 +244,15 @@ def test_mistakes_are_one_line_before_weights_load(table, options, message, monk
     assert [path.name for path in table.parent.iterdir()] == ["train.csv"]
 
 
-def test_what_is_not_given_is_chosen_on_the_same_drawn_rows(table):
-    """Twelve of forty rows are drawn; the anchors that all numbers of demonstrations share are compared."""
+def test_the_experts_and_their_accuracy_are_printed(table):
+    """Twelve of forty rows are drawn."""
     rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
     done = fitting.run(settings(write_table(table, rows), shots=6))
     choice = done.content.choice
-    assert {each.rule.demo_shots for each in choice.candidates} == {0, 1}
-    assert choice.num_anchors == 12 - 2 * 1 and fitting.summarize(done).count(choice.line) == 1
-    assert len(done.content.anchors) == 12 - 2 * choice.rule.demo_shots
-    assert "each of 10 anchors classified by the others" in fitting.summarize(done)
+    printed = fitting.summarize(done)
+    assert choice.num_rows == 12 and printed.count(choice.line) == 1
+    assert printed.count("words ") == 1 and all(member.title in printed for member in choice.members)
+    assert done.num_read == 12 * len(choice.views)
 
 
 @pytest.mark.parametrize("shots", [None, 1])
@@ -264,22 +262,12 @@ def test_a_row_of_each_class_is_enough(table, shots):
     assert ([example.row for example in content.anchors], content.demonstrations) == ([0, 1], ())
 
 
-@pytest.mark.parametrize(("limit", "compared"), [(1024, (10, 12, 14)), (11, (10, 11, 11))])
-def test_anchors_read_to_choose_are_read_once(table, monkeypatch, limit, compared):
-    """Fourteen rows, with two, one and no demonstrations per class."""
-    rows = [(f"note {limit} {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
+def test_all_rows_are_read_once_where_a_sample_is_compared(table, monkeypatch):
+    rows = [(f"note {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
     write_table(table, rows)
-    monkeypatch.setattr(evidence, "LIMIT", limit)
-    done = fitting.run(settings(table, demo_shots=(2, 1, 0), cache_gb=0.0 if limit == 1024 else 1.0))
-    more = len(done.content.anchors) - max(compared) if limit < len(done.content.anchors) else 0
-    assert done.num_read == sum(compared) + max(0, more)
-
-
-def test_fewer_demonstrations_than_requested_are_reported_before_weights_load(table, caplog, monkeypatch):
-    monkeypatch.setattr(checkpoints, "load", interrupt)
-    with pytest.raises(Interrupted):
-        fitting.run(settings(table, rule="knn", demo_shots=(100,), k=1))
-    assert "demo_shots=100: at most half of a class become demonstrations, so these have fewer: " in caplog.text
+    monkeypatch.setattr("knnprompt_jax.experts.folds.LIMIT", 11)
+    done = fitting.run(settings(table, demo_shots=(2, 0), cache_gb=0.0))
+    assert done.num_read == 2 * 14 and done.content.choice.num_rows == 11
 
 
 DIRTY = ("ham", "ham", "ham ", "Ham", "HAM\u200b", "spam", "spam", "SPAM", "sp\u0061m")
@@ -289,13 +277,13 @@ def test_labels_that_look_alike_become_one_class(tmp_path, caplog):
     """The classifier remembers it: its test rows may be as dirty."""
     rows = [(f"words number {number}", label) for number, label in enumerate(DIRTY)]
     train = write_table(tmp_path / "train.csv", rows)
-    options = {"demo_shots": (0,), "rule": "votes", "k": 1}
+    options = {"demo_shots": (0,), "experts": ("knn",)}
     assert len(fitting.run(settings(train, **options)).content.task.labels) == 6
     assert "'ham' (2), 'ham ' (1), 'Ham' (1), 'HAM\\u200b' (1); add --merge_labels to make them" in caplog.text
     merged = fitting.run(settings(train, **options, merge_labels=True, overwrite=True)).content
     assert merged.task.labels == ("ham", "spam") and [row.label for row in merged.anchors] == ["ham"] * 5 + ["spam"] * 4
     place = {"classifier": str(tmp_path / "mine"), "output": str(tmp_path / "page"), "input": str(train)}
-    assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place))
+    assert "Rows measured: 9." in evaluation.run(commands.EvaluationSettings(**place))
     with pytest.raises(errors.UserError, match="csv:4: unknown label 'ham '; choose from ham, spam; .* only in blanks"):
         evaluation.run(commands.EvaluationSettings(**place, merge_labels=False))
     corrected = write_table(tmp_path / "corrected.csv", [(0, "SPAM"), (5, " Ham")], ("id", "label"))
@@ -308,7 +296,7 @@ def test_doubts_about_rows_and_columns_are_named(tmp_path, caplog):
     rows = [(f"words number {number}", ("low", "high")[number % 2], "xy"[number % 3 == 0]) for number in range(11)]
     rows += [("words number 3", "low", "y"), ("words number 4", "low", "y"), ("words number 3", "high", "x")]
     train = write_table(tmp_path / "train.csv", rows, ("message", "priority", "team"))
-    options = {"demo_shots": (0,), "rule": "votes", "k": 1}
+    options = {"demo_shots": (0,), "experts": ("knn",)}
     fitting.run(settings(train, **options))
     assert (
         "column 'priority' is in the prompt, but has only 2 distinct texts in 14 rows: to leave it out, add"
@@ -323,7 +311,7 @@ def test_doubts_about_rows_and_columns_are_named(tmp_path, caplog):
 
 def test_texts_in_columns_of_other_names(tmp_path):
     """`text_columns` maps the file's columns to the classifier's by their order, also if both names occur."""
-    options = {"demo_shots": (0,), "rule": "votes", "k": 1}
+    options = {"demo_shots": (0,), "experts": ("knn",)}
     rows = [(f"title {number}", f"body {number}", "xy"[number % 2]) for number in range(7)]
     train = write_table(tmp_path / "train.csv", rows, ("title", "body", "label"))
     fitting.run(settings(train, **options, label_column="label"))
@@ -340,10 +328,11 @@ def test_texts_in_columns_of_other_names(tmp_path):
     ):
         prediction.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl")))
     place["text_columns"] = ("subject", "title")
-    assert "Accuracy: 100.0" in evaluation.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
+    assert "Rows measured: 7." in evaluation.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
     prediction.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep="all"))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [record["label"] for record in records] == [row[2] for row in rows]
+    expected = kp.load(tmp_path / "mine").predict([{"title": row[0], "body": row[1]} for row in rows])
+    assert [record["label"] for record in records] == expected.tolist()
     assert [record["title"] for record in records] == [row[1] for row in rows], "columns keep the names of the file"
     for columns, message in (
         (("subject",), "a column for each of the classifier's texts, in the order title, body"),

@@ -1,0 +1,206 @@
+"""Fit a pool: read the rows in each view, hold them out, weigh the experts, and fit these to all rows."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+
+from knnprompt_jax import errors, lm, progress
+from knnprompt_jax.experts import expert as expert_lib
+from knnprompt_jax.experts import folds
+from knnprompt_jax.experts import pool as pool_lib
+from knnprompt_jax.experts.expert import Readings, Resources
+from knnprompt_jax.experts.pool import Choice
+from knnprompt_jax.experts.views import PromptReader, View
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import stores
+from knnprompt_jax.tasks.task import Example, Task
+
+_MIN_PRIOR = 1e-300
+_MIN_VIEW_SHARE = 0.1  # Of a pool: a view below it is not worth reading every text once more.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pool:
+    """Experts fitted to rows.
+
+    Attributes:
+        num_classes: the number of classes C, of which the P in `present_P` have rows.
+        shares_P: the share of each of these classes among the rows.
+        counts_J: the weight times the factor of each expert.
+    """
+
+    choice: Choice
+    num_classes: int
+    present_P: np.ndarray
+    shares_P: np.ndarray
+    counts_J: np.ndarray
+    scorers: tuple[expert_lib.Scorer, ...]
+
+    @classmethod
+    def fit(cls, choice: Choice, readings: Readings, y_N: np.ndarray, num_classes: int, resources: Resources) -> Self:
+        """Fit the experts of a choice to rows of classes `y_N`."""
+        present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
+        scorers = []
+        for member in choice.members:
+            one = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
+            scorers.append(one.fit(readings, y_N, len(present_P), member.setting))
+        counts_J = np.array([member.weight * member.factor for member in choice.members])
+        return cls(choice, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
+
+    def probabilities(self, readings: Readings, prior_C: np.ndarray | None = None) -> np.ndarray:
+        """Return the probability of every class [Q, C]; a class without rows has 0.
+
+        Args:
+            prior_C: the share of each class among the texts; by default its share of the rows.
+        """
+        shares_P = self.shares_P if prior_C is None else np.maximum(prior_C[self.present_P], _MIN_PRIOR)
+        return self._expand(pool_lib.probabilities(self._scores(readings), self.counts_J, shares_P))
+
+    def opinions(self, readings: Readings) -> np.ndarray:
+        """Return the probability of every class by each expert alone [J, Q, C]."""
+        factors_J = [member.factor for member in self.choice.members]
+        scores_JQP = self._scores(readings)
+        alone = [
+            self._expand(pool_lib.probabilities(scores_JQP[[j]], np.array([factor]), self.shares_P))
+            for j, factor in enumerate(factors_J)
+        ]
+        return np.stack(alone)
+
+    def _scores(self, readings: Readings) -> np.ndarray:
+        if not len(readings.texts):
+            return np.zeros((len(self.scorers), 0, len(self.present_P)))
+        return np.stack([scorer(readings) for scorer in self.scorers])
+
+    def _expand(self, p_QP: np.ndarray) -> np.ndarray:
+        """Return the probabilities of all classes [Q, C] from those of the classes with rows."""
+        p_QC = np.zeros((len(p_QP), self.num_classes))
+        p_QC[:, self.present_P] = p_QP
+        return p_QC
+
+
+def held_out_probabilities(
+    choice: Choice, readings: Readings, y_N: np.ndarray, num_classes: int, resources: Resources
+) -> np.ndarray:
+    """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
+    folds_N = folds.deal(y_N)
+    p_NC = np.zeros((len(y_N), num_classes))
+    for fold in np.unique(folds_N):
+        rest = np.flatnonzero(folds_N != fold)
+        members = np.flatnonzero(folds_N == fold)
+        pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
+        p_NC[members] = pool.probabilities(readings.take(members))
+    return p_NC
+
+
+def joined_texts(task: Task, examples: Sequence[Example]) -> list[str]:
+    """Return the fields of each example, joined by spaces, without the template."""
+    return [" ".join(example.fields[field] for field in task.fields) for example in examples]
+
+
+def resources_of(
+    task: Task,
+    model: lm.LanguageModel,
+    label_token: str,
+    layer: int,
+    encoder: str,
+    store_options: stores.StoreOptions,
+) -> Resources:
+    """Return the resources of experts on prompts of a task; classes that share a token are no error."""
+    label_ids: Sequence[int] = ()
+    obstacle = ""
+    try:
+        label_ids = layout.label_ids(task, model.tokenize, label_token)
+    except errors.UserError as error:
+        obstacle = str(error)
+    return Resources(model.head, model.mesh, label_ids, obstacle, layer, encoder, store_options)
+
+
+def choose(
+    reader: PromptReader,
+    rows: Sequence[Example],
+    views: Mapping[int, View],
+    names: Sequence[str],
+    resources: Resources,
+    seed: int,
+) -> tuple[Choice, Readings]:
+    """Weigh the named experts on a sample of at most `folds.LIMIT` rows; return the choice and all rows' readings.
+
+    The readings have only the views of the chosen experts.
+    """
+    layers = (resources.layer,) if resources.layer else ()
+
+    def read(chosen: Sequence[int], shots: Sequence[int]) -> dict[int, lm.States]:
+        title = "demonstrations per class: {}"
+        return {number: reader.read_view(rows, views[number], chosen, layers, title.format(number)) for number in shots}
+
+    sample = sorted(folds.ranked(rows, seed)[: folds.LIMIT])
+    states = read(sample, [*views])
+    texts = joined_texts(reader.task, rows)
+    y_N = np.array([reader.task.class_index(row.label) for row in rows])
+    present_P, y_n = np.unique(y_N[sample], return_inverse=True)
+    readings = Readings([texts[index] for index in sample], states)
+    choice = _weigh(names, readings, y_n, resources.of_classes(present_P))
+    if len(sample) < len(rows):
+        states = read(range(len(rows)), choice.views)
+    return choice, Readings(texts, {number: states[number] for number in choice.views})
+
+
+def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
+    """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
+    readings = Readings(texts, {})
+    _, compact_N = np.unique(y_N, return_inverse=True)
+    choice = _weigh((expert_lib.Words.name,), readings, compact_N, Resources())
+    return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
+
+
+def _weigh(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources: Resources) -> Choice:
+    """Hold out the rows for each expert, and weigh the experts that can score them.
+
+    A view with a small share of the pool is left out: each of its prompts costs as much as those of the others.
+
+    Raises:
+        UserError: no expert can score the rows.
+    """
+    experts = _experts(names, readings, resources)
+    obstacles = sorted({f"{one.name} left out: {why}" for one in experts if (why := one.obstacle(readings))})
+    able = [one for one in experts if not one.obstacle(readings)]
+    if not able or (readings.states and not any(one.reads_prompts for one in able)):
+        raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
+    folds_N = folds.deal(y_N)
+    held_out = _hold_out(able, readings, y_N, folds_N)
+    choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
+    share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
+    useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}
+    if useless:
+        held_out = [one for one in held_out if one.demo_shots not in useless]
+        choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
+    return choice
+
+
+def _experts(names: Sequence[str], readings: Readings, resources: Resources) -> list[expert_lib.Expert]:
+    """Return the named experts, those that read prompts once for each view."""
+    experts: list[expert_lib.Expert] = []
+    for name in names:
+        kind = expert_lib.KINDS[name]
+        shots: Sequence[int | None] = [*readings.states] if kind.reads_prompts else [None]
+        experts += [kind(resources, number) for number in shots]
+    return experts
+
+
+def _hold_out(
+    experts: Sequence[expert_lib.Expert], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray
+) -> list[pool_lib.HeldOut]:
+    """Return the scores of each expert; all zero where every class has a single row, so that none can be held out."""
+    num_classes = int(y_N.max()) + 1
+    held_out = []
+    with progress.bar(len(experts), "comparing experts", "expert") as report:
+        for one in experts:
+            scores_NC = np.zeros((len(y_N), num_classes))
+            setting = one.default_setting
+            if np.bincount(y_N).max() > 1:
+                scores_NC, setting = one.held_out(readings, y_N, folds_N, num_classes)
+            held_out.append(pool_lib.HeldOut(one.name, one.demo_shots, scores_NC, setting))
+            report(1, 0)
+    return held_out

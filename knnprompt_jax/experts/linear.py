@@ -1,0 +1,125 @@
+"""Ridge regression of classes and means of classes, with balanced classes, and scores of rows that are held out.
+
+Scores [Q, C] do not depend on the classes' shares of the rows: each class has the same total weight.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+Scorer = Callable[[Any], np.ndarray]
+"""A function from inputs [Q, F] to scores [Q, C]."""
+
+_MIN_SCALE = 1e-12
+_RANK_TOLERANCE = 1e-10
+_SHRINKAGE = 0.5  # Weight of the identity in the covariance that whitens class means.
+
+
+def class_weights(y_N: np.ndarray) -> np.ndarray:
+    """Return weights [N] with which all classes that occur have the same total; their mean is 1."""
+    counts_C = np.bincount(y_N)
+    return len(y_N) / np.count_nonzero(counts_C) / counts_C[y_N]
+
+
+def centred_targets(y_N: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return 1 − 1/C for each row's class and −1/C for others [N, C]."""
+    return np.eye(num_classes)[y_N] - 1 / num_classes
+
+
+def standardise(x_NF: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the scale [F] of inputs; x scaled by them has a mean square norm of 1."""
+    deviation_F = x_NF.std(0, dtype=np.float64)
+    scale_F = np.where(deviation_F > _MIN_SCALE, deviation_F, 1.0) * np.sqrt(x_NF.shape[1])
+    return x_NF.mean(0, dtype=np.float64), scale_F
+
+
+def fit_ridge(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: float) -> Scorer:
+    """Fit a ridge regression of the classes; `x_NF` may be sparse and should have a mean square norm of about 1."""
+    weights_N = class_weights(y_N)
+    truth_NC = centred_targets(y_N, num_classes)
+    if not isinstance(x_NF, np.ndarray):
+        from sklearn import linear_model  # Its import takes longer than the prediction of a text.
+
+        ridge = linear_model.Ridge(penalty, solver="sparse_cg").fit(x_NF, truth_NC, sample_weight=weights_N)
+        return lambda x_QF: ridge.predict(x_QF).reshape(x_QF.shape[0], num_classes)
+    mean_F = np.average(x_NF, axis=0, weights=weights_N)
+    mean_C = np.average(truth_NC, axis=0, weights=weights_N)
+    root_N = np.sqrt(weights_N)[:, None]
+    scaled_NF = root_N * (x_NF - mean_F)
+    scaled_NC = root_N * (truth_NC - mean_C)
+    if len(x_NF) < x_NF.shape[1]:
+        gram_NN = scaled_NF @ scaled_NF.T + penalty * np.eye(len(x_NF))
+        slope_FC = scaled_NF.T @ np.linalg.solve(gram_NN, scaled_NC)
+    else:
+        product_FF = scaled_NF.T @ scaled_NF + penalty * np.eye(x_NF.shape[1])
+        slope_FC = np.linalg.solve(product_FF, scaled_NF.T @ scaled_NC)
+    return lambda x_QF: (x_QF - mean_F) @ slope_FC + mean_C
+
+
+def held_out_ridge(
+    x_NF: Any, y_N: np.ndarray, folds_N: np.ndarray, num_classes: int, penalties: Sequence[float]
+) -> np.ndarray:
+    """Return each row's scores [J, N, C] by ridge regressions of all other folds, for each of J penalties.
+
+    Let ω be the rows' weights, and H the hat matrix of the rows scaled by √ω, with the intercept as the column √ω. The
+    residuals of a held-out fold B are (I − H_BB)⁻¹ r_B, where r are the residuals of one regression of all rows. So no
+    regression is repeated, and the result is exact.
+    """
+    root_N = np.sqrt(class_weights(y_N))
+    intercept_N = root_N / np.linalg.norm(root_N)
+    product_NN = x_NF @ x_NF.T
+    gram_NN = np.asarray(product_NN if isinstance(x_NF, np.ndarray) else product_NN.todense(), np.float64)
+    gram_NN = gram_NN * root_N[:, None] * root_N
+    for _ in range(2):  # Centre both sides, by the weighted mean of the rows.
+        gram_NN = (gram_NN - np.outer(intercept_N, intercept_N @ gram_NN)).T
+    values_R, vectors_NR = linalg.eigh(gram_NN)
+    values_R = values_R.clip(0)
+    truth_NC = centred_targets(y_N, num_classes)
+    scaled_NC = root_N[:, None] * truth_NC
+    scores_JNC = np.empty((len(penalties), *truth_NC.shape))
+    for scores_NC, penalty in zip(scores_JNC, penalties, strict=True):
+        shrunk_NR = vectors_NR * (values_R / (values_R + penalty))
+        fitted_NC = shrunk_NR @ (vectors_NR.T @ scaled_NC) + np.outer(intercept_N, intercept_N @ scaled_NC)
+        for fold in np.unique(folds_N):
+            members = np.flatnonzero(folds_N == fold)
+            hat_BB = shrunk_NR[members] @ vectors_NR[members].T + np.outer(intercept_N[members], intercept_N[members])
+            residuals_BC = (scaled_NC - fitted_NC)[members]
+            residuals_BC = linalg.lstsq(np.eye(len(members)) - hat_BB, residuals_BC, cond=_RANK_TOLERANCE)[0]
+            scores_NC[members] = truth_NC[members] - residuals_BC / root_N[members, None]
+    return scores_JNC
+
+
+def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int, is_whitened: bool) -> Scorer:
+    """Fit class means; a score is the cosine between an input and a class mean, both relative to the mean of the means.
+
+    Args:
+        is_whitened: whether inputs are first whitened by the covariance within classes, shrunk towards the identity.
+            With few rows per dimension this discriminant needs many classes to be better than plain means.
+    """
+    present = np.unique(y_N)
+    means_CF = np.zeros((num_classes, x_NF.shape[1]))
+    for label in present:
+        means_CF[label] = x_NF[y_N == label].mean(0)
+    centre_F = means_CF[present].mean(0)
+    whitening_FF = _whitening(x_NF - means_CF[y_N]) if is_whitened else None
+
+    def transform(x_QF: np.ndarray) -> np.ndarray:
+        centred_QF = x_QF - centre_F
+        if whitening_FF is not None:
+            centred_QF = linalg.solve_triangular(whitening_FF, centred_QF.T, lower=True).T
+        return centred_QF / np.linalg.norm(centred_QF, axis=-1, keepdims=True).clip(_MIN_SCALE)
+
+    directions_CF = transform(means_CF)
+    directions_CF[np.setdiff1d(np.arange(num_classes), present)] = 0
+    return lambda x_QF: transform(x_QF) @ directions_CF.T
+
+
+def _whitening(residuals_NF: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor [F, F] of the covariance of residuals, shrunk towards a multiple of the identity."""
+    covariance_FF = residuals_NF.T @ residuals_NF / len(residuals_NF)
+    variance = max(np.trace(covariance_FF) / len(covariance_FF), _MIN_SCALE)
+    return linalg.cholesky(
+        (1 - _SHRINKAGE) * covariance_FF + _SHRINKAGE * variance * np.eye(len(covariance_FF)), lower=True
+    )

@@ -1,0 +1,149 @@
+"""Views: a view reads every row and every new text after the same number of demonstrations per class.
+
+A row cannot follow itself as a demonstration. So the rows that are demonstrations of new texts are dealt to folds, and
+each fold is read after demonstrations from the other rows. With few rows, all of them can thus be demonstrations, and
+still each of them counts as a labelled text.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from knnprompt_jax import lm, parallel
+from knnprompt_jax import states as states_lib
+from knnprompt_jax.experts import folds
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.tasks.task import Example, Task
+
+MAX_SHOTS = 16  # Demonstrations per class by default, at most.
+MAX_TOKENS = 1024  # Tokens of all demonstrations by default, at most; and at most half of the context.
+MANY_CLASSES = 20
+_NUM_FOLDS = 4
+
+
+class Group(NamedTuple):
+    """Rows that are read after the same demonstrations; both are indices of rows."""
+
+    demonstrations: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The prompts of rows and new texts.
+
+    Attributes:
+        demonstrations: the rows that new texts follow, in the order of the prompt.
+        groups: a partition of all rows.
+    """
+
+    demonstrations: tuple[int, ...]
+    groups: tuple[Group, ...]
+
+
+def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
+    """Return the view with `demo_shots` demonstrations per class, or all rows of a smaller class.
+
+    The demonstrations of a class are its first rows in `folds.ranked`, so that a few new rows rarely change them.
+    """
+    order = folds.ranked(rows, seed)
+    demonstrations = folds.first_of_each(rows, order, demo_shots)
+    is_shown = set(demonstrations)
+    others = [index for index in order if index not in is_shown]
+    groups = [Group(tuple(demonstrations), tuple(sorted(others)))]
+    following = folds.first_of_each(rows, others, demo_shots)
+    labels = {row.label for row in rows}
+    if len(following) == demo_shots * len(labels):
+        groups.append(Group(tuple(following), tuple(sorted(demonstrations))))
+    else:
+        groups += _cross_fitted(rows, order, demonstrations, demo_shots)
+    return View(tuple(demonstrations), tuple(group for group in groups if group.members))
+
+
+def _cross_fitted(
+    rows: Sequence[Example], order: Sequence[int], demonstrations: Sequence[int], demo_shots: int
+) -> list[Group]:
+    """Return the demonstrations in folds, each after rows of the other folds."""
+    counts: collections.Counter[str] = collections.Counter()
+    members: dict[int, list[int]] = collections.defaultdict(list)
+    for index in demonstrations:
+        members[counts[rows[index].label] % _NUM_FOLDS].append(index)
+        counts[rows[index].label] += 1
+    groups = []
+    for fold in members.values():
+        rest = [index for index in order if index not in set(fold)]
+        groups.append(Group(tuple(folds.first_of_each(rows, rest, demo_shots)), tuple(sorted(fold))))
+    return groups
+
+
+def default_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel, seed: int) -> int:
+    """Return the largest of 16 (or all), 8, 4, 2, 1 and 0 demonstrations per class that give a short prefix.
+
+    With many classes a prefix costs more time than it is worth: each text is then read without demonstrations.
+    """
+    sizes = collections.Counter(row.label for row in rows)
+    largest = max(sizes.values())
+    if largest < 2 or len(sizes) >= MANY_CLASSES:
+        return 0
+    limit = min(MAX_TOKENS, model.context // 2)
+    order = folds.ranked(rows, seed)
+    for shots in sorted({min(largest, MAX_SHOTS), 8, 4, 2, 1}, reverse=True):
+        texts = [task.render(rows[index], rows[index].label) for index in folds.first_of_each(rows, order, shots)]
+        if shots <= largest and int(layout.count_tokens(model.tokenize, texts).sum()) <= limit:
+            return shots
+    return 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptReader:
+    """Reads prompts of a task with a model, through a cache, into host memory."""
+
+    model: lm.LanguageModel
+    task: Task
+    truncation: str
+    cache: states_lib.AnyCache | None
+    repeated: bool = False
+
+    def read_view(
+        self, rows: Sequence[Example], view: View, chosen: Sequence[int], layers: tuple[int, ...], title: str
+    ) -> lm.States:
+        """Return the states of the chosen rows of a view, in their order."""
+        groups = [Group(group.demonstrations, tuple(sorted(set(group.members) & {*chosen}))) for group in view.groups]
+        groups = [group for group in groups if group.members]
+        read = [index for group in groups for index in group.members]
+        position = {index: number for number, index in enumerate(read)}
+        order_N = np.array([position[index] for index in chosen])
+        return self._read(self.build_view(rows, groups), order_N, layers, title)
+
+    def build_view(self, rows: Sequence[Example], groups: Sequence[Group]) -> list[layout.Prompts]:
+        """Return the prompts of the members of each group."""
+        return [
+            self.build([rows[index] for index in members], [rows[index] for index in demonstrations])
+            for demonstrations, members in groups
+        ]
+
+    def read_after(
+        self, demonstrations: Sequence[Example], examples: Sequence[Example], layers: tuple[int, ...], title: str
+    ) -> lm.States:
+        """Return the states of examples after these demonstrations."""
+        return self._read([self.build(examples, demonstrations)], np.arange(len(examples)), layers, title)
+
+    def build(self, examples: Sequence[Example], demonstrations: Sequence[Example]) -> layout.Prompts:
+        """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
+        model = self.model
+        return layout.build_prompts(self.task, demonstrations, examples, model.tokenize, model.context, self.truncation)
+
+    def _read(
+        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, layers: tuple[int, ...], title: str
+    ) -> lm.States:
+        layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
+        titles = [title] * len(sets)
+        parts = [
+            jax.tree.map(np.asarray, parallel.replicate(reading.states))
+            for reading in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, layers)
+        ]
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)
