@@ -35,7 +35,7 @@ def run(settings: LlamaSettings) -> dict[str, Any]:
     return construction.run(settings, (peers.TORCH, llama))
 
 
-def find_file(subject: "workload.Subject") -> pathlib.Path:
+def find_file(subject: "workload.ModelShape") -> pathlib.Path:
     """Return the GGUF file of a model; raise UserError if it has none."""
     if subject.path is None or subject.path.suffix != ".gguf":
         raise errors.UserError("llama.cpp reads GGUF files and --model names none")

@@ -36,7 +36,7 @@ def run(
 
 def measure(
     settings: settings_lib.BenchmarkSettings,
-    subject: workload.Subject,
+    subject: workload.ModelShape,
     work: workload.Workload,
     libraries: Sequence[peers.Library] = (),
 ) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class Job:
         }
 
 
-def _model_axes(mesh: MeshOptions, topology: devices.Topology, subject: workload.Subject) -> list[int]:
+def _model_axes(mesh: MeshOptions, topology: devices.Topology, subject: workload.ModelShape) -> list[int]:
     """Return the sizes of the mesh axis `model` that agree with the given mesh; raise UserError if there are none."""
     possible = []
     for size in range(1, topology.size + 1):

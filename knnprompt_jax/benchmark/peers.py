@@ -33,10 +33,10 @@ class Library:
     title: str
     module: str
     procedures: Mapping[str, str]
-    prepare: Callable[[pathlib.Path, decoder.Decoder, workload.Subject], pathlib.Path]
+    prepare: Callable[[pathlib.Path, decoder.Decoder, workload.ModelShape], pathlib.Path]
 
 
-def export(folder: pathlib.Path, model: decoder.Decoder, subject: workload.Subject) -> pathlib.Path:
+def export(folder: pathlib.Path, model: decoder.Decoder, subject: workload.ModelShape) -> pathlib.Path:
     """Write the model for `transformers` and return the folder; raise UserError if it does not support the model."""
     if subject.hf.get("rope_factors"):
         raise errors.UserError("transformers does not support the rope_freqs.weight of this file")
@@ -81,7 +81,7 @@ def _spaced(items: Sequence, count: int) -> list:
 def start_all(
     libraries: Sequence[Library],
     model: decoder.Decoder,
-    subject: workload.Subject,
+    subject: workload.ModelShape,
     sampled: Sample,
     settings: settings_lib.BenchmarkSettings,
 ) -> Iterator[tuple[dict[str, PeerProcess], dict[str, str]]]:

@@ -25,7 +25,7 @@ STAND_IN = "smollm2"  # Its tokenizer counts tokens if the model's own is not av
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class ModelShape:
     """A model without weights and tokenizer: config.json, the decoder that it describes, and folder or .gguf file.
 
     `path` is None for a published shape, which has no weights.
@@ -51,7 +51,7 @@ class Workload:
         return max(self.prompts.groups, key=lambda group: len(group.suffixes))
 
 
-def describe(name: str) -> Subject:
+def describe(name: str) -> ModelShape:
     """Describe a model: a published shape (with or without its owner) needs no network, others need their config.json.
 
     Raises:
@@ -59,10 +59,10 @@ def describe(name: str) -> Subject:
     """
     shapes = published()
     if name in shapes:
-        return Subject(name, shapes[name], registry.config_from_hf(shapes[name]), None)
+        return ModelShape(name, shapes[name], registry.config_from_hf(shapes[name]), None)
     path = hub.resolve(name, config_only=True)
     hf = registry.read_config(path)
-    return Subject(name, hf, registry.config_from_hf(hf), path)
+    return ModelShape(name, hf, registry.config_from_hf(hf), path)
 
 
 def published() -> dict[str, hf_config.Json]:
@@ -70,7 +70,7 @@ def published() -> dict[str, hf_config.Json]:
     return registry.PUBLISHED | {whole.rsplit("/", 1)[-1]: hf for whole, hf in registry.PUBLISHED.items()}
 
 
-def build(settings: BenchmarkSettings, subject: Subject, num_anchors: int = 0) -> Workload:
+def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0) -> Workload:
     """Build the anchors' prompts of the task, the first `num_anchors` of them if that is not 0.
 
     Raises:
@@ -105,7 +105,7 @@ class Lengths:
 LENGTHS = {"trec": Lengths(928, 14.5, 4.5), "mr": Lengths(614, 29.3, 12.0)}
 
 
-def build_random(settings: BenchmarkSettings, subject: Subject, lengths: str, num_anchors: int) -> Workload:
+def build_random(settings: BenchmarkSettings, subject: ModelShape, lengths: str, num_anchors: int) -> Workload:
     """Return a workload of random tokens with the lengths of a task, a key of `LENGTHS`; it needs no tokenizer."""
     model = _make_model(settings, subject, tokenizer=None)
     return Workload(random_prompts(subject.config, lengths, num_anchors), model, "none: random tokens")
@@ -123,7 +123,7 @@ def random_prompts(config: config_lib.DecoderConfig, lengths: str, num_anchors: 
     return layout.Prompts((group,), num_anchors, demonstration_tokens=tuple(prefix_P.tolist()))
 
 
-def _make_model(settings: BenchmarkSettings, subject: Subject, tokenizer: Any) -> lm.LanguageModel:
+def _make_model(settings: BenchmarkSettings, subject: ModelShape, tokenizer: Any) -> lm.LanguageModel:
     """Return the model, whose weights are not loaded yet."""
     return lm.LanguageModel(
         subject.config,
@@ -142,7 +142,7 @@ def make_mesh(settings: BenchmarkSettings, config: config_lib.DecoderConfig) -> 
     return parallel.make_mesh(settings.mesh.data, size)
 
 
-def _load_weights(subject: Subject, dtype: str, mesh: Mesh) -> decoder.Decoder:
+def _load_weights(subject: ModelShape, dtype: str, mesh: Mesh) -> decoder.Decoder:
     """Load the weights onto the mesh, or draw random ones for a published shape."""
     config = subject.config
     if subject.path:
@@ -164,7 +164,7 @@ def abstract_weights(config: config_lib.DecoderConfig, dtype: str, mesh: Mesh) -
     return graph, nnx.from_flat_state(flat)
 
 
-def _load_tokenizer(name: str, subject: Subject) -> tuple[Any, str]:
+def _load_tokenizer(name: str, subject: ModelShape) -> tuple[Any, str]:
     """Return the named tokenizer, the model's own, or the stand-in, and its name."""
     if name:
         return tokenizers.load(pathlib.Path(name)), name

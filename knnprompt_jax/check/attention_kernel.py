@@ -96,7 +96,7 @@ def _deviation_of_states(subject: subject_lib.Subject, dtype: str) -> float:
 
 def _seconds(subject: subject_lib.Subject) -> dict[str, float]:
     """Return the seconds of a pass with the kernel and without."""
-    seconds = {}
+    seconds: dict[str, float] = {}
     for value in (kernel_proof.ON, kernel_proof.OFF):
         with switched(value):
             model = subject.model(subject_lib.TINY, subject.device)

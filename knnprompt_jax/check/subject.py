@@ -28,7 +28,7 @@ NATS_REASON = (
     "TF32 would differ by 1e-3"
 )
 HALF_NATS = 0.25  # Of the tiny model.
-HALF_REASON = "five times the error of activations with 8 bits"
+HALF_REASON = "about four times the error of activations with 8 bits"
 _SHOTS = 8
 _DEMO_SHOTS = 2
 _QUERIES = 60

@@ -35,7 +35,7 @@ def test_peers_compute_our_distributions(small, monkeypatch, prefix):
         peers.PeerProcess, "call", lambda peer, *given, **named: peer_process.call(peer.module, *given, **named)
     )
     hf = {**registry.PUBLISHED["google/gemma-3-270m"], **SIZES}
-    subject = workload.Subject("small", hf, registry.config_from_hf(hf), None)
+    subject = workload.ModelShape("small", hf, registry.config_from_hf(hf), None)
     weights = random_weights.make(subject.config, 0, (0.1, 0.2, 0.2))
     model = lm.LanguageModel.from_decoder(weights, (), name="small")
     own = settings.BenchmarkSettings(**small | {"peers": ("torch_one", "torch_cached")})

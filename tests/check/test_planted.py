@@ -174,7 +174,7 @@ def test_main_job(subject, monkeypatch):
 MESHES = """
 import jax
 from jax._src.lax import lax
-from knnprompt_jax.check import meshes, runner, subject
+from knnprompt_jax.check import deterministic_mode, meshes, runner, subject
 from knnprompt_jax.lm import programs
 from knnprompt_jax.settings import check as settings_lib
 import numpy as np
@@ -183,6 +183,7 @@ deal = programs.deal
 programs.deal = lambda array_T, data: np.roll(deal(array_T, data), data - 1, 1)  # To the wrong data shards.
 quick = subject.Subject(settings_lib.CheckSettings(quick=True))
 print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
+print([finding.passes for finding in runner._run(deterministic_mode.CHECKS[0], quick, 1.0)])
 programs.deal = deal
 product = lax.dot_general
 lax.dot_general = lambda *arrays, **options: product(
@@ -194,9 +195,9 @@ print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
 
 
 def test_meshes():
-    """Prompts are dealt to the wrong data shards; with one data shard nothing is wrong. Then products are of TF32."""
+    """Prompts are dealt to the wrong data shards: lines with one data shard pass. Then products are of TF32."""
     printed, _ = processes.run("-c", MESHES, devices=2)
-    assert printed.splitlines()[-2:] == ["[False, True]", "[False, False]"]
+    assert printed.splitlines()[-3:] == ["[False, True]", "[True, True, False, True]", "[False, False]"]
 
 
 def test_a_check_that_raises_fails():

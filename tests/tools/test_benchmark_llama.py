@@ -20,7 +20,7 @@ def test_llama_is_absent_without_a_gguf_file(tmp_path, monkeypatch):
 
 def test_the_file_of_a_gguf_model_is_found():
     path = pathlib.Path("folder/model.gguf")
-    subject = workload.Subject("model", {}, workload.describe("tiny").config, path)
+    subject = workload.ModelShape("model", {}, workload.describe("tiny").config, path)
     assert benchmark_llama.find_file(subject) == path
     with pytest.raises(errors.UserError, match="reads GGUF files"):
         benchmark_llama.find_file(workload.describe("opt-125m"))
