@@ -6,10 +6,11 @@ import functools
 import itertools
 import pathlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
@@ -55,27 +56,43 @@ def run(settings: commands.PredictionSettings) -> Summary:
         output.header = form.header()
         earlier = output.num_predictions
         started = time.monotonic()
-        count = 0
-        num_truncated = 0
-        cache = None if settings.text else states.user_cache(settings.cache_gb, is_capped=True)
-        batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
-        try:
-            num_views = len(fitted.content.prompts)
-            with progress.whole(_num_rows(settings, saved, bool(opened)), "row", num_views) as settle:
-                settle(output.num_rows)
-                while batch := parallel.call_in_main(functools.partial(next, batches, None)):
-                    app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
-                    readings = fitted.read_prompts(batch.queries, cache, title="")
-                    predictions = fitted.answer(readings).abstaining(settings.abstain)
-                    parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
-                    count += len(batch.examples)
-                    num_truncated += batch.queries.num_truncated
-                    settle(batch.examples[-1].row + 1)
-        finally:  # A bad row ends the loop with its error.
-            if parallel.is_main():
-                layout.warn_truncated(num_truncated, count, fitted.model.context)
+        num_views = len(fitted.content.prompts)
+        with progress.whole(_num_rows(settings, saved, bool(opened)), "row", num_views) as settle:
+            settle(output.num_rows)
+            count = _label(settings, fitted, remaining, output, form, settle)
         parallel.call_in_main(output.finish)
     return Summary(count, earlier, time.monotonic() - started)
+
+
+def _label(
+    settings: commands.PredictionSettings,
+    fitted: Fitted,
+    remaining: Iterable[rows.Row],
+    output: outputs.Output,
+    form: writing.Format,
+    settle: Callable[[int], None],
+) -> int:
+    """Label the remaining rows batch by batch, call `settle` with the number of settled rows, and return their number.
+
+    A bad row ends the work with its error, after the rows before it.
+    """
+    cache = None if settings.text else states.user_cache(settings.cache_gb, is_capped=True)
+    batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
+    count = 0
+    num_truncated = 0
+    try:
+        while batch := parallel.call_in_main(functools.partial(next, batches, None)):
+            app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
+            readings = fitted.read_prompts(batch.queries, cache, title="")
+            predictions = fitted.answer(readings).abstaining(settings.abstain)
+            parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
+            count += len(batch.examples)
+            num_truncated += batch.queries.num_truncated
+            settle(batch.examples[-1].row + 1)
+    finally:
+        if parallel.is_main():
+            layout.warn_truncated(num_truncated, count, fitted.model.context)
+    return count
 
 
 def _num_rows(settings: commands.PredictionSettings, saved: saving.Saved, is_main: bool) -> int | None:
