@@ -88,7 +88,7 @@ class Options:
         Binaries call this before they import anything slow.
         """
         for field in dataclasses.fields(self):
-            check = field.metadata.get("check")
+            check: Any = field.metadata.get("check")
             value = getattr(self, field.name)
             names = value if isinstance(value, tuple) else (value,)
             for name in filter(None, names if check else ()):
