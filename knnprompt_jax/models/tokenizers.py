@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import tokenizers
-from tokenizers import pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
 _VOCABULARIES = ("vocab.txt", ".model", ".tiktoken")  # Of other kinds of tokenizers.
+_JSON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "config.json")
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # A token of a byte, which no merge makes.
 _NUM_PROBES = 64
 _MOST_GROWTH = 100  # Characters that a normalizer may make of one.
 
@@ -33,9 +35,9 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             those for images (Gemma 3).
 
     Raises:
-        UserError: there is no usable tokenizer, an id is outside the vocabulary, or the normalizer may lengthen texts
-            too much; for prompts also: the tokenizer ends each text with a token, or begins it with the same token
-            twice.
+        UserError: there is no usable tokenizer, an id is outside the vocabulary, the normalizer may lengthen texts too
+            much, or BPE drops merges at random or has none; for prompts also: the tokenizer ends each text with a
+            token, or begins it with the same token twice.
     """
     if path.suffix != ".gguf":
         _check_files(path)
@@ -76,7 +78,10 @@ def _checked(tokenizer: Any, path: pathlib.Path, of_prompts: bool, vocab_size: i
     normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
     if normalizer and _growth(json.loads(normalizer.__getstate__())) > _MOST_GROWTH:
         raise errors.UserError(f"{path}: its normalizer may replace a character by more than {_MOST_GROWTH}")
-    _check_distinct(path, tokenizer, special)
+    texts = _probes(tokenizer, special)
+    _check_distinct(path, tokenizer, texts)
+    if tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.model, models.BPE):
+        _check_merges(path, tokenizer, texts)
     if of_prompts:
         _check_prompts(path, tokenizer, vocab_size)
     _read_special_tokens_as_text(tokenizer)
@@ -121,10 +126,31 @@ def _load_folder(folder: pathlib.Path) -> Any:
             raise ValueError(f"model_max_length is {tokenizer.model_max_length!r}")
         return _with_roles(tokenizer, folder) if is_whole else tokenizer
     except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = _damage(folder) or (str(error) or type(error).__name__).splitlines()[0]
         raise errors.UserError(
             f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
         ) from error
+
+
+def _damage(folder: pathlib.Path) -> str:
+    """Say which JSON file of a folder is damaged, for a message; "" if none is."""
+    for name in _JSON_FILES:
+        if not (folder / name).is_file():
+            continue
+        content = (folder / name).read_bytes()
+        if content.startswith(b"version https://git-lfs"):
+            return f"{name} is a pointer of Git LFS, not the file: git lfs pull downloads it"
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError):
+            return f"{name} is {'not JSON' if content.strip() else 'empty'}; was it downloaded completely?"
+        if not isinstance(value, dict):
+            return f"{name} is a JSON {type(value).__name__}, not an object"
+        kinds = {"model": dict, "added_tokens": list} if name == "tokenizer.json" else {}
+        for key, kind in kinds.items():
+            if not isinstance(value.get(key), kind):
+                return f"{name} lacks {key!r}"
+    return ""
 
 
 def _with_roles(tokenizer: Any, folder: pathlib.Path) -> Any:
@@ -167,17 +193,42 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any, vocab_size: int | None) -
         raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
 
 
-def _check_distinct(path: pathlib.Path, tokenizer: Any, special: set[int]) -> None:
-    """Raise UserError unless different texts have different tokens: the texts of some tokens of the vocabulary."""
+def _probes(tokenizer: Any, special: set[int]) -> list[str]:
+    """Return the distinct texts of some tokens of the vocabulary."""
     ids = sorted({*tokenizer.get_vocab().values()} - special)
     chosen = ids[:: max(1, len(ids) // _NUM_PROBES)]
     texts = [text.strip() for text in tokenizer.batch_decode([[id_] for id_ in chosen])]
-    texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
+    return [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
+
+
+def _check_distinct(path: pathlib.Path, tokenizer: Any, texts: list[str]) -> None:
+    """Raise UserError unless different texts have different tokens."""
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     if len({tuple(tokens) for tokens in encoded}) <= max(1, len(texts) // 2):
         examples = f", such as {texts[0]!r} and {texts[-1]!r}" if len(texts) > 1 else ""
         raise errors.UserError(
             f"{path}: its tokenizer makes the same tokens of different texts{examples}: take the tokenizer that was "
+            "published with the model"
+        )
+
+
+def _check_merges(path: pathlib.Path, tokenizer: Any, texts: list[str]) -> None:
+    """Raise UserError if a BPE tokenizer drops merges at random, or has none but a vocabulary of longer tokens."""
+    if tokenizer.backend_tokenizer.model.dropout:
+        raise errors.UserError(
+            f"{path}: its tokenizer drops merges at random, so results could not be repeated: set dropout to null"
+        )
+    others = {*map(str, tokenizer.added_tokens_decoder.values()), tokenizer.unk_token}
+
+    def is_merged(token: str) -> bool:
+        return len(token) > 1 and token not in others and not _BYTE.fullmatch(token)
+
+    texts = [2 * text for text in texts if len(text) > 1 and text not in others]  # Twice: in no vocabulary as a whole.
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    num_merged = sum(any(map(is_merged, tokenizer.convert_ids_to_tokens(ids))) for ids in encoded)
+    if 4 * num_merged < len(texts):
+        raise errors.UserError(
+            f"{path}: its tokenizer has no merges and cuts every text into characters: take the files that were "
             "published with the model"
         )
 

@@ -121,11 +121,72 @@ def test_special_tokens_in_texts_are_text(tmp_path, kind):
     assert loaded(words)["input_ids"] == [first, *plain.encode(words, add_special_tokens=False).ids]
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}', "[" * 10**5, '{"a":' * 5000])
-def test_a_damaged_tokenizer_is_refused(folder, content):
-    (folder / "tokenizer.json").write_text(content)
-    with pytest.raises(errors.UserError, match="no usable tokenizer"):
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:1\n"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "is empty; was it"),
+        ("<html>", "is not JSON; was it"),
+        (POINTER, "is a pointer of Git LFS, not the file: git lfs pull downloads it"),
+        ("[]", "is a JSON list, not an object"),
+        ("3", "is a JSON int, not an object"),
+        ("[" * 10**5, "is not JSON"),
+        ('{"a":' * 5000, "is not JSON"),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused(folder, name, content, reason):
+    (folder / name).write_text(content)
+    with pytest.raises(errors.UserError) as caught:
         tokenizers.load(folder)
+    assert f": no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {name} {reason}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "key"), [("{}", "model"), ('{"model": 3}', "model"), ('{"model": {}}', "added_tokens")]
+)
+def test_an_incomplete_tokenizer_is_refused(folder, content, key):
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(errors.UserError, match=f"tokenizer.json lacks '{key}'$"):
+        tokenizers.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dropout": 0.5}, "its tokenizer drops merges at random"),
+        ({"merges": []}, "its tokenizer has no merges"),
+        ({"merges": [], "ignore_merges": True}, "its tokenizer has no merges"),
+    ],
+)
+def test_a_tokenizer_with_random_or_no_merges_is_refused(folder, values, message):
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "model": {**content["model"], **values}}))
+    with pytest.raises(errors.UserError, match=message):
+        tokenizers.load(folder)
+
+
+def test_an_empty_file_of_merges_is_refused(folder):
+    file = folder / "tokenizer.json"
+    vocabulary = json.loads(file.read_text())["model"]["vocab"]
+    file.unlink()
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    with pytest.raises(errors.UserError, match="its tokenizer has no merges"):
+        tokenizers.load(folder)
+
+
+@pytest.mark.parametrize("merges", [[], [("b", "c")]])
+def test_a_vocabulary_of_characters_needs_no_merges(tmp_path, merges):
+    ids = {token: id_ for id_, token in enumerate(["a", "b", "c", *("".join(pair) for pair in merges)])}
+    tokenizer = tokenizers_lib.Tokenizer(models.BPE(ids, merges))
+    tokenizer.add_tokens(["longer"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizers.load(tmp_path)("bca")["input_ids"] == ([3, 0] if merges else [1, 2, 0])
 
 
 def replaced(pattern):
