@@ -49,10 +49,21 @@ def plain(text: str) -> str:
 
 def likeness(text: str) -> str | decimal.Decimal:
     """Return a key that is equal for two names that are probably the same: `plain`, and the value of a number."""
-    key = plain(text)
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", key):
-        return key
-    return decimal.Decimal(key)
+    return _valued(plain(text))
+
+
+def identity(text: str) -> str | decimal.Decimal:
+    """Return a narrower key than `likeness`, for names that become one: Maße is not Masse, and m² is not m2.
+
+    It ignores case, blanks, invisible characters, the composition of accents and the format of a number.
+    """
+    return _valued(tidied(tidied(text).lower()))
+
+
+def _valued(key: str) -> str | decimal.Decimal:
+    """Return the value of a number, and other keys unchanged."""
+    is_number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", key)
+    return decimal.Decimal(key) if is_number else key
 
 
 def escaped(text: str) -> str:

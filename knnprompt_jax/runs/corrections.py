@@ -24,7 +24,7 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_la
 
     Args:
         rows: the train rows, with their present labels.
-        merge_labels: a label that is like one of the task's (`characters.likeness`) is that label.
+        merge_labels: a label of the same `characters.identity` as one of the task's is that label.
 
     Raises:
         UserError: with file and line: a missing column, an id that no row has, or two labels for one id. Also a `text`

@@ -148,8 +148,8 @@ class LabelledFileOptions(FileOptions):
 
     merge_labels: bool | None = options_lib.option(
         None,
-        "Make labels that differ only in case, blanks, invisible characters, number format or Unicode form one class. By "
-        "default not, or as the classifier in use was fitted.",
+        "Make labels that differ only in case, blanks, invisible characters, number format or composition of accents one "
+        "class (not ß and ss). By default not, or as the classifier in use was fitted.",
     )
 
 

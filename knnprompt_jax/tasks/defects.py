@@ -3,13 +3,15 @@
 import collections
 import dataclasses
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from knnprompt_jax import characters, errors
 from knnprompt_jax.tasks.task import Example
 
 WRITE_ALIKE = "write them alike in the file to make them one class"
 _MAX_NAMED = 5  # Rows that a message names.
+_MAX_GROUPS = 20  # Groups of merged labels that a message names.
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
@@ -71,7 +73,7 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
 def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterator[str]:
     """Yield warnings about the labels of train rows: a single class, classes with one row, near-identical labels.
 
-    `advice` says how to make one class of near-identical labels.
+    `advice` says how to make one class of labels of one `characters.identity`.
     """
     counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:
@@ -89,33 +91,56 @@ def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterat
 def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
     """Yield a warning for each group of labels that are probably the same, with advice."""
     counts = collections.Counter(labels)
-    for names in _groups(counts):
+    for names in _groups(counts, characters.likeness):
         if len(names) > 1:
-            is_form = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
-            counted = ", ".join(f"{ascii(name) if is_form else repr(name)} ({counts[name]})" for name in names)
+            can_merge = len({characters.identity(name) for name in names}) < len(names)
             yield (
                 "labels that differ only in case, spaces, number format or Unicode form are different classes (rows): "
-                f"{counted}; {advice}"
+                f"{_counted(names, counts)}; {advice if can_merge else WRITE_ALIKE}"
             )
 
 
+def _counted(names: Sequence[str], counts: Mapping[str, int]) -> str:
+    """Return labels with their numbers of rows, for a message; escaped where they differ only in Unicode form."""
+    is_form = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
+    return ", ".join(f"{ascii(name) if is_form else repr(name)} ({counts[name]})" for name in names)
+
+
 def merge_labels(rows: Sequence[Example]) -> list[Example]:
-    """Return the rows with one label, the most frequent spelling, for labels that are probably the same."""
+    """Return the rows with one label, the most frequent spelling, for labels of one `characters.identity`."""
+    names = _merged_names(collections.Counter(row.label for row in rows))
+    return [dataclasses.replace(row, label=names[row.label]) for row in rows]
+
+
+def merged_labels(rows: Iterable[Example]) -> Iterator[str]:
+    """Yield a message with the groups of labels that `merge_labels` makes one, if there are any."""
     counts = collections.Counter(row.label for row in rows)
+    merged = _merged_names(counts)
+    groups = [
+        f"{_counted(names, counts)} -> {merged[names[0]]!r}"
+        for names in _groups(counts, characters.identity)
+        if len(names) > 1
+    ]
+    if groups:
+        more = [f"… ({len(groups)} in all)"] if len(groups) > _MAX_GROUPS else []
+        yield f"merged labels (rows): {'; '.join([*groups[:_MAX_GROUPS], *more])}"
+
+
+def _merged_names(counts: Mapping[str, int]) -> dict[str, str]:
     merged: dict[str, str] = {}
-    for names in _groups(counts):
+    for names in _groups(counts, characters.identity):
         spellings: collections.Counter[str] = collections.Counter()
         for name in names:
             spellings[characters.tidied(name)] += counts[name]
         merged |= dict.fromkeys(names, spellings.most_common(1)[0][0])
-    return [dataclasses.replace(row, label=merged[row.label]) for row in rows]
+    return merged
 
 
-def _groups(labels: Iterable[str]) -> list[list[str]]:
-    """Return the labels in groups of those that are probably the same."""
+def _groups(labels: Iterable[str], key: Callable[[str], Any]) -> list[list[str]]:
+    """Return the labels in groups of one key."""
     same = collections.defaultdict(list)
     for label in labels:
-        same[characters.likeness(label)].append(label)
+        same[key(label)].append(label)
     return list(same.values())
 
 

@@ -47,7 +47,7 @@ def load_rows(
         restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
         label_column: the name of the label column in files.
         on_bad: "stop" at a bad row, or "skip" it: a warning counts the rows that are left out.
-        merge_labels: a label that is like one of the task's (`characters.likeness`) is that label.
+        merge_labels: a label of the same `characters.identity` as one of the task's is that label.
         text_columns: the columns of the task's fields, in the order of the fields; empty: named like them. None: the
             same, and a message about a missing column does not offer --text_columns.
 
@@ -107,7 +107,7 @@ def load_table(
 ) -> tuple[Task, list[Example]]:
     """Return the task inferred from a table, as by `Task.infer`, and its rows; see `load_rows` for other arguments.
 
-    With `merge_labels`, labels that are alike (`characters.likeness`) become the most frequent of them.
+    With `merge_labels`, labels of one `characters.identity` become the most frequent of them; a warning names them.
     """
     _check_no_label(fields, label_column)
     rows = list(formats.parse(pathlib.Path(path), encoding))
@@ -120,6 +120,8 @@ def load_table(
     reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
     examples = reading.examples(path, rows, on_bad)
     if merge_labels:
+        for merged in defects.merged_labels(examples):
+            logging.warning("%s: %s", path, merged)
         examples = defects.merge_labels(examples)
     if not fields:
         for doubt in defects.doubtful_fields(examples):

@@ -227,11 +227,11 @@ class Task:
         return {label: index for index, label in enumerate(self.labels)}
 
     @functools.cached_property
-    def _by_likeness(self) -> Mapping[Any, str | None]:
-        """Labels by `characters.likeness`; None where several labels are alike."""
+    def _by_identity(self) -> Mapping[Any, str | None]:
+        """Labels by `characters.identity`; None where several labels have one."""
         found: dict[Any, str | None] = {}
         for label in self.labels:
-            key = characters.likeness(label)
+            key = characters.identity(label)
             found[key] = None if key in found else label
         return found
 
@@ -239,12 +239,12 @@ class Task:
         """Return the label of that name, or None.
 
         The names of a whole number with and without decimals, "1" and "1.0", are one: pandas converts a column of
-        integers with an empty cell. With `merges`, the label may differ as in `characters.likeness`.
+        integers with an empty cell. With `merges`, the label needs only the same `characters.identity`.
         """
         if name in self.classes:
             return name
         if merges or _WHOLE.fullmatch(name):
-            other = self._by_likeness.get(characters.likeness(name))
+            other = self._by_identity.get(characters.identity(name))
             return other if merges or (other and _WHOLE.fullmatch(other)) else None
         return None
 

@@ -281,6 +281,9 @@ def test_labels_that_look_alike_become_one_class(tmp_path, caplog):
     assert len(fitting.run(settings(train, **options)).content.task.labels) == 6
     assert "'ham' (2), 'ham ' (1), 'Ham' (1), 'HAM\\u200b' (1); add --merge_labels to make them" in caplog.text
     merged = fitting.run(settings(train, **options, merge_labels=True, overwrite=True)).content
+    assert (
+        "csv: merged labels (rows): 'ham' (2), 'ham ' (1), 'Ham' (1), 'HAM\\u200b' (1) -> 'ham'; 'spam'" in caplog.text
+    )
     assert merged.task.labels == ("ham", "spam") and [row.label for row in merged.anchors] == ["ham"] * 5 + ["spam"] * 4
     place = {"classifier": str(tmp_path / "mine"), "output": str(tmp_path / "page"), "input": str(train)}
     assert "Rows measured: 9." in evaluation.run(commands.EvaluationSettings(**place))

@@ -37,6 +37,31 @@ def test_labels_that_are_probably_mistakes(kinds, expected):
     assert len(found) == len(expected) and all(map(re.search, expected, found)), found
 
 
+@pytest.mark.parametrize(
+    ("labels", "merged", "message"),
+    [
+        (["Ma\u00dfe", "Masse", "m\u00b2", "m2", "\uff11", "2"], None, ""),
+        (["ham", "Ham ", "ham", "egg", "egg"], ["ham"] * 3 + ["egg"] * 2, "'ham' (2), 'Ham ' (1) -> 'ham'"),
+        (
+            ["cafe\u0301", "caf\u00e9", "CAF\u00c9"],
+            ["caf\u00e9"] * 3,
+            "'cafe\\u0301' (1), 'caf\\xe9' (1), 'CAF\\xc9' (1) -> 'caf\u00e9'",
+        ),
+        (["1", "1.0", "01"], ["1"] * 3, "'1' (1), '1.0' (1), '01' (1) -> '1'"),
+    ],
+)
+def test_only_labels_of_one_identity_are_merged(labels, merged, message):
+    rows = [Example({"text": "a"}, label) for label in labels]
+    expected = [f"merged labels (rows): {message}"] if message else []
+    assert list(defects.merged_labels(rows)) == expected
+    assert [row.label for row in defects.merge_labels(rows)] == (merged or labels)
+
+
+def test_labels_that_cannot_be_merged_have_other_advice():
+    (warning,) = defects.alike(["Masse", "Ma\u00dfe"], "add --merge_labels")
+    assert warning.endswith(defects.WRITE_ALIKE)
+
+
 def test_rows_with_the_text_of_a_known_row():
     found = defects.matches(EVALUATION, TRAIN)
     assert [(row.fields["sentence"], known.row) for row, known in found] == [("d", 5)]
