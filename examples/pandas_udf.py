@@ -20,17 +20,18 @@ from typing import Any
 import pandas as pd
 
 import knnprompt_jax as kp
+from knnprompt_jax import tables
 from knnprompt_jax.prediction import writing
-from knnprompt_jax.tasks import formats
+from knnprompt_jax.tasks import cells, formats
 
 
-def label(pickled: bytes, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def label(pickled: bytes, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Yield each table with the label and probability of every row.
 
     Columns of the input with these names become `input_label` and `input_probability`.
     """
     classifier = _unpickled(pickled)
-    for table in tables:
+    for table in frames:
         answer = classifier.answer(table)
         names = writing.renamed(tuple(table.columns), ("label", "probability"))
         yield table.set_axis(names, axis=1).assign(label=answer.labels, probability=answer.probabilities.max(-1))
@@ -45,9 +46,24 @@ def main(path: str, source: str, output: str) -> None:
     """Label a file of rows, 256 at a time, with a saved classifier; write a CSV file."""
     # pandas would read the id 007 as 7, and the texts "NA" and "None" as missing.
     rows = (row for _, row in formats.read(pathlib.Path(source)))
-    tables = map(pd.DataFrame, iter(lambda: list(itertools.islice(rows, 256)), []))
-    for number, table in enumerate(label(pickle.dumps(kp.load(path)), tables)):
-        table.to_csv(output, mode="a" if number else "w", header=not number, index=False)
+    batches = iter(lambda: list(itertools.islice(rows, 256)), [])
+    # As objects, a column of whole numbers with an empty cell does not become one of floats.
+    frames = (pd.DataFrame(batch, dtype=object) for batch in batches)
+    columns: list[str] = []
+    with pathlib.Path(output).open("w", encoding="utf-8", newline="") as file:
+        for table in label(pickle.dumps(kp.load(path)), frames):
+            if not columns:
+                columns = list(table.columns)
+                file.write(tables.to_csv([map(tables.to_cell, columns)]))
+            elif other := sorted({*table.columns} - {*columns}):
+                raise kp.UserError(f"{source}: the column {other[0]!r} begins after the first 256 rows")
+            values = table.reindex(columns=columns).values.tolist()
+            file.write(tables.to_csv([_cell(value) for value in row] for row in values))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a cell that a spreadsheet does not run as a formula."""
+    return "" if cells.is_empty(value) and not isinstance(value, str) else tables.to_cell(str(value))
 
 
 if __name__ == "__main__":
