@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
+from sklearn import metrics
 
 from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
@@ -125,6 +126,19 @@ class Classifier(scikit.ScikitInterface):
     def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
         """Return labels [Q], of y's type; None where the label has a lower probability than `abstain`."""
         return self.answer(X).abstaining(abstain).labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy, a share; labels that are no classes count as wrong predictions.
+
+        Raises:
+            UserError: a label is missing, or differs from a class only in its form; X and y of different lengths.
+        """
+        task = self._check_fitted().task
+        labels = inputs.scored_labels(task, y)
+        predicted = list(map(str, self.predict(X)))
+        if len(predicted) != len(labels):
+            raise errors.UserError(f"X has {len(predicted)} rows, y {len(labels)} labels: each row needs one")
+        return float(metrics.accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of the classes [Q, C], in the order of `classes_`."""

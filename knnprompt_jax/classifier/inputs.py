@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.tasks.cells import as_python, is_empty, is_number, label_string, rows_of, whole
+from knnprompt_jax import characters, errors, lm
+from knnprompt_jax.tasks.cells import as_python, check_ordered, is_empty, is_number, label_string, rows_of, whole
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 UNIFORM = "uniform"
@@ -85,6 +85,7 @@ def label_list(y: Any) -> list[Any]:
     is_table = hasattr(y, "columns") or getattr(y, "ndim", 1) != 1
     if is_table or isinstance(y, str | bytes) or not isinstance(y, Iterable):
         raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
+    check_ordered("y", y)
     return list(as_python(y))
 
 
@@ -92,6 +93,19 @@ def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[st
     """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
     given = [(index, label) for index, label in enumerate(labels) if not (skips_missing and is_empty(label))]
     return [label_string(f"label {index}", label) for index, label in given]
+
+
+def scored_labels(task: Task, y: Any) -> list[str]:
+    """Return labels as the task writes them; other labels stay as they are.
+
+    Raises:
+      UserError: a label that is missing, or that differs from one of the task's only in its form.
+    """
+    names = label_strings(label_list(y))
+    for index, name in enumerate(names):
+        if task.known(name) is None and characters.similar(name, task.labels) is not None:
+            task.label_of(f"label {index}", name)  # It raises the error, which names the form.
+    return [task.known(name) or name for name in names]
 
 
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:

@@ -4,7 +4,7 @@ import collections
 import decimal
 import numbers
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from knnprompt_jax import characters, errors
@@ -27,13 +27,14 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
         fields: the fields of the task.
 
     Raises:
-        UserError: X is a single text or row, or holds something else.
+        UserError: X is a single text or row, has no order, or holds something else.
     """
     if hasattr(X, "collect") and hasattr(X, "lazy"):
         raise errors.UserError(f"X is a {type(X).__name__}: give X.collect()")
     X = as_python(X)
     if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
         raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")
+    check_ordered("X", X)
     rows = [row.to_dict() if hasattr(row, "to_dict") else row for row in X]  # Rows of a pandas table.
     for index, row in enumerate(rows):
         if isinstance(row, str) or is_empty(row):
@@ -45,6 +46,12 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
         elif not isinstance(row, Mapping):
             raise errors.UserError(f"row {index}: a {type(row).__name__}, not a text or a row with named fields")
     return rows
+
+
+def check_ordered(name: str, values: Any) -> None:
+    """Raise UserError if texts or labels have no order of their own."""
+    if isinstance(values, Set | Mapping):
+        raise errors.UserError(f"{name} is a {type(values).__name__}, which has no order: give a list")
 
 
 def as_python(values: Any) -> Any:
@@ -83,7 +90,7 @@ def label_string(place: str, label: Any) -> str:
 
 def whole(value: Any) -> int | None:
     """Return the value of a whole number, which may be a float; None for anything else."""
-    number: Any = value
+    number: Any = value.item() if hasattr(value, "item") else value  # The bound is none of NumPy's float16.
     if isinstance(value, numbers.Integral):
         return int(number)
     if not isinstance(value, numbers.Real | decimal.Decimal) or not abs(number) <= _MAX_WHOLE:
@@ -106,7 +113,9 @@ def is_empty(value: Any) -> bool:
     """Whether a cell has no value: None, NaN, pandas's NA or NaT, or only blanks and invisible characters."""
     if isinstance(value, str):
         return characters.is_blank(value)
-    is_nan = isinstance(value, numbers.Real | decimal.Decimal) and value != value
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()  # A signalling NaN cannot be compared.
+    is_nan = isinstance(value, numbers.Real) and value != value
     return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
 
 

@@ -167,6 +167,7 @@ class Task:
             raise errors.UserError(f"task {name!r}: the name of column {awkward[0]!r} is not a text; rename it")
         if y is None:
             y = _column(rows, label)
+        cells.check_ordered("y", y)
         labels_N = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
         _check_no_labels(name, rows, fields, labels_N)
         labels = sorted(set(labels_N), key=_label_order)

@@ -126,7 +126,7 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ("KNNPrompting", {"k": 3, "demo_shots": 0}, "yes", "k=3: there are 2 anchors"),
         ("KNNPrompting", {"demo_shots": -1}, "yes", "demo_shots=-1"),
         ("KNNPrompting", {}, "perhaps", "row 1: unknown label 'perhaps'; choose from no, yes"),
-        ("KNNPrompting", {}, 1.0, "row 1: label 1.0 is a float, not a text or a whole number"),
+        ("KNNPrompting", {}, 1.5, "row 1: label 1.5 is a float, not a text or a whole number"),
         ("AutoClassifier", {"experts": ("oracle",)}, "yes", "experts=.*: choose from labels, means, knn"),
         ("AutoClassifier", {"experts": ("words",)}, "yes", "experts=words: add one that reads prompts"),
         ("AutoClassifier", {"experts": ("knn", "encoder")}, "yes", "the expert and its model go together"),

@@ -1,10 +1,13 @@
 """Texts, labels and tasks that nobody hopes for: the right result, or one clear line."""
 
+import decimal
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax.tasks import cells
 
 ONE = {"k": 1, "distance": "kl"}
 TASK = kp.Task("hostile", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
@@ -78,6 +81,59 @@ def test_labels_that_are_no_list_are_refused(model, labels, kind):
     for use in (kp.KNNPrompting(model, demo_shots=0).fit, fitted.partial_fit):
         with pytest.raises(kp.UserError, match=f"y is a {kind}: give a label for each row"):
             use(["one text", "two text"], labels)
+
+
+@pytest.mark.parametrize("values", [{"a", "b"}, frozenset("ab"), {"a": 0, "b": 1}, {"a": 0, "b": 1}.keys()])
+def test_values_without_an_order_are_refused(model, values):
+    kind = type(values).__name__
+    with pytest.raises(kp.UserError, match=f"y is a {kind}, which has no order: give a list"):
+        kp.KNNPrompting(model, demo_shots=0).fit(["one text", "two text"], values)
+    with pytest.raises(kp.UserError, match=f"X is a (single )?{kind}"):
+        kp.KNNPrompting(model, demo_shots=0).fit(values, ["a", "b"])
+    with pytest.raises(kp.UserError, match=f"y is a {kind}, which has no order: give a list"):
+        kp.Task.infer(["one text", "two text"], values)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        (np.float16(1), "1"),
+        (np.float32(7), "7"),
+        (np.int8(3), "3"),
+        (decimal.Decimal("sNaN"), None),
+        (np.float16("inf"), None),
+    ],
+)
+def test_numbers_of_other_types(label, name):
+    if name is not None:
+        assert cells.label_string("row 0", label) == name
+        return
+    with pytest.raises(kp.UserError, match="row 0: .*label"):
+        cells.label_string("row 0", label)
+
+
+@pytest.mark.parametrize(
+    ("classes", "y", "expected"),
+    [
+        (["caf\u00e9", "tea"], ["cafe\u0301", "tea"], "label 0: unknown label .* differ only in their Unicode form"),
+        (["tea", "milk"], ["Tea", "milk"], "label 0: unknown label 'Tea'; .* differ only in case"),
+        ([1, 2], ["1.0", "2"], 1.0),
+        ([1, 2], [1.0, 2.0], 1.0),
+        ([True, False], ["True", "False"], 1.0),
+        (["a", "b"], ["a", "z"], 0.5),
+        (["a", "b"], ["a", None], "label 1: the label is missing"),
+        (["a", "b"], ["a"], "X has 2 rows, y 1 labels"),
+    ],
+)
+def test_scores_compare_labels_as_the_task_writes_them(model, classes, y, expected):
+    X = ["one text", "two words"]
+    classifier = kp.KNNPrompting(model, demo_shots=0, k=1).fit(X, classes)
+    if isinstance(expected, float):
+        assert classifier.score(X, y) == expected
+        return
+    with pytest.raises(kp.UserError, match=expected):
+        classifier.score(X, y)
 
 
 def test_labels_of_rows_that_are_left_out_do_not_change_the_others_type(model):
