@@ -1,6 +1,7 @@
 """Rows from CSV, TSV, JSONL and Parquet files, one at a time, each with its place (file:line)."""
 
 import codecs
+import collections
 import contextlib
 import functools
 import io
@@ -26,6 +27,12 @@ _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins wit
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
+}
+_WIDE = {  # Which of the first four bytes are not 0, if two ASCII characters (of UTF-32: one) begin the file.
+    (True, False, True, False): "utf-16-le",
+    (False, True, False, True): "utf-16-be",
+    (True, False, False, False): "utf-32-le",
+    (False, False, False, True): "utf-32-be",
 }
 
 
@@ -64,12 +71,23 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
             continue
         place = f"{name}:{number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_object)
+        except errors.UserError as error:
+            row = errors.UserError(f"{place}: {error}")
         except (ValueError, RecursionError) as error:
             row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object per line")
         if not isinstance(row, dict | errors.UserError):
             row = errors.UserError(f"{place}: a JSON {type(row).__name__}, not an object with the row's fields")
         yield place, row
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise UserError if a key occurs twice, of which `json` would keep the last."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        repeated = collections.Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise errors.UserError(f"the key {repeated!r} occurs more than once")
+    return row
 
 
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
@@ -107,14 +125,19 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
 
     Raises:
         LookupError: the encoding is unknown.
-        UserError: the encoding is not one of Unicode, but the first characters beyond ASCII are UTF-8, which text in
+        UserError: the file begins like UTF-16 or UTF-32 without a mark, but the encoding is another; or the encoding is
+            not one of Unicode, but the first characters beyond ASCII are UTF-8, which text in
             other encodings hardly ever is. Only the beginning of a pipe is checked.
     """
     # The csv module splits lines itself, because cells may hold newlines. In other files \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(4)
     marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
-    if not marked and not _codec_name(encoding).startswith("utf") and _is_utf8(file):
+    codec = marked or _codec_name(encoding)
+    wide = _WIDE.get(tuple(map(bool, start[:4])))
+    if wide and not codec.startswith(("utf-16", "utf-32")):
+        raise errors.UserError(f"{file.name}: it looks like {wide.upper()}: add --encoding={wide}")
+    if not codec.startswith("utf") and _is_utf8(file):
         raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
 

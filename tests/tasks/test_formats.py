@@ -240,3 +240,25 @@ def test_a_text_that_is_not_utf8_is_read_in_its_encoding(tmp_path, encoding, tex
     path = tmp_path / "rows.csv"
     path.write_bytes(f"text\n{text}\n".encode(encoding))
     assert read(path, encoding) == [{"text": text}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_wide_characters_without_a_byte_order_mark(tmp_path, encoding, name):
+    path = tmp_path / name
+    path.write_bytes(("text\na\n" if name == "rows.csv" else '{"text": "a"}').encode(encoding))
+    for other in ("utf-8", "cp1252"):
+        assert refusal(path, other) == f"{path}: it looks like {encoding.upper()}: add --encoding={encoding}"
+    assert read(path, encoding) == [{"text": "a"}]
+
+
+@pytest.mark.parametrize(
+    "row", ['{"text": "a", "label": "x", "text": "b"}', '{"text": "a", "label": {"x": 1, "x": 2}}']
+)
+def test_repeated_keys_are_a_bad_row(tmp_path, row):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"text": "a"}}\n{row}\n{{"text": "c"}}\n')
+    good, bad, last = (parsed for _, parsed in formats.parse(path))
+    assert (good, last) == ({"text": "a"}, {"text": "c"})
+    key = "text" if row.count("text") > 1 else "x"
+    assert str(bad) == f"{path}:2: the key '{key}' occurs more than once"
