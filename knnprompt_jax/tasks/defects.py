@@ -144,6 +144,14 @@ def _groups(labels: Iterable[str], key: Callable[[str], Any]) -> list[list[str]]
     return list(same.values())
 
 
+def headers(rows: Iterable[Example], label_column: str) -> Iterator[str]:
+    """Yield a warning if a label is the name of its own column: the row may be the header of another table."""
+    found = [row for row in rows if row.label == label_column]
+    if found:
+        more = f" ({len(found)} such rows)" if len(found) > 1 else ""
+        yield f"{_line(found[0])} looks like a header, because its label is {label_column!r}{more}: delete it if it is one"
+
+
 def doubtful_fields(rows: Sequence[Example]) -> Iterator[str]:
     """Yield a warning for each field with few distinct texts beside another field with more: it may be no text."""
     distinct = {field: len({row.fields[field] for row in rows}) for field in rows[0].fields}

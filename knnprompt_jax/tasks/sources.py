@@ -119,6 +119,8 @@ def load_table(
     draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
     reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
     examples = reading.examples(path, rows, on_bad)
+    for doubt in defects.headers(examples, label_column):
+        logging.warning("%s: %s", path, doubt)
     if merge_labels:
         for merged in defects.merged_labels(examples):
             logging.warning("%s: %s", path, merged)

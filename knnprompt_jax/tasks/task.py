@@ -318,7 +318,8 @@ def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | Non
     columns = [column for column, share in shares.items() if share >= _MOST]
     columns = columns or [column for column, share in shares.items() if share >= _HALF]
     if not columns:
-        raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(names)}")
+        kinds = [f"{column} ({_kind(values[column])})" if column in values else column for column in names]
+        raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(kinds)}")
     texts = [column for column in columns if not cells.is_identifier(str(column), values[column])]
     if partly := [column for column, share in shares.items() if _HALF <= share < _MOST and column not in columns]:
         message = "task %r: column %r is left out, because only %.0f %% of the rows hold a text there"
@@ -326,6 +327,11 @@ def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | Non
     if not texts:
         logging.warning("task %r: all columns are ids, numbers or dates, so all are in the prompt", name)
     return texts or columns
+
+
+def _kind(values: Sequence[Any]) -> str:
+    """Return the type of a column's first value that is not empty, for a message."""
+    return next((type(value).__name__ for value in values if not cells.is_empty(value)), "empty")
 
 
 def _check_nameable(name: str, fields: Sequence[str]) -> None:

@@ -62,6 +62,18 @@ def test_labels_that_cannot_be_merged_have_other_advice():
     assert warning.endswith(defects.WRITE_ALIKE)
 
 
+@pytest.mark.parametrize(
+    ("header", "count"), [("message,label", 1), ("message,label\nx,y\nbody,label", 2), ("a,Label", 0)]
+)
+def test_a_second_header_with_another_name(tmp_path, header, count, caplog):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"text,label\none,x\ntwo,y\n{header}\nthree,x\n")
+    sources.load_table(str(path))
+    more = " (2 such rows)" if count > 1 else ""
+    message = f"{path}: line 4 looks like a header, because its label is 'label'{more}: delete it if it is one"
+    assert (message in caplog.text) == bool(count)
+
+
 def test_rows_with_the_text_of_a_known_row():
     found = defects.matches(EVALUATION, TRAIN)
     assert [(row.fields["sentence"], known.row) for row, known in found] == [("d", 5)]

@@ -251,7 +251,8 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
         ((["a", 3], ["x", "y"]), {}, "row 1: a int"),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), {}, "row 1: no label column 'label', only text: name it"),
         ((["a", "b"], [0.5, 1.5]), {}, "row 0: label 0.5 is a float, not a text or a whole number"),
-        (([{"n": 1, "label": "x"}],), {}, "no column holds texts, only n, label"),
+        (([{"n": 1, "label": "x"}],), {}, r"no column holds texts, only n \(int\), label"),
+        (([{"t": b"a", "u": [], "label": "x"}],), {}, r"only t \(bytes\), u \(list\), label"),
         ((pd.DataFrame([["a", "b"]]), ["x"]), {}, "the name of column 0 is not a text; rename it"),
         ((["a", "b"], pd.Series(["x", None])), {}, "row 1: the label is missing"),
         (
