@@ -54,7 +54,7 @@ def main(path: str, source: str, output: str) -> None:
         for table in label(pickle.dumps(kp.load(path)), frames):
             if not columns:
                 columns = list(table.columns)
-                file.write(tables.to_csv([map(tables.to_cell, columns)]))
+                file.write(tables.to_csv([[*map(tables.to_cell, columns)]]))
             elif other := sorted({*table.columns} - {*columns}):
                 raise kp.UserError(f"{source}: the column {other[0]!r} begins after the first 256 rows")
             values = table.reindex(columns=columns).values.tolist()

@@ -28,7 +28,9 @@ _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins wit
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_WIDE = {  # Which of the first four bytes are not 0, if two ASCII characters (of UTF-32: one) begin the file.
+_WIDE: dict[
+    tuple[bool, ...], str
+] = {  # Which of the first four bytes are not 0, if two ASCII characters (of UTF-32: one) begin the file.
     (True, False, True, False): "utf-16-le",
     (False, True, False, True): "utf-16-be",
     (True, False, False, False): "utf-32-le",
