@@ -203,7 +203,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
 def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
     """Return the value as a Python value of the option's type; a text is parsed.
 
-    The value of a word is allowed too, because options are also made from other options.
+    The value that a word stands for is allowed too: options that are made from other options hold it.
 
     Raises:
         UserError: the declaration does not allow the value.

@@ -251,9 +251,10 @@ class LanguageModel:
         """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
 
         Args:
-            shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
+            shape_of: the pack shape of each group; a deterministic model packs every prompt alone instead.
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            rows: the prompt of each row that is returned; by default each prompt once, in order.
+            rows: for each row to return, the index of its prompt, so that repeated prompts are read once; by default
+                each prompt once, in order.
 
         Returns:
             States with one row per prompt, split over every device where their number divides.
@@ -278,6 +279,7 @@ class LanguageModel:
             slots.append(packed.slot_N + num_slots)
             indices.append(group.index)
             group_outputs = self.execution.run(packed, progress, function)
+            # Outputs include the empty steps that fill the last call.
             num_slots += sum(int(np.prod(jax.tree.leaves(output)[0].shape[:2])) for output in group_outputs)
             outputs += group_outputs
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]

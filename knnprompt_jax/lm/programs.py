@@ -32,9 +32,9 @@ def read_prefix(
     with jax.named_scope("prefix"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
     heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
-    k_LHPK = jax.lax.with_sharding_constraint(prefix.k, heads)
-    v_LHPK = jax.lax.with_sharding_constraint(prefix.v, heads)
-    return attention.Prefix(k_LHPK, v_LHPK, length)
+    k_LGPK = jax.lax.with_sharding_constraint(prefix.k, heads)
+    v_LGPK = jax.lax.with_sharding_constraint(prefix.v, heads)
+    return attention.Prefix(k_LGPK, v_LGPK, length)
 
 
 def read_suffixes(

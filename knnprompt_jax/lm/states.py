@@ -35,6 +35,7 @@ class States:
         return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
 
     def __getitem__(self, rows: Any) -> "States":
+        """Return some rows, or all by `[:]`, whole on every device."""
         return parallel.replicate(jax.tree.map(lambda array: array[rows], self))
 
 

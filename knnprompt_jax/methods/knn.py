@@ -15,7 +15,7 @@ def run(context: method.Context, options: classifiers.KNNOptions) -> method.Pred
 
 
 def published_k(k: int, problem: method.Problem) -> int:
-    """Return the k of the released code: at most the anchors per class, m − |D|, and at most the number of anchors."""
+    """Return the k of the released code: at most shots − demo_shots, the anchors per class, and at most all anchors."""
     split = problem.split
     return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))
 

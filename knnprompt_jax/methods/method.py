@@ -80,7 +80,10 @@ class Problem:
 
 
 ExamplesOf = Callable[[Problem], Sequence[Example]]
-"""A function that returns examples to read in the shared pass, each as a query after the split's demonstrations."""
+"""A function that returns examples to read in the shared pass, each as a query after the split's demonstrations.
+
+The function itself is their key in `Method.needs` and `Context.states`.
+"""
 
 
 def anchors(problem: Problem) -> Sequence[Example]:
@@ -290,13 +293,13 @@ class Method:
     Attributes:
         entry: its name, titles and preset options (`settings.methods`).
         run: predicts the rows to classify from a context and the options.
-        needs: the prompt sets whose states it uses.
+        needs: the examples whose states it uses.
         check: raises UserError if the method does not apply to a problem with the given options. It is called before
             weights are loaded.
         cost: estimates the cost of its own passes before weights are loaded.
         rows_used: the train rows of a split that it uses. "demonstrations": only these. "draws": other random
-            demonstrations, in the same number. "shots": demonstrations and anchors. "texts": the texts of both, so that
-            it needs no anchors.
+            demonstrations, in the same number. "shots": demonstrations and anchors, in these roles. "texts": all
+            these rows as labelled texts, so that a split without anchors will do.
         model_name: returns the name of a further model that its options name, or "". The files of that model enter the
             key of a run.
         variant: a suffix for other code under the same entry, which enters the key of a run.

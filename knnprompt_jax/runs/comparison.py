@@ -111,7 +111,7 @@ def _rows_of(title: str, records_of_method: Sequence[records.Record]) -> list[li
 def _describe_pass(done: Sequence[records.Record]) -> list[str]:
     """Return a line about the pass that methods share, over the seeds that were read; none if they share none.
 
-    All records of a seed repeat it; without demonstrations, those of all seeds do.
+    The records of a seed share one pass and repeat its time. Without demonstrations, all seeds share one pass.
     """
     sharing = [record for record in done if registry.get(record.method).needs]
     by_seed = list({record.seed: record for record in sharing}.values())

@@ -57,7 +57,7 @@ def run(
 def _read(
     groups: Sequence[run_lib.RunGroup], progress: "_Progress", cache: states.AnyCache | None
 ) -> Iterator[tuple[run_lib.RunGroup, layout.Prompts, states.Reading]]:
-    """Yield each group with its prompts and their states; all groups share one packing and its compiled programs."""
+    """Yield each group with its prompts and their states; all groups share their pack shapes."""
     all_prompts = [group.build_prompts() for group in groups]
     warnings = (text for run in groups[0].runs for text in run.problem.split.warnings)
     # Once, although runs share splits, and only of the first group: other seeds have the same warnings.
@@ -100,8 +100,8 @@ def _run_method(
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
     indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
-    own_states = {examples_of: reading.states[rows] for examples_of, rows in indices.items()}
-    context = method.Context(run.problem, run.model, own_states, run.store_options, cache)
+    states_of_examples = {examples_of: reading.states[rows] for examples_of, rows in indices.items()}
+    context = method.Context(run.problem, run.model, states_of_examples, run.store_options, cache)
     started = time.monotonic()
     prediction = run.method.run(context, run.options)
     method_seconds = time.monotonic() - started

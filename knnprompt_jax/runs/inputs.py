@@ -153,7 +153,10 @@ def make_problem(
 
 
 def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
-    """Return the options that rows and model come from, for `Run.source`."""
+    """Return the options that chose rows and context, for `Run.source`; only grids have `rows`.
+
+    Files are not among them, because the key of a run covers its rows by content.
+    """
     names = ("rows", "drop_duplicates", "restore_dropped", "hub", "context")
     given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
     return {"split": settings.split or shared.SPLIT, **given}
@@ -169,7 +172,9 @@ def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
 
 
 def demo_shots(requested: int, shots: int | None, rows: Rows, model: lm.LanguageModel) -> int:
-    """Return the number of demonstrations per class; -1 asks for M_T, reduced until one anchor per class remains.
+    """Return the number of demonstrations per class.
+
+    -1 asks for M_T or, if that is not below the rows per class, for the largest of 1, 2, 4, …, 32 that is.
 
     Raises:
         UserError: fewer than 2 shots leave no room for both a demonstration and an anchor.

@@ -112,7 +112,7 @@ class RunGroup:
 
     @property
     def packing_key(self) -> tuple[str, int]:
-        """Consecutive groups with equal keys share one packing."""
+        """Consecutive groups of a model with equal keys share their pack shapes."""
         return self.runs[0].problem.task.name, len(self.demonstrations)
 
     @functools.cached_property

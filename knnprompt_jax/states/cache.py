@@ -1,4 +1,7 @@
-"""Caches of states by key: in memory, or on disk for all commands of a user."""
+"""Caches of states by key: in memory, or on disk for all commands of a user.
+
+In names of arrays, N counts keys, F the numbers of a row, and B the bytes of a key.
+"""
 
 import collections
 import contextlib

@@ -5,7 +5,7 @@ key of a state is the SHA-256 of the prompt's tokens, the files of the model, an
 Batch and packing may change a state's last digits and are not part of its key. A restarted job finds its finished
 chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the same states.
 
-In names of arrays, N counts prompts and U distinct prompts.
+In names of arrays, N counts prompts, U distinct prompts, and F the numbers of a cached row.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def read_sets(
     repeated: bool = False,
     layers: tuple[int, ...] = (),
 ) -> Iterator[Reading]:
-    """Yield the states of each set of prompts; all sets share one packing and its compiled programs.
+    """Yield the states of each set of prompts; all sets share their pack shapes, and so the compiled programs.
 
     `titles` has one title per set. The other arguments are those of `read`.
     """

@@ -133,7 +133,10 @@ def _moments(frame: Frame, state: CentredState) -> tuple[Array, Array]:
 
 
 def _centred(frame: Frame, state: lm.States) -> CentredState:
-    """Return a state relative to the centre; its log-partition comes from the language model, without a sum over V."""
+    """Return a state relative to the centre; its log-partition comes from the language model, without a sum over V.
+
+    `state` is a single row of `map_rows`: its `hidden_NE` is [E], and its `log_z_N` a scalar.
+    """
     hidden_E = state.hidden_NE - frame.centre_E
     return CentredState(hidden_E, state.log_z_N - frame.log_z - frame.shift_E @ hidden_E)
 

@@ -5,6 +5,8 @@ anchor).
 
 Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile.
 Merging is exact; but a device may round the distances of equal anchors differently where a tile has another shape.
+
+In names of arrays, g counts groups of anchors, and G the anchors of a group.
 """
 
 import dataclasses

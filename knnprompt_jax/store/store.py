@@ -32,7 +32,7 @@ class Store:
         keys: a pytree of arrays with M ≥ N rows; the last rows may be padding.
         classes_M: the class of each row; −1 for padding.
         classes_N: the class of each anchor, in the host memory of every process.
-        ids_N: the number of each anchor. The indices of neighbours are indices of this array.
+        ids_N: the caller's number of each anchor; a neighbour with index i is the anchor ids_N[i].
         memory_mb: the memory of a search on each device (2**20 bytes each), beside the anchors and the head.
     """
 

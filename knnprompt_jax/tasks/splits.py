@@ -26,6 +26,7 @@ class ClassCounts(NamedTuple):
 class FewShotSplit:
     """A draw of `shots` rows per class: `demo_shots` of them demonstrations, the rest anchors.
 
+    `shots` is the number of rows of the largest class if all rows are used.
     `class_counts` maps each label, in class order, to the numbers of rows used.
     `warnings` names each class that has fewer rows than requested; the published rule uses the rows that exist.
     """
@@ -56,9 +57,10 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
     for label, word in zip(task.labels, task.label_words, strict=True):
         if not rows[label]:
             raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
-    max_anchors = max(rows.values()) if shots is None else shots - demo_shots  # Per class.
+    largest = max(rows.values())
+    max_anchors = largest if shots is None else shots - demo_shots  # Per class.
     max_share = 0.5 if shots is None else 1.0
-    demonstrations, rest = _remove(train, sample(train, demo_shots, seed, max_share))
+    demonstrations, rest = _separate(train, sample(train, demo_shots, seed, max_share))
     anchors = sample(rest, max_anchors, seed)
     demo_counts = collections.Counter(example.label for example in demonstrations)
     anchor_counts = collections.Counter(example.label for example in anchors)
@@ -67,7 +69,7 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         demonstrations=tuple(demonstrations),
         anchors=tuple(anchors),
         seed=seed,
-        shots=max_anchors if shots is None else shots,
+        shots=largest if shots is None else shots,
         demo_shots=demo_shots,
         class_counts=counts,
         warnings=_warnings(task, counts, shots),
@@ -133,10 +135,10 @@ def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.
     return drawn
 
 
-def _remove(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:
-    """Return the drawn rows, each as its first equal copy, and the other rows.
+def _separate(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:
+    """Return the drawn rows, and the rows without them.
 
-    The other rows are those that `list.remove` of each drawn row would leave.
+    Where rows are equal, the first copy counts as the drawn one, as in the published code, which calls `list.remove`.
     """
     drawn = list(drawn)
     remaining = collections.Counter(drawn)
