@@ -183,7 +183,7 @@ def test_a_closed_standard_output_is_named(parse, arguments, monkeypatch):
 
 
 STOPPED = """
-import sys, time
+import signal, sys, time
 from knnprompt_jax import app, options
 def work():
     app.note_finished("7 rows are finished")
@@ -195,6 +195,7 @@ def work():
             while True:  # As if in a long call.
                 pass
     time.sleep(60)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell starts background jobs without it.
 kind = sys.argv[1]
 del sys.argv[1]
 app._GRACE_SECONDS = 0.5
