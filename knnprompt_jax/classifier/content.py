@@ -124,13 +124,21 @@ class Content:
 
 
 def origin_of(
-    options: AnyOptions, task: Task, rows: Sequence[Example], source: Mapping[str, str | bool], model: lm.Identity
+    options: AnyOptions,
+    task: Task,
+    rows: Sequence[Example],
+    source: Mapping[str, str | bool],
+    model: lm.Identity,
+    encoder: str,
 ) -> str:
-    """Return a digest of everything that determines the result of a fit, and of the numbers and source of its rows."""
+    """Return a digest of everything that determines the result of a fit, and of the numbers and source of its rows.
+
+    `encoder` is the fingerprint of the sentence encoder: its name in the options does not change with its files.
+    """
     described = json.dumps(
         [_options_dict(options), dict(source), [row.row for row in rows]], sort_keys=True, default=str
     )
-    parts = [described, task.digest, splits.rows_digest(rows), *map(str, model[1:])]
+    parts = [described, task.digest, splits.rows_digest(rows), *map(str, model[1:]), encoder]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -236,6 +236,7 @@ def fit(
         UserError: an invalid option or label word, or too few anchors for k.
     """
     inputs.prior(getattr(options, "class_prior", None), np.array(labels))
+    encoder = encoder_fingerprint(options)
     content = Content(
         options=options,
         task=task,
@@ -246,10 +247,10 @@ def fit(
         layer=layer_of(options, model.config),
         num_rows=num_rows,
         choice=None,
-        encoder=encoder_fingerprint(options),
+        encoder=encoder,
         model=model.identity,
         source=source or {},
-        origin=content_lib.origin_of(options, task, rows, source or {}, model.identity),
+        origin=content_lib.origin_of(options, task, rows, source or {}, model.identity, encoder),
     )
     if isinstance(options, PublishedOptions):
         return _fit_published(content, options, model, cache, repeated)

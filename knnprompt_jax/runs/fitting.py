@@ -52,7 +52,8 @@ def run(settings: commands.FitSettings) -> Result:
     model = inputs.read_model(settings.model, settings)
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
     with saving.lock(path):
-        origin = content_lib.origin_of(options, task, rows, settings.source(), model.identity)
+        encoder = fitted_lib.encoder_fingerprint(options)
+        origin = content_lib.origin_of(options, task, rows, settings.source(), model.identity, encoder)
         found = _finished(path, origin, settings.overwrite)
         if found:
             return Result(found, 0, 0, (*notes, "the file held this classifier already"))
