@@ -21,7 +21,7 @@ from knnprompt_jax.settings.models import DTYPES
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
-FORMAT = 11
+FORMAT = 12
 _SOURCE = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
 AnyOptions = PublishedOptions | AutoOptions
 _LARGEST = 1e6  # Of an expert's setting, factor and weight.
@@ -303,6 +303,10 @@ def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], layer: 
         numbers_above_one = (member.setting, member.factor, member.weight)
         if min(*shares, *numbers_above_one) < 0 or max(shares) > 1 or max(numbers_above_one) > _LARGEST:
             raise ValueError(f"the expert {member.expert} with a number out of range")
+    if len(choice.outcomes) not in (0, choice.num_rows):
+        raise ValueError("another number of held-out rows")
+    if not all(0 <= outcome.probability <= 1 for outcome in choice.outcomes):
+        raise ValueError("a held-out row with a probability out of range")
 
 
 def _writable(options: Any) -> Any:

@@ -56,6 +56,14 @@ class Score:
 
 
 @dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The probability of a held-out row's predicted class, and whether it is the row's class."""
+
+    probability: float
+    is_right: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Member:
     """An expert of a pool.
 
@@ -96,6 +104,7 @@ class Choice:
         estimate: the pool's score on rows that were held out; None if there were too few rows to trust it.
         num_rows: the number of rows that experts were compared on.
         is_earlier: whether rows were added after the choice.
+        outcomes: the held-out rows behind the estimate.
     """
 
     members: tuple[Member, ...]
@@ -103,6 +112,7 @@ class Choice:
     estimate: Score | None = None
     num_rows: int = 0
     is_earlier: bool = False
+    outcomes: tuple[Outcome, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def views(self) -> tuple[int, ...]:
@@ -168,8 +178,11 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
         for one, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
     )
     is_trusted = len(y_N) >= max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) and num_classes > 1
-    estimate = _estimate(scores_JNC, y_N, folds_N, priors) if is_trusted else None
-    return Choice(members, tuple(obstacles), estimate, len(y_N))
+    if not is_trusted:
+        return Choice(members, tuple(obstacles), num_rows=len(y_N))
+    p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, priors)
+    outcomes = map(Outcome, p_NC.max(-1).tolist(), (p_NC.argmax(-1) == y_N).tolist())
+    return Choice(members, tuple(obstacles), _score(p_NC, y_N), len(y_N), outcomes=tuple(outcomes))
 
 
 class Priors(NamedTuple):
@@ -265,8 +278,8 @@ def _fit_weights(scaled_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, 
     return found.x
 
 
-def _estimate(scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, priors: Priors) -> Score:
-    """Return the score of each group of folds by a pool fitted to the others."""
+def _nested_probabilities(scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, priors: Priors) -> np.ndarray:
+    """Return the probabilities [N, C] of each group of folds by a pool whose weights are fitted to the others."""
     groups_N = folds_N % _ESTIMATE_FOLDS
     p_NC = np.zeros(scores_JNC.shape[1:])
     for group in np.unique(groups_N):
@@ -274,7 +287,7 @@ def _estimate(scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, prio
         factors_J, weights_J = _fit(scores_JNC[:, ~is_held_out_N], y_N[~is_held_out_N], priors)
         shares_C = _shares(y_N[~is_held_out_N])
         p_NC[is_held_out_N] = probabilities(scores_JNC[:, is_held_out_N], factors_J * weights_J, shares_C)
-    return _score(p_NC, y_N)
+    return p_NC
 
 
 def _score(p_NC: np.ndarray, y_N: np.ndarray) -> Score:

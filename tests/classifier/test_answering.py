@@ -50,7 +50,9 @@ def test_labels_are_those_of_the_highest_probability_or_missing(pool, rows):
 def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool):
     estimate = pool.choice_.estimate
     assert estimate.low < np.mean(pool.predict(rows[0][67:]) == rows[1][67:]) < estimate.high
-    assert "too few for a forecast" in kp.AutoClassifier(model, task).fit(rows[0][:24], rows[1][:24]).choice_.line
+    assert np.mean([outcome.is_right for outcome in pool.choice_.outcomes]) == estimate.accuracy
+    few = kp.AutoClassifier(model, task).fit(rows[0][:24], rows[1][:24]).choice_
+    assert "too few for a forecast" in few.line and not few.outcomes
 
 
 @pytest.mark.parametrize(

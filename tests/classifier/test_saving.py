@@ -130,10 +130,10 @@ FORGED = {
         "is not finite",
     ),
     "demonstrations": (lambda content: changed(content, "published", demo_shots="many"), "demo_shots"),
-    "another format": (lambda content: json.dumps(content | {"format": 99}), "reads format 11 only"),
+    "another format": (lambda content: json.dumps(content | {"format": 99}), "reads format 12 only"),
     "a missing member": (lambda content: json.dumps({**content, "task": None} | {}), "task: dict expected"),
     "an unknown member": (lambda content: json.dumps(content | {"more": 1}), "unknown member 'more'"),
-    "a duplicate member": (lambda content: json.dumps(content)[:-1] + ', "format": 11}', "a duplicate member"),
+    "a duplicate member": (lambda content: json.dumps(content)[:-1] + ', "format": 12}', "a duplicate member"),
     "NaN": (lambda content: json.dumps(content | {"num_rows": float("nan")}), "NaN is not JSON"),
     "a wrong type": (lambda content: json.dumps(content | {"num_rows": "many"}), "num_rows: int expected, not str"),
     "a bool for an int": (lambda content: json.dumps(content | {"num_rows": True}), "num_rows: int expected"),
@@ -180,20 +180,31 @@ MEMBER = {
     "share": 1.0,
     "accuracy": 0.5,
 }
-CHOICE = {"members": [MEMBER], "obstacles": [], "estimate": None, "num_rows": 67, "is_earlier": False}
+OUTCOMES = [{"probability": 0.5, "is_right": True}] * 67
+CHOICE = {
+    "members": [MEMBER],
+    "obstacles": [],
+    "estimate": None,
+    "num_rows": 67,
+    "is_earlier": False,
+    "outcomes": OUTCOMES,
+}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"expert": "oracle"}, "the expert oracle, which the options do not have"),
-        ({"demo_shots": 5}, "the expert knn on prompts that it does not read"),
-        ({"expert": "words"}, "the expert words, which the options do not have"),
-        ({"expert": "probe"}, "the expert probe, which the options do not have"),
-        ({"weight": -1.0}, "the expert knn with a number out of range"),
-        ({"accuracy": 1.5}, "the expert knn with a number out of range"),
-        ({"factor": 1e9}, "the expert knn with a number out of range"),
-        ({"factor": 1e400}, "not JSON|not finite"),
+        ({"members": [MEMBER | {"expert": "oracle"}]}, "the expert oracle, which the options do not have"),
+        ({"members": [MEMBER | {"demo_shots": 5}]}, "the expert knn on prompts that it does not read"),
+        ({"members": [MEMBER | {"expert": "words"}]}, "the expert words, which the options do not have"),
+        ({"members": [MEMBER | {"expert": "probe"}]}, "the expert probe, which the options do not have"),
+        ({"members": [MEMBER | {"weight": -1.0}]}, "the expert knn with a number out of range"),
+        ({"members": [MEMBER | {"accuracy": 1.5}]}, "the expert knn with a number out of range"),
+        ({"members": [MEMBER | {"factor": 1e9}]}, "the expert knn with a number out of range"),
+        ({"members": [MEMBER | {"factor": 1e400}]}, "not JSON|not finite"),
+        ({"outcomes": OUTCOMES[1:]}, "another number of held-out rows"),
+        ({"outcomes": [*OUTCOMES[1:], {"probability": 1.5, "is_right": True}]}, "a held-out row with a probability"),
+        ({"outcomes": [*OUTCOMES[1:], {"probability": 0.5, "is_right": 1}]}, "is_right: bool expected, not int"),
     ],
 )
 def test_forged_experts_are_refused(model, task, rows, tmp_path, change, message):
@@ -201,7 +212,7 @@ def test_forged_experts_are_refused(model, task, rows, tmp_path, change, message
     kp.AutoClassifier(model, task, experts=("knn",), demo_shots=2).fit(rows[0][:67], rows[1][:67]).save(path)
     contents = members(path)
     content = json.loads(contents[CONTENT])
-    for choice, is_right in ((CHOICE, True), (CHOICE | {"members": [MEMBER | change]}, False)):
+    for choice, is_right in ((CHOICE, True), (CHOICE | change, False)):
         write(path, contents | {CONTENT: json.dumps(content | {"choice": choice})})
         if is_right:
             assert kp.load(path, model).predict(rows[0][67:70]).shape == (3,)
