@@ -47,7 +47,7 @@ def use() -> None:
 
 def folder() -> pathlib.Path | None:
     """Return the folder of programs that this version of JAX compiles; None if the user has no cache folder."""
-    cache = files.user_cache()
+    cache = files.find_cache_folder()
     if cache is None:
         return None
     path = cache.absolute() / "compiled" / f"jax-{metadata.version('jax')}"

@@ -53,7 +53,7 @@ def run(settings: commands.EvaluationSettings) -> str:
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
         logging.warning(message, len(found), len(examples), repeat, found[0][0].source)
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
-    measured = measure(fitted, examples, states.user_cache(settings.cache_gb))
+    measured = measure(fitted, examples, states.open_disk_cache(settings.cache_gb))
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
     content = json.dumps({**about, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
     files.write(output / "measures.json", content)
@@ -72,7 +72,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     return f"{described}\n\npage: {page.write(output, title, text, build(measured, examples, task))}"
 
 
-def measure(fitted: Fitted, examples: Sequence[Example], cache: states.AnyCache | None = None) -> Measures:
+def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None = None) -> Measures:
     """Measure a classifier on labelled examples; cache their states. Classes are in the order of `Fitted.classes`."""
     predicted: list[Any] = []
     probabilities = []

@@ -145,7 +145,7 @@ def check_output_folder(name: str | pathlib.Path) -> None:
     check_writable(pathlib.Path(name), folder=True)
 
 
-def user_cache() -> pathlib.Path | None:
+def find_cache_folder() -> pathlib.Path | None:
     """Return the folder for results that can be recomputed.
 
     The folder is KNNPROMPT_CACHE, by default `knnprompt_jax` in the user's cache folder (XDG).
@@ -183,7 +183,7 @@ def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: 
 def sha256(file: pathlib.Path) -> str:
     """Return the SHA-256 (hex) of a file; the user's cache folder keeps it until path, size or times change."""
     status = file.stat()
-    cache = user_cache()
+    cache = find_cache_folder()
     if cache is None:
         return _sha256(file)
     state = json.dumps([os.path.realpath(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns])

@@ -128,7 +128,7 @@ def _installed(package: str, ending: str) -> list[pathlib.Path]:
 
 def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathlib.Path:
     """Return the file joined from parts, in the user's cache folder."""
-    cache = files.user_cache()
+    cache = files.find_cache_folder()
     if cache is None:
         raise errors.UserError(
             f"model {name!r} is joined from {len(parts)} packages in a cache folder: set KNNPROMPT_CACHE to a writable "

@@ -131,7 +131,7 @@ class Explanation:
         return to_html(self)
 
 
-def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.AnyCache | None = None) -> Explanation:
+def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache | None = None) -> Explanation:
     """Explain the label of one text or row, with the `num_tokens` largest terms of each neighbour's distance.
 
     Raises:

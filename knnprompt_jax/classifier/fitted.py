@@ -119,9 +119,7 @@ class Fitted:
         }
         return Queries(fitting.joined_texts(self.task, examples), prompts)
 
-    def read_prompts(
-        self, queries: Queries, cache: states_lib.AnyCache | None = None, title: str = "reading"
-    ) -> Readings:
+    def read_prompts(self, queries: Queries, cache: states_lib.Cache | None = None, title: str = "reading") -> Readings:
         """Return the readings of texts whose prompts are built."""
         layers = self.content.layers
         states = {
@@ -132,7 +130,7 @@ class Fitted:
         }
         return Readings(queries.texts, states)
 
-    def read(self, examples: Sequence[Example], cache: states_lib.AnyCache | None = None) -> Readings:
+    def read(self, examples: Sequence[Example], cache: states_lib.Cache | None = None) -> Readings:
         """Return the readings of examples."""
         return self.read_prompts(self.build_prompts(examples), cache)
 
@@ -219,7 +217,7 @@ def fit(
     labels: Sequence[Any],
     num_rows: int,
     source: Mapping[str, str | bool] | None = None,
-    cache: states_lib.AnyCache,
+    cache: states_lib.Cache,
     repeated: bool = False,
 ) -> Fitted:
     """Draw demonstrations, read the rows, and weigh the experts.
@@ -261,7 +259,7 @@ def _fit_published(
     content: Content,
     options: PublishedOptions,
     model: lm_lib.LanguageModel,
-    cache: states_lib.AnyCache,
+    cache: states_lib.Cache,
     repeated: bool,
 ) -> Fitted:
     task = content.task
@@ -275,7 +273,7 @@ def _fit_published(
 
 
 def _fit_pool(
-    content: Content, options: AutoOptions, model: lm_lib.LanguageModel, cache: states_lib.AnyCache, repeated: bool
+    content: Content, options: AutoOptions, model: lm_lib.LanguageModel, cache: states_lib.Cache, repeated: bool
 ) -> Fitted:
     task = content.task
     rows = content.rows
@@ -291,7 +289,7 @@ def _fit_pool(
     return complete(content, model, readings.states)
 
 
-def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cache: states_lib.AnyCache) -> Fitted:
+def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cache: states_lib.Cache) -> Fitted:
     """Return a classifier with more anchors; the demonstrations, the experts and their weights stay.
 
     A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes

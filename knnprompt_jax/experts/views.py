@@ -105,7 +105,7 @@ class PromptReader:
     model: lm.LanguageModel
     task: Task
     truncation: str
-    cache: states_lib.AnyCache | None
+    cache: states_lib.Cache | None
     repeated: bool = False
 
     def read_view(

@@ -113,7 +113,7 @@ class Context:
     model: lm.LanguageModel
     states: Mapping[ExamplesOf, lm.States]
     store_options: stores.StoreOptions = stores.StoreOptions()
-    cache: states_lib.AnyCache | None = None
+    cache: states_lib.Cache | None = None
 
     @property
     def head(self) -> head_lib.Head:

@@ -76,7 +76,7 @@ def _label(
 
     A bad row ends the work with its error, after the rows before it.
     """
-    cache = None if settings.text else states.user_cache(settings.cache_gb, is_capped=True)
+    cache = None if settings.text else states.open_disk_cache(settings.cache_gb, is_capped=True)
     batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
     count = 0
     num_truncated = 0

@@ -42,7 +42,7 @@ def run(
             another process that makes the same records.
     """
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
-    cache = states.user_cache(cache_gb)
+    cache = states.open_disk_cache(cache_gb)
     progress = _Progress(groups)
     for _, members in itertools.groupby(groups, lambda group: (group.model, group.packing_key)):
         for group, prompts, reading in _read(list(members), progress, cache):
@@ -55,7 +55,7 @@ def run(
 
 
 def _read(
-    groups: Sequence[run_lib.RunGroup], progress: "_Progress", cache: states.AnyCache | None
+    groups: Sequence[run_lib.RunGroup], progress: "_Progress", cache: states.Cache | None
 ) -> Iterator[tuple[run_lib.RunGroup, layout.Prompts, states.Reading]]:
     """Yield each group with its prompts and their states; all groups share their pack shapes."""
     all_prompts = [group.build_prompts() for group in groups]
@@ -78,7 +78,7 @@ def _write_records(
     group: run_lib.RunGroup,
     prompts: layout.Prompts,
     reading: states.Reading,
-    cache: states.AnyCache | None,
+    cache: states.Cache | None,
     folder: pathlib.Path,
     before_writing: BeforeWriting | None,
 ) -> Iterator[records.Record]:
@@ -96,7 +96,7 @@ def _run_method(
     run: run_lib.Run,
     prompts: layout.Prompts,
     reading: states.Reading,
-    cache: states.AnyCache | None,
+    cache: states.Cache | None,
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
     indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}

@@ -67,7 +67,7 @@ def run(settings: commands.FitSettings) -> Result:
             labels=task.labels,
             num_rows=max(row.row for row in train) + 1,
             source=settings.source(),
-            cache=states.user_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
+            cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
         )
         saving.save(fitted, path)
     statistics = model.statistics

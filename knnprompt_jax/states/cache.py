@@ -25,14 +25,14 @@ KEY = np.dtype("V32")  # A SHA-256.
 _DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile, zlib.error)
 
 
-def user_cache(gigabytes: float, is_capped: bool = False) -> "Cache | None":
+def open_disk_cache(gigabytes: float, is_capped: bool = False) -> "DiskCache | None":
     """Return the disk cache in process 0's cache folder; None if `gigabytes` (GiB) is 0 or it has no folder.
 
     Only process 0 reads and writes the cache, but every process must know whether there is one. `is_capped` is an
-    argument of `Cache`.
+    argument of `DiskCache`.
     """
-    folder = parallel.call_in_main(files.user_cache)
-    return Cache(folder / "states", int(gigabytes * 2**30), is_capped) if gigabytes and folder else None
+    folder = parallel.call_in_main(files.find_cache_folder)
+    return DiskCache(folder / "states", int(gigabytes * 2**30), is_capped) if gigabytes and folder else None
 
 
 class MemoryCache:
@@ -72,7 +72,7 @@ class MemoryCache:
                 self._num_bytes -= row.nbytes
 
 
-class Cache:
+class DiskCache:
     """Rows in the files of a folder, together at most `max_bytes`.
 
     A file holds the rows of one chunk of prompts and never changes, so processes and hosts share a folder without a
@@ -137,7 +137,7 @@ class Cache:
             logging.warning("old states are not removed: %s", files.refusal(error, self.folder))
 
 
-class UserCache:
+class TwoLevelCache:
     """The cache of Python's classifiers: rows in memory, and on disk for later processes.
 
     Only calls with at least `_MIN_ROWS_ON_DISK` new rows write a file. Without a cache folder, rows stay in memory.
@@ -146,13 +146,13 @@ class UserCache:
     def __init__(self, max_bytes: int, disk_bytes: int):
         self._memory = MemoryCache(max_bytes)
         self._disk_bytes = disk_bytes
-        self._disk: Cache | None = None
+        self._disk: DiskCache | None = None
         self._lock = threading.Lock()
 
     @property
     def is_durable(self) -> bool:
         """Whether process 0 has a cache folder."""
-        return parallel.call_in_main(files.user_cache) is not None
+        return parallel.call_in_main(files.find_cache_folder) is not None
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
@@ -179,18 +179,18 @@ class UserCache:
             with self._lock:
                 disk.keep(keys_N, rows_NF)
 
-    def _open(self) -> Cache | None:
+    def _open(self) -> DiskCache | None:
         """Return the cache in the present cache folder; None if there is no folder."""
-        folder = files.user_cache()
+        folder = files.find_cache_folder()
         if folder is None:
             return None
         with self._lock:
             if self._disk is None or self._disk.folder != folder / "states":
-                self._disk = Cache(folder / "states", self._disk_bytes, is_capped=True)
+                self._disk = DiskCache(folder / "states", self._disk_bytes, is_capped=True)
             return self._disk
 
 
-AnyCache = Cache | MemoryCache | UserCache
+Cache = DiskCache | MemoryCache | TwoLevelCache
 
 
 def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], least: int = 0) -> np.ndarray | None:

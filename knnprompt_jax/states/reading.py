@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 def read(
     model: lm.LanguageModel,
     prompts: layout.Prompts,
-    cache: cache_lib.AnyCache | None = None,
+    cache: cache_lib.Cache | None = None,
     *,
     title: str = "",
     repeated: bool = False,
@@ -65,7 +65,7 @@ def read(
 def read_sets(
     model: lm.LanguageModel,
     sets: Sequence[layout.Prompts],
-    cache: cache_lib.AnyCache | None = None,
+    cache: cache_lib.Cache | None = None,
     titles: Sequence[str] = (),
     repeated: bool = False,
     layers: tuple[int, ...] = (),
@@ -95,7 +95,7 @@ def _read_set(
     model: lm.LanguageModel,
     prompts: layout.Prompts,
     shape_of: packing.ShapeOf,
-    cache: cache_lib.AnyCache | None,
+    cache: cache_lib.Cache | None,
     layers: tuple[int, ...],
     report: progress.Progress,
 ) -> tuple[lm.States, int]:
@@ -152,7 +152,7 @@ def _identity(model: lm.LanguageModel) -> str:
 
 
 def _look_up(
-    cache: cache_lib.AnyCache, keys_U: np.ndarray, layers: Sequence[int], widths: Sequence[int]
+    cache: cache_lib.Cache, keys_U: np.ndarray, layers: Sequence[int], widths: Sequence[int]
 ) -> tuple[np.ndarray, list[_Part]]:
     """Return the rows [U, F] of all prompts, zero where the cache has none, and their parts."""
     rows_UF = np.zeros((len(keys_U), sum(widths)), np.float32)
@@ -173,7 +173,7 @@ def _layer_keys(keys_U: np.ndarray, layer: int) -> np.ndarray:
 
 
 def _keep(
-    cache: cache_lib.AnyCache, parts: Sequence[_Part], rows_UF: np.ndarray, members: np.ndarray, states: lm.States
+    cache: cache_lib.Cache, parts: Sequence[_Part], rows_UF: np.ndarray, members: np.ndarray, states: lm.States
 ) -> None:
     """Write the states of the prompts `members` into their rows; process 0 adds the parts that the cache lacks."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
@@ -197,7 +197,7 @@ def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int])
     return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
 
 
-def _look_up_in_main(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _look_up_in_main(cache: cache_lib.Cache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which prompts process 0 finds in the cache [U], and rows [U, `width`], zero where it finds none."""
     is_cached_U = np.zeros(len(keys_U), bool)
     rows_UF = np.zeros((len(keys_U), width), np.float32)

@@ -19,7 +19,7 @@ def make_model(deterministic: bool = False) -> lm.LanguageModel:
 
 def read(folder: pathlib.Path, model: lm.LanguageModel | None = None) -> lm.States:
     reading._CHUNK_STEPS = {"cpu": 1}
-    return states.read(model or make_model(), PROMPTS, states.Cache(folder, 2**30))
+    return states.read(model or make_model(), PROMPTS, states.DiskCache(folder, 2**30))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def made(count, seed=0):
 
 
 def cache_in(folder, max_bytes=2**20):
-    return states.Cache(folder / "states", max_bytes)
+    return states.DiskCache(folder / "states", max_bytes)
 
 
 def test_rows_are_found_by_others_in_any_order(tmp_path):
@@ -171,12 +171,12 @@ def test_the_users_cache_can_be_turned_off_and_a_disk_that_refuses_ends_nothing(
     cache_in(tmp_path).keep(*made(3))
     assert (tmp_path / "states").read_text() == "a file"
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
-    assert states.user_cache(1.5).folder == tmp_path / "states" and states.user_cache(0) is None
+    assert states.open_disk_cache(1.5).folder == tmp_path / "states" and states.open_disk_cache(0) is None
     monkeypatch.setenv("KNNPROMPT_CACHE", "off")
-    assert states.user_cache(1.5) is None
+    assert states.open_disk_cache(1.5) is None
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KNNPROMPT_CACHE", "~/mine")
-    assert states.user_cache(1.5).folder == tmp_path / "mine" / "states"
+    assert states.open_disk_cache(1.5).folder == tmp_path / "mine" / "states"
 
 
 def test_another_process_that_writes_the_same_rows_is_no_reason_for_a_warning(tmp_path, caplog):
@@ -191,7 +191,7 @@ def test_another_process_that_writes_the_same_rows_is_no_reason_for_a_warning(tm
 
 def _keep_and_find(folder, seed):
     """Keep rows of several parts and count those of others that come out wrong."""
-    cache, wrong = states.Cache(folder, 2**20), 0
+    cache, wrong = states.DiskCache(folder, 2**20), 0
     for number in [seed, *range(6)]:
         keys_N, rows_NF = made(11, number)
         is_cached_N, found_nF = cache.find(keys_N, WIDTH)
@@ -209,23 +209,23 @@ def test_processes_share_a_folder_without_a_lock(tmp_path):
 def test_a_capped_cache_keeps_half_of_its_bound(tmp_path):
     """A job of any length would otherwise fill the disk: no process removes what it has used itself."""
     keys_N, rows_NF = made(40)
-    cache = states.Cache(tmp_path / "states", 40 * rows_NF[0].nbytes, is_capped=True)
+    cache = states.DiskCache(tmp_path / "states", 40 * rows_NF[0].nbytes, is_capped=True)
     for start in range(0, 40, 5):
         cache.keep(keys_N[start : start + 5], rows_NF[start : start + 5])
-    assert states.Cache(tmp_path / "states", 2**20).find(keys_N, WIDTH)[0].tolist() == [True] * 20 + [False] * 20
+    assert states.DiskCache(tmp_path / "states", 2**20).find(keys_N, WIDTH)[0].tolist() == [True] * 20 + [False] * 20
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
 def test_the_cache_of_python_is_in_memory_and_on_disk_where_calls_are_large(tmp_path, monkeypatch, has_folder):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path) if has_folder else "off")
     keys_N, rows_NF = made(53)
-    first = states.UserCache(2**20, 2**20)
+    first = states.TwoLevelCache(2**20, 2**20)
     first.keep(keys_N[:40], rows_NF[:40])
     first.keep(keys_N[40:], rows_NF[40:])
     asked = np.random.default_rng(5).permutation(53)
     is_cached_N, found_nF = first.find(keys_N[asked], WIDTH)
     assert is_cached_N.all() and first.is_durable == has_folder
     np.testing.assert_array_equal(found_nF, rows_NF[asked])
-    is_cached_N, found_nF = states.UserCache(2**20, 2**20).find(keys_N[asked], WIDTH)
+    is_cached_N, found_nF = states.TwoLevelCache(2**20, 2**20).find(keys_N[asked], WIDTH)
     np.testing.assert_array_equal(is_cached_N, (asked < 40) & has_folder)
     np.testing.assert_array_equal(found_nF, rows_NF[asked][is_cached_N])

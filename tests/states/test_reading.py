@@ -42,7 +42,7 @@ def whole(model, tmp_path_factory):
 
 @pytest.mark.parametrize("prefix", [(), (3, 1, 4)], ids=["whole", "shared prefix"])
 @pytest.mark.parametrize(
-    "make_cache", [lambda folder: states.Cache(folder, 2**20), lambda _: states.MemoryCache(2**20)]
+    "make_cache", [lambda folder: states.DiskCache(folder, 2**20), lambda _: states.MemoryCache(2**20)]
 )
 def test_only_new_prompts_are_read_and_rows_keep_their_order(model, tmp_path, prefix, make_cache):
     expected, cache = states.read(model, prompt_groups.make(TOKENS, prefix)), make_cache(tmp_path)
@@ -60,14 +60,14 @@ def test_equal_prompts_are_read_once(model, tmp_path, cached):
     got = states.read(
         model,
         prompt_groups.make([TOKENS[place] for place in places], (7,)),
-        states.Cache(tmp_path, 2**20) if cached else None,
+        states.DiskCache(tmp_path, 2**20) if cached else None,
     )
     assert model.statistics.prompts - before == 3
     check_close(got, states.read(model, prompt_groups.make(TOKENS, (7,)))[places])
 
 
 def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
-    cache = states.Cache(tmp_path, 2**20)
+    cache = states.DiskCache(tmp_path, 2**20)
     for other, name, value in (
         (model, "fingerprint", "f"),
         (model, "fingerprint", "g"),
@@ -85,7 +85,7 @@ def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
 
 
 def test_only_float32_states_are_those_of_any_platform(model, tmp_path, monkeypatch):
-    cache = states.Cache(tmp_path, 2**20)
+    cache = states.DiskCache(tmp_path, 2**20)
     for dtype, platform, new in (
         ("float32", "cpu", 3),
         ("float32", "gpu", 0),
@@ -101,14 +101,14 @@ def test_only_float32_states_are_those_of_any_platform(model, tmp_path, monkeypa
 
 def test_a_model_without_files_is_not_cached(model, tmp_path, monkeypatch):
     monkeypatch.setattr(model, "fingerprint", "")
-    states.read(model, prompt_groups.make(TOKENS), states.Cache(tmp_path / "states", 2**20))
+    states.read(model, prompt_groups.make(TOKENS), states.DiskCache(tmp_path / "states", 2**20))
     assert not (tmp_path / "states").exists()
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_layers_come_with_the_states(model, tmp_path, cached):
     """Later readings find each layer and the states, whatever was asked for with them; no row is kept twice."""
-    cache, prompts = states.Cache(tmp_path, 2**20) if cached else None, prompt_groups.make_random(13, 2)
+    cache, prompts = states.DiskCache(tmp_path, 2**20) if cached else None, prompt_groups.make_random(13, 2)
     plain = states.read(model, prompts, cache)
     for layers, num_read in (((3,), 13), ((1, 3), 13), ((3, 1), 0), ((), 0)):
         before = model.statistics.prompts
@@ -137,7 +137,7 @@ def test_killed_it_ends_with_the_same_bits(model, whole, tmp_path):
 
 def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
     """The prompts that are missing may fill rows with more prompts than any row of the whole has."""
-    rng, cache = np.random.default_rng(3), states.Cache(tmp_path, 2**20)
+    rng, cache = np.random.default_rng(3), states.DiskCache(tmp_path, 2**20)
     long = [rng.integers(0, 200, 90).tolist() for _ in range(8)]
     short = [[200 + number // 8, number % 8] for number in range(64)]
     mixed = [each for number in range(8) for each in (long[number], *short[8 * number : 8 * number + 8])]

@@ -22,7 +22,7 @@ _PACKAGES = ("gguf", "numpy", "tokenizers")
 
 def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
     """Return the path of a part of what a GGUF file becomes; None if there is no cache folder."""
-    cache = files.user_cache()
+    cache = files.find_cache_folder()
     if cache is None:
         return None
     content = json.dumps([tensor_files.fingerprint(file), _code()])
