@@ -39,19 +39,19 @@ def run(settings: commands.EvaluationSettings) -> str:
     if no_page := page.missing_libraries():
         logging.warning("no page will be written: %s", no_page)
     task = saved.content.task
-    source = settings.source(saved.content.source)
+    file_options = settings.file_options(saved.content.file_options)
     examples = sources.load_rows(
         task,
         "evaluation",
         path=settings.input,
         on_bad=settings.on_bad,
         text_columns=settings.text_columns,
-        **source,
+        **file_options,
     )
     if found := defects.matches(examples, saved.content.rows):
         repeat = "repeats" if len(found) == 1 else "repeat"
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), repeat, found[0][0].source)
+        logging.warning(message, len(found), len(examples), repeat, found[0][0].place)
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
     measured = measure(fitted, examples, states.open_disk_cache(settings.cache_gb))
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
@@ -166,7 +166,7 @@ def _id_columns(examples: Sequence[Example]) -> tuple[str, ...]:
 
 def _cells(example: Example, ids: Sequence[str], task: Task) -> list[str]:
     """Return the ids, the line in the file and the text of a row."""
-    line = example.source.rpartition(":")[2].strip()
+    line = example.place.rpartition(":")[2].strip()
     return [*(str(example.ids.get(name, "")) for name in ids), line, task.retrieval_text(example)]
 
 

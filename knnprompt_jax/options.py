@@ -30,7 +30,7 @@ def option(
     choices: Collection[str] = (),
     least: float | None = None,
     most: float | None = None,
-    needed: bool = False,
+    nonempty: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
     check: Callable[[str], Any] | None = None,
 ) -> Any:
@@ -42,12 +42,12 @@ def option(
         choices: the texts that are allowed; any if there are none.
         least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
         most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
-        needed: whether an empty value is refused.
+        nonempty: whether an empty value is refused.
         words: special values by the word that stands for each; the limits do not apply to them.
         check: raises UserError if a value names a file, folder, model or task that cannot be used (`check_names`).
     """
     declared: dict[str, Any] = {"help": help, "choices": tuple(choices), "least": least, "most": most}
-    declared |= {"needed": needed, "words": words, "check": check}
+    declared |= {"nonempty": nonempty, "words": words, "check": check}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -69,7 +69,7 @@ class Options:
     Each subclass is a frozen dataclass; it needs no decorator.
 
     Raises:
-        UserError: a value has the wrong type, is not among the choices or within the limits, or is empty but needed.
+        UserError: a value of the wrong type, not among the choices, beyond the limits, or empty although `nonempty`.
     """
 
     def __init_subclass__(cls) -> None:
@@ -180,7 +180,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
     hints = typing.get_type_hints(kind)
     # Checked here too, so that a missing value is refused by the name of its flag.
-    required = {name: field.default for name, field in fields.items() if field.metadata.get("needed")}
+    required = {name: field.default for name, field in fields.items() if field.metadata.get("nonempty")}
     values: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
     for name, value in {**required, **flattened(config)}.items():
@@ -223,7 +223,7 @@ def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
         value = tuple(_parsed(text, kind) for text in texts) if is_tuple else _parsed(value, kind)
     if is_tuple and not isinstance(value, list | tuple):
         raise errors.UserError(f"{assignment}: give several values, for example {name}=(1, 2)")
-    if declared["needed"] and isinstance(value, str | list | tuple) and not value:
+    if declared["nonempty"] and isinstance(value, str | list | tuple) and not value:
         if field.default in ("", ()):
             raise errors.UserError(f"{name} is required: {declared['help']}")
         raise errors.UserError(f"{assignment}: give {'at least one value' if is_tuple else 'a value'}")

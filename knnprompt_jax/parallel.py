@@ -147,10 +147,10 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
         raise errors.UserError(
             f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {num_devices} devices"
         )
-    return mesh_of(devices[: data * model], data, model)
+    return make_mesh_on(devices[: data * model], data, model)
 
 
-def mesh_of(devices: Sequence[jax.Device], data: int, model: int) -> Mesh:
+def make_mesh_on(devices: Sequence[jax.Device], data: int, model: int) -> Mesh:
     """Return the mesh of data × model given devices."""
     return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices)
 

@@ -23,7 +23,7 @@ class Settings(options.Options):
 
     k: int = options.option(3, "Neighbours.", least=1)
     shots: int = options.option("all", "Rows.", least=1, words={"all": 0})
-    seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", needed=True)
+    seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", nonempty=True)
     names: tuple[str, ...] = options.option(("a",), "Names.")
     hub: bool = options.option(False, "Rows from the Hub.")
     seed: int | None = options.option(None, "Seed of the draw.", least=0)

@@ -16,13 +16,13 @@ class Inner(options.Options):
 
 class Base(options.Options):
     store: Inner = options.group(Inner)
-    output: str = options.option("results", "Folder.", needed=True)
+    output: str = options.option("results", "Folder.", nonempty=True)
 
 
 class Settings(Base):
     k: int = options.option(3, "Neighbours.", least=1)
     rate: float = options.option(0.5, "Dropout.", least=0, most=1)
-    seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", least=-1, needed=True)
+    seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", least=-1, nonempty=True)
     kinds: tuple[str, ...] = options.option(("dense",), "Stores.", choices={"dense": 1, "factored": 2})
     distance: str = options.option("kl", "Distance.", choices=("kl", "reverse_kl"))
     remat: bool = options.option(False, "Recompute.")

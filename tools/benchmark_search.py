@@ -38,17 +38,19 @@ class SearchSettings(options.Options):
     """The stores and searches to measure."""
 
     model: str = options.option(
-        "gpt2", "Published shape, folder, .gguf file or Hub name; only its sizes count.", needed=True
+        "gpt2", "Published shape, folder, .gguf file or Hub name; only its sizes count.", nonempty=True
     )
     distance: str = options.option("kl", "Distance of the search.", choices=stores.DISTANCES)
-    queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)
+    queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, nonempty=True)
     k: int = options.option(3, "Neighbours per query.", least=1)
-    stored: tuple[int, ...] = options.option((1024, 4096, 16384, 65536), "Anchors in each store.", least=1, needed=True)
+    stored: tuple[int, ...] = options.option(
+        (1024, 4096, 16384, 65536), "Anchors in each store.", least=1, nonempty=True
+    )
     max_store_gb: float = options.option(
         1.0, "The largest store in GB of 10⁹ bytes; larger ones are left out.", least=0
     )
     repetitions: int = options.option(3, "Rounds; each contender has one timed turn per round.", least=1)
-    output: str = options.option("benchmarks", "Folder of the JSON file.", needed=True)
+    output: str = options.option("benchmarks", "Folder of the JSON file.", nonempty=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,7 +37,7 @@ def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
     for kind, distance in _SEARCHES:
         yield _compare(small, mesh, stores.StoreOptions(kind), distance, "k nearest")
     large = worlds.draw(_MANY_ANCHORS, _MANY_QUERIES, _SMALL_VOCABULARY)
-    one = parallel.mesh_of(jax.local_devices()[:1], 1, 1)
+    one = parallel.make_mesh_on(jax.local_devices()[:1], 1, 1)
     for kind, distance, memory_mb in _LARGE_SEARCHES:
         title = f"k nearest of {_MANY_ANCHORS} in {memory_mb:.0f} MiB"
         yield _compare(large, one, stores.StoreOptions(kind, memory_mb), distance, title)

@@ -67,12 +67,12 @@ class Subject:
     @functools.cached_property
     def cpu(self) -> jax.sharding.Mesh:
         """A CPU of this process, on which references are computed."""
-        return parallel.mesh_of(jax.local_devices(backend="cpu")[:1], 1, 1)
+        return parallel.make_mesh_on(jax.local_devices(backend="cpu")[:1], 1, 1)
 
     @functools.cached_property
     def device(self) -> jax.sharding.Mesh:
         """A device of this process."""
-        return parallel.mesh_of(jax.local_devices()[:1], 1, 1)
+        return parallel.make_mesh_on(jax.local_devices()[:1], 1, 1)
 
     @functools.cached_property
     def reference(self) -> lm.LanguageModel:

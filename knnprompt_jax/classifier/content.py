@@ -22,7 +22,7 @@ from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
 FORMAT = 12
-_SOURCE = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
+_FILE_OPTIONS = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
 AnyOptions = PublishedOptions | AutoOptions
 _LARGEST = 1e6  # Of an expert's setting, factor and weight.
 _NUM_SHOWN = 3  # Neighbours of a text that `AutoClassifier` returns.
@@ -52,7 +52,7 @@ class Content:
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
-        source: how the file that the rows came from was read, if there was one: encoding, label column, merged labels.
+        file_options: how the file of the rows was read, if there was one: encoding, label column, merged labels.
         origin: the digest of everything that the fit was made from, as in `origin_of`.
     """
 
@@ -67,7 +67,7 @@ class Content:
     choice: Choice | None
     encoder: str
     model: lm.Identity
-    source: Mapping[str, str | bool]
+    file_options: Mapping[str, str | bool]
     origin: str
 
     @property
@@ -127,18 +127,18 @@ def origin_of(
     options: AnyOptions,
     task: Task,
     rows: Sequence[Example],
-    source: Mapping[str, str | bool],
+    file_options: Mapping[str, str | bool],
     model: lm.Identity,
     encoder: str,
 ) -> str:
-    """Return a digest of everything that determines the result of a fit, and of the numbers and source of its rows.
+    """Return a digest of all that determines the result of a fit, of its rows' numbers and of their file's options.
 
     `encoder` is the fingerprint of the sentence encoder: its name in the options does not change with its files.
     """
     described = json.dumps(
-        [_options_dict(options), dict(source), [row.row for row in rows]], sort_keys=True, default=str
+        [_options_dict(options), dict(file_options), [row.row for row in rows]], sort_keys=True, default=str
     )
-    parts = [described, task.digest, splits.rows_digest(rows), *map(str, model[1:]), encoder]
+    parts = [described, task.digest, splits.rows_digest(rows), *map(str, model.content), encoder]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -148,15 +148,6 @@ class _Row:
     label: str
     fields: Mapping[str, str]
     ids: Mapping[str, str | int | float | bool | None]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Identity:
-    name: str
-    fingerprint: str
-    dtype: str
-    deterministic: bool
-    context: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +166,8 @@ class _Document:
     num_rows: int
     choice: Choice | None
     encoder: str
-    model: _Identity
-    source: Mapping[str, str | bool]
+    model: lm.Identity
+    file_options: Mapping[str, str | bool]
     origin: str
 
 
@@ -196,8 +187,8 @@ def to_json(content: Content) -> str:
         num_rows=content.num_rows,
         choice=content.choice,
         encoder=content.encoder,
-        model=_Identity(*content.model),
-        source=dict(content.source),
+        model=content.model,
+        file_options=dict(content.file_options),
         origin=content.origin,
     )
     return schema.dumps(document)
@@ -228,8 +219,8 @@ def from_json(text: bytes) -> Content:
         num_rows=document.num_rows,
         choice=document.choice,
         encoder=document.encoder,
-        model=lm.Identity(**vars(document.model)),
-        source=document.source,
+        model=document.model,
+        file_options=document.file_options,
         origin=document.origin,
     )
     _check(content)
@@ -245,8 +236,8 @@ def _check(content: Content) -> None:
     if not 0 < len(numbers) == len(set(numbers)) or not all(0 <= number < content.num_rows for number in numbers):
         raise ValueError("duplicate row numbers, or some out of range")
     for example in content.rows:
-        task.label_of(example.source, example.label)
-        task.fields_of(example.source, example.fields)
+        task.label_of(example.place, example.label)
+        task.fields_of(example.place, example.fields)
     shots = [prompt.demo_shots for prompt in content.prompts]
     if not 0 < len(shots) == len(set(shots)) or content.layer < 0:
         raise ValueError("duplicate views, or none")
@@ -261,7 +252,7 @@ def _check(content: Content) -> None:
     inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)
     _check_demo_shots(content.options.demo_shots)
     _check_model(content.model)
-    _check_source(content.source)
+    _check_file_options(content.file_options)
 
 
 def _check_demo_shots(given: Any) -> None:
@@ -279,14 +270,14 @@ def _check_model(identity: lm.Identity) -> None:
         raise ValueError("the model has no valid context or name")
 
 
-def _check_source(source: Mapping[str, str | bool]) -> None:
+def _check_file_options(file_options: Mapping[str, str | bool]) -> None:
     """Raise ValueError on an unknown encoding, an empty label column, another member, or a value of another type."""
-    if any(type(value) is not _SOURCE.get(name) or value == "" for name, value in source.items()):
-        raise ValueError(f"the source has other members than {', '.join(_SOURCE)}, or wrong values")
+    if any(type(value) is not _FILE_OPTIONS.get(name) or value == "" for name, value in file_options.items()):
+        raise ValueError(f"the file options have other members than {', '.join(_FILE_OPTIONS)}, or wrong values")
     try:
-        codecs.lookup(str(source.get("encoding", "utf-8")))
+        codecs.lookup(str(file_options.get("encoding", "utf-8")))
     except (LookupError, ValueError):
-        raise ValueError("the source has an unknown encoding") from None
+        raise ValueError("the file options have an unknown encoding") from None
 
 
 def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], layer: int) -> None:

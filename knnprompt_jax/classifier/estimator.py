@@ -201,7 +201,7 @@ class Classifier(scikit.ScikitInterface):
         if not hasattr(self, "fitted_"):
             raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
         content = self.fitted_.content
-        if self.task != content.given_task or self.model.identity[1:] != content.model[1:]:  # A model may move.
+        if self.task != content.given_task or self.model.identity.content != content.model.content:
             raise errors.UserError("its task or its model was changed after fit: call fit again")
         self.fitted_ = self.fitted_.with_options(self.options_)
         return self.fitted_

@@ -216,7 +216,7 @@ def fit(
     given_task: Task | None,
     labels: Sequence[Any],
     num_rows: int,
-    source: Mapping[str, str | bool] | None = None,
+    file_options: Mapping[str, str | bool] | None = None,
     cache: states_lib.Cache,
     repeated: bool = False,
 ) -> Fitted:
@@ -226,7 +226,7 @@ def fit(
         given_task: the task that the next fit takes; None if it infers one.
         labels: the task's labels, in class order, as values of y's type.
         num_rows: the number of rows given, including rows that are left out.
-        source: how the rows' file was read, if there is one.
+        file_options: how the rows' file was read, if there is one.
         cache: where states are looked up and kept.
         repeated: whether fits with the same demonstrations follow, as in `states.read`.
 
@@ -247,8 +247,8 @@ def fit(
         choice=None,
         encoder=encoder,
         model=model.identity,
-        source=source or {},
-        origin=content_lib.origin_of(options, task, rows, source or {}, model.identity, encoder),
+        file_options=file_options or {},
+        origin=content_lib.origin_of(options, task, rows, file_options or {}, model.identity, encoder),
     )
     if isinstance(options, PublishedOptions):
         return _fit_published(content, options, model, cache, repeated)

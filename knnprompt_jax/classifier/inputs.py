@@ -70,10 +70,10 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     if len(rows) != len(labels):
         raise errors.UserError(f"X has {len(rows)} rows, y {len(labels)} labels: each row needs one")
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
-        source = f"row {index}"
+        place = f"row {index}"
         try:
-            fields = task.fields_of(source, row)
-            examples.append(Example(fields, task.label_of(source, label), first + index, source))
+            fields = task.fields_of(place, row)
+            examples.append(Example(fields, task.label_of(place, label), first + index, place))
         except errors.EmptyCell:
             if task.empty != SKIP:
                 raise
@@ -103,9 +103,9 @@ def scored_labels(task: Task, y: Any) -> list[str]:
     """
     names = label_strings(label_list(y))
     for index, name in enumerate(names):
-        if task.known(name) is None and characters.similar(name, task.labels) is not None:
+        if task.find_label(name) is None and characters.similar(name, task.labels) is not None:
             task.label_of(f"label {index}", name)  # It raises the error, which names the form.
-    return [task.known(name) or name for name in names]
+    return [task.find_label(name) or name for name in names]
 
 
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:

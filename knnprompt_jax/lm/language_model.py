@@ -1,5 +1,6 @@
 """A frozen language model: a decoder, its tokenizer and its passes over prompts."""
 
+import dataclasses
 import functools
 import multiprocessing
 import numbers
@@ -9,7 +10,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,8 @@ MeshChoice = jax.sharding.Mesh | Callable[[config_lib.DecoderConfig], jax.shardi
 _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 
 
-class Identity(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Identity:
     """The values of a language model that its states depend on, and its name."""
 
     name: str
@@ -40,6 +42,11 @@ class Identity(NamedTuple):
     dtype: str
     deterministic: bool
     context: int
+
+    @property
+    def content(self) -> tuple[str, str, bool, int]:
+        """The values without the name: the files of a model may move."""
+        return self.fingerprint, self.dtype, self.deterministic, self.context
 
 
 class LanguageModel:
@@ -364,15 +371,19 @@ def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
             continue  # The identity of another model may need files that are gone.
         if (model.identity, model.step_tokens) == (identity, step_tokens):
             return model
-    name, fingerprint, dtype, deterministic, context = identity
     if multiprocessing.parent_process():
-        warnings.warn(f"this process loads its own copy of the model {name}; set n_jobs=1 to share one", stacklevel=2)
+        message = f"this process loads its own copy of the model {identity.name}; set n_jobs=1 to share one"
+        warnings.warn(message, stacklevel=2)
     model = LanguageModel.from_pretrained(
-        name, dtype, step_tokens=step_tokens, deterministic=deterministic, context=context
+        identity.name,
+        identity.dtype,
+        step_tokens=step_tokens,
+        deterministic=identity.deterministic,
+        context=identity.context,
     )
-    if model.fingerprint != fingerprint:
+    if model.fingerprint != identity.fingerprint:
         raise errors.UserError(
-            f"{name}: the files of this model have changed since it was pickled "
-            f"(fingerprint {model.fingerprint[:8]}, was {fingerprint[:8]})"
+            f"{identity.name}: the files of this model have changed since it was pickled "
+            f"(fingerprint {model.fingerprint[:8]}, was {identity.fingerprint[:8]})"
         )
     return model

@@ -29,7 +29,7 @@ Array = jax.Array
 def content_free_queries(problem: method.Problem) -> list[Example]:
     """Return queries without content: every field holds the same content-free text."""
     fields = problem.task.fields
-    return [Example(dict.fromkeys(fields, text), "", source=f"content-free {text!r}") for text in CONTENT_FREE]
+    return [Example(dict.fromkeys(fields, text), "", place=f"content-free {text!r}") for text in CONTENT_FREE]
 
 
 def domain_queries(problem: method.Problem) -> list[Example]:
@@ -41,7 +41,7 @@ def domain_queries(problem: method.Problem) -> list[Example]:
     generator = random.Random(problem.split.seed)
     texts = {field: _domain_texts(problem.train_rows, field, generator) for field in problem.task.fields}
     return [
-        Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
+        Example({field: texts[field][number] for field in problem.task.fields}, "", place=f"in-domain text {number}")
         for number in range(DOMAIN_TEXTS)
     ]
 

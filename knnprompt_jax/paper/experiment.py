@@ -181,7 +181,7 @@ def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
 def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
     expected = {**shipped.to_dict(), **inputs.source_of(shipped)}
-    expected |= {name: default for name, default in shared.EXECUTION.items() if expected[name] is None}
+    expected |= {name: default for name, default in shared.MODEL_DEFAULTS.items() if expected[name] is None}
     found = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = cells_lib.Draw(record.seed, record.shots, record.demo_shots)

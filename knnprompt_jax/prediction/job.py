@@ -99,7 +99,7 @@ def _num_rows(settings: commands.PredictionSettings, saved: saving.Saved, is_mai
     """Return the number of rows of the input; None where it is unknown."""
     if settings.text or not is_main:
         return 1 if settings.text else None
-    return rows.count(settings.input, settings.format, settings.source(saved.content.source)["encoding"])
+    return rows.count(settings.input, settings.format, settings.file_options(saved.content.file_options)["encoding"])
 
 
 @contextlib.contextmanager
@@ -111,7 +111,7 @@ def _opened(
     if settings.text:
         read = functools.partial(iter, [Example(rows.parse_text(task, settings.text), label="", row=0)])
     else:
-        encoding = settings.source(saved.content.source)["encoding"]
+        encoding = settings.file_options(saved.content.file_options)["encoding"]
         read = functools.partial(
             rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )

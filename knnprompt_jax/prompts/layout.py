@@ -137,7 +137,7 @@ def build_prompts(
     if truncation == "error" and not fits.all():
         longest = queries[int(np.argmax(lengths))]
         raise errors.UserError(
-            f"{longest.source or f'row {longest.row}'}: its prompt has {lengths.max()} tokens, the context {context} "
+            f"{longest.place or f'row {longest.row}'}: its prompt has {lengths.max()} tokens, the context {context} "
             f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, or truncation "
             "'left'"
         )

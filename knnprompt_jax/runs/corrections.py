@@ -91,10 +91,10 @@ def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task, m
 def _label(place: str, cells: Mapping[str, Any], column: str, task: Task, merges: bool) -> str:
     """Return the label in a cell, without a spreadsheet's guard against formulas; empty if there is none.
 
-    A label that the task knows by another name (`Task.known`) is the task's.
+    A label that the task knows by another name (`Task.find_label`) is the task's.
     """
     if is_empty(cells.get(column)):
         return ""
     text = label_string(place, cells[column])
     own = tables.from_cell(text.strip())
-    return task.known(text, merges) or task.known(own, merges) or own
+    return task.find_label(text, merges) or task.find_label(own, merges) or own

@@ -53,7 +53,7 @@ def run(settings: commands.FitSettings) -> Result:
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
     with saving.lock(path):
         encoder = fitted_lib.encoder_fingerprint(options)
-        origin = content_lib.origin_of(options, task, rows, settings.source(), model.identity, encoder)
+        origin = content_lib.origin_of(options, task, rows, settings.file_options(), model.identity, encoder)
         found = _finished(path, origin, settings.overwrite)
         if found:
             return Result(found, 0, 0, (*notes, "the file held this classifier already"))
@@ -66,7 +66,7 @@ def run(settings: commands.FitSettings) -> Result:
             given_task=task,
             labels=task.labels,
             num_rows=max(row.row for row in train) + 1,
-            source=settings.source(),
+            file_options=settings.file_options(),
             cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
         )
         saving.save(fitted, path)
@@ -103,7 +103,7 @@ def _corrected(task: Task, rows: Sequence[Example], is_inferred: bool) -> Task:
         inferred = Task.infer([row.fields for row in rows], [row.label for row in rows], fields=task.fields)
         return dataclasses.replace(task, labels=inferred.labels, label_words=inferred.label_words)
     for row in rows:
-        task.label_of(row.source, row.label)
+        task.label_of(row.place, row.label)
     return task
 
 

@@ -45,7 +45,7 @@ def log_warnings(warnings: Iterable[str]) -> None:
 
 
 def read_model(
-    name: str | None, settings: shared.ReadingOptions, context: int = 0, needs_weights: bool = True
+    name: str | None, settings: shared.PassOptions, context: int = 0, needs_weights: bool = True
 ) -> lm.LanguageModel:
     """Return the model of that name, whose weights are not loaded yet.
 
@@ -89,7 +89,7 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
     if name == shared.OWN:
         empty = settings.empty or ALLOW
-        return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
+        return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.file_options())
     task = catalogue.get(name)
     task = dataclasses.replace(task, empty=settings.empty or task.empty)
     arguments = _row_arguments(settings, name, path)
@@ -198,5 +198,5 @@ def _row_arguments(settings: shared.RowOptions, name: str, path: str) -> dict[st
         "path": path or None,
         "hub_source": catalogue.hub_source(name) if settings.hub else None,
         "on_bad": settings.on_bad,
-        **settings.source(),
+        **settings.file_options(),
     }

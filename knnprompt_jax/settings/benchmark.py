@@ -33,13 +33,13 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
         None,
         "Devices of a dry run, which need not exist: v5e:4x4, v5p:2x2x4, v6e:2x4, h100:8 (one host) or cpu:8. By default "
         "those of this machine. An unknown name lists all.",
-        needed=True,
+        nonempty=True,
     )
     model: str = options.option(
         "smollm2",
         "smollm2, a folder, a .gguf file or a Hub name with its own weights; a published shape (gpt2-xl, opt-6.7b, Qwen3-0.6B) "
         "with random weights.",
-        needed=True,
+        nonempty=True,
     )
     tokenizer: str = options.option(
         "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
@@ -53,7 +53,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
     )
     queries: int = options.option(256, "Texts to classify in a dry run, as long as the anchors.", least=1)
     distance: str = options.option("kl", "Distance of the search in a dry run.", choices=DISTANCES)
-    output: str = options.option("benchmarks", "Folder of the JSON file.", needed=True)
+    output: str = options.option("benchmarks", "Folder of the JSON file.", nonempty=True)
 
     repetitions: int = options.option(3, "Rounds; each contender has one timed turn per round.", least=1)
     peers: tuple[str, ...] = options.option(

@@ -16,7 +16,7 @@ class CheckSettings(options.Options):
     shapes: tuple[str, ...] = options.option(
         SHAPES, "Published models whose shapes, with random weights, build a datastore; empty for none."
     )
-    output: str = options.option("checks", "Folder of the JSON file.", needed=True)
+    output: str = options.option("checks", "Folder of the JSON file.", nonempty=True)
     distributed: DistributedOptions = options.group(DistributedOptions)
 
     def __post_init__(self) -> None:

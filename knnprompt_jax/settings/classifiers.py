@@ -72,7 +72,7 @@ class PoolOptions(options.Options):
     """The experts of a pool."""
 
     experts: tuple[str, ...] | None = options.option(
-        None, f"{EXPERTS_HELP} By default all that the rows and the encoder allow.", choices=EXPERTS, needed=True
+        None, f"{EXPERTS_HELP} By default all that the rows and the encoder allow.", choices=EXPERTS, nonempty=True
     )
     encoder: str = options.option("", ENCODER_HELP)
 

@@ -48,10 +48,10 @@ class PriorOptions(options.Options):
         return classifiers.parse_prior(self.class_prior)
 
 
-class FitSettings(PriorOptions, shared.ReadingOptions, shared.RowOptions):
+class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
-    classifier: str = options.option("", "File of the classifier.", needed=True, check=shared.check_new_classifier)
+    classifier: str = options.option("", "File of the classifier.", nonempty=True, check=shared.check_new_classifier)
     train_file: str = options.option(
         "", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.", check=files.check_readable
     )
@@ -62,10 +62,10 @@ class FitSettings(PriorOptions, shared.ReadingOptions, shared.RowOptions):
         check=files.check_readable,
     )
     model: str | None = options.option(
-        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True, check=shipped.check_name
+        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
     )
     task: str | None = options.option(
-        None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True, check=shared.check_task
+        None, f"{shared.TASK_HELP} By default {shared.OWN}.", nonempty=True, check=shared.check_task
     )
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": None})
     demo_shots: tuple[int, ...] | None = options.option(
@@ -73,14 +73,14 @@ class FitSettings(PriorOptions, shared.ReadingOptions, shared.RowOptions):
         "Demonstrations per class, drawn from the train rows; -1: as many as the context holds; several numbers, such as 0,4: each "
         "row is read once per number. By default 0, and all rows of a class or at most 16.",
         least=-1,
-        needed=True,
+        nonempty=True,
         words={AUTO: None},
     )
     experts: tuple[str, ...] | None = options.option(
         None,
         f"{classifiers.EXPERTS_HELP} By default all, encoder only with --encoder.",
         choices=classifiers.EXPERTS,
-        needed=True,
+        nonempty=True,
     )
     encoder: str = options.option("", classifiers.ENCODER_HELP)
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
@@ -114,7 +114,9 @@ class PredictionSettings(
     """The rows to label, and the output."""
 
     input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
-    output: str = options.option(STANDARD, "File to write, or - for standard output.", needed=True, check=_check_output)
+    output: str = options.option(
+        STANDARD, "File to write, or - for standard output.", nonempty=True, check=_check_output
+    )
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
     format: str = options.option("", f"Format of the input: {', '.join(INPUT_KINDS)}; by default its name's ending.")
     output_format: str | None = options.option(
@@ -128,7 +130,7 @@ class PredictionSettings(
     keep: str = options.option(
         IDS,
         "Columns to copy: ids (those named like id or ticket_id), all, none, or names joined by commas.",
-        needed=True,
+        nonempty=True,
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
     characters: int = options.option(0, "Characters of text per batch; 0: chosen for the model.", least=0)
@@ -179,12 +181,12 @@ class EvaluationSettings(
     """The classifier, and the rows that it is measured on."""
 
     input: str = options.option(
-        "", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True, check=files.check_readable
+        "", "CSV, TSV, JSONL or Parquet file of rows with their labels.", nonempty=True, check=files.check_readable
     )
     output: str = options.option(
         "evaluation",
         "Folder of index.html, measures.json, measures.csv and mistakes.csv.",
-        needed=True,
+        nonempty=True,
         check=files.check_output_folder,
     )
 
@@ -193,12 +195,12 @@ class LookSettings(shared.SavedOptions):
     """The saved classifier, and the folder of its page."""
 
     output: str = options.option(
-        "look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True, check=files.check_output_folder
+        "look", f"Folder to write index.html and {SUGGESTIONS} to.", nonempty=True, check=files.check_output_folder
     )
 
 
 class ExplanationSettings(shared.SavedOptions):
     """The classifier and the text."""
 
-    text: str = options.option("", f"The text to explain. {TEXT_HELP}", needed=True)
+    text: str = options.option("", f"The text to explain. {TEXT_HELP}", nonempty=True)
     tokens: int = options.option(0, "Tokens that add most to a KL divergence, printed below each neighbour.", least=0)

@@ -72,18 +72,18 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     model: str | None = options.option(
         None,
         f"A BERT or a decoder by Hub name or folder. By default {shipped.DEFAULT}, BERT-large or GPT-2 large, by the method.",
-        needed=True,
+        nonempty=True,
         check=shipped.check_name,
     )
     tasks: tuple[str, ...] = options.option(
-        ("demo",), f"Comma-separated: {shared.TASK_HELP}", needed=True, check=shared.check_task
+        ("demo",), f"Comma-separated: {shared.TASK_HELP}", nonempty=True, check=shared.check_task
     )
     train_file: str = options.option(
         "", "File of train rows; needs eval_file and one task.", check=files.check_readable
     )
     eval_file: str = options.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
-    shots: tuple[int, ...] = options.option((shared.SHOTS,), "Train rows per class, m.", least=1, needed=True)
-    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
+    shots: tuple[int, ...] = options.option((shared.SHOTS,), "Train rows per class, m.", least=1, nonempty=True)
+    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
     steps: int | None = options.option(
         None, "Optimizer steps; by default the paper's: 125 for m ≤ 64, 250 for m ≤ 256, otherwise 500.", least=1
     )
@@ -95,9 +95,11 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
         "A table or figure of the paper; the records go to a folder of this name in the output folder.",
         choices=("low_resource", "fine_tuning"),
     )
-    output: str = options.option("results", "Folder of the JSON records.", needed=True, check=files.check_output_folder)
+    output: str = options.option(
+        "results", "Folder of the JSON records.", nonempty=True, check=files.check_output_folder
+    )
     checkpoints: str = options.option(
-        "checkpoints", "Folder of the checkpoints of unfinished runs, from which training resumes.", needed=True
+        "checkpoints", "Folder of the checkpoints of unfinished runs, from which training resumes.", nonempty=True
     )
     checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
     distributed: DistributedOptions = options.group(DistributedOptions)

@@ -27,16 +27,16 @@ class GridSettings(shared.SharedSettings):
     """
 
     experiment: str = options.option(
-        "", "Table or figure; its records go to a folder of this name in the output folder.", needed=True
+        "", "Table or figure; its records go to a folder of this name in the output folder.", nonempty=True
     )
-    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", needed=True)
+    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
     models: tuple[str, ...] = options.option(
         ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=shipped_lib.check_name
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
-    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
+    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
     regime: str = options.option(
         FULL,
         "Demonstrations per class. full: M_T; few-shot: 1 for methods with anchors, m for all others.",
@@ -96,7 +96,7 @@ def check_shard(shard: str) -> None:
 class CountSettings(GridSettings):
     """Options of the counts."""
 
-    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, needed=True)
+    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, nonempty=True)
     tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
 
 
@@ -135,12 +135,12 @@ class ReportSettings(options.Options):
     records: str = options.option(
         "results",
         "Folder of records, folder with a folder of records per experiment, or packed file (*.jsonl.gz).",
-        needed=True,
+        nonempty=True,
     )
     output: str = options.option(
         "report",
         "Folder to write index.html and tables/ to, with --format=html.",
-        needed=True,
+        nonempty=True,
         check=files.check_output_folder,
     )
     format: str = options.option(

@@ -17,7 +17,7 @@ COMBINATIONS = ("probability", "log_probability", "vote")
 class EncoderOptions(options.Options):
     """Options of the baselines on sentence embeddings."""
 
-    encoder: str = options.option(MINILM, "A sentence encoder by Hub name or folder.", needed=True)
+    encoder: str = options.option(MINILM, "A sentence encoder by Hub name or folder.", nonempty=True)
     pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
 
 
@@ -55,7 +55,7 @@ class NoisyChannelOptions(options.Options):
 class RetrievalOptions(options.Options):
     """Options of the selection. Long prompts lose their first demonstration first."""
 
-    retriever: str = options.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", needed=True)
+    retriever: str = options.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", nonempty=True)
     pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
     order: str = options.option(
         "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS

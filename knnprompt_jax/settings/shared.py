@@ -27,7 +27,7 @@ SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
 CLASSIFIER_START = b"PK\x03\x04"  # The first bytes of a classifier's file, a zip archive.
-EXECUTION = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
+MODEL_DEFAULTS = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
 
 
 def check_task(name: str) -> None:
@@ -65,7 +65,7 @@ class SavedOptions(options_lib.Options):
     """A saved classifier, and the mesh of its model."""
 
     classifier: str = options_lib.option(
-        "", "File of a classifier, which fit wrote.", needed=True, check=check_classifier
+        "", "File of a classifier, which fit wrote.", nonempty=True, check=check_classifier
     )
     mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
 
@@ -81,7 +81,7 @@ class CacheOptions(options_lib.Options):
     )
 
 
-class ReadingOptions(CacheOptions, PromptOptions, ModelOptions):
+class PassOptions(CacheOptions, PromptOptions, ModelOptions):
     """Reproducibility, and the cache of states."""
 
     deterministic: bool | None = options_lib.option(
@@ -102,9 +102,9 @@ class TaskOptions(options_lib.Options):
     """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
 
     model: str | None = options_lib.option(
-        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True, check=shipped.check_name
+        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
     )
-    task: str = options_lib.option("demo", TASK_HELP, needed=True, check=check_task)
+    task: str = options_lib.option("demo", TASK_HELP, nonempty=True, check=check_task)
     train_file: str = options_lib.option(
         "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.", check=files.check_readable
     )
@@ -128,22 +128,24 @@ class FileOptions(options_lib.Options):
     """The encoding of files of rows, and the treatment of bad rows."""
 
     encoding: str | None = options_lib.option(
-        None, "Encoding of rows; by default utf-8, or the one that the classifier in use was fitted with.", needed=True
+        None,
+        "Encoding of rows; by default utf-8, or the one that the classifier in use was fitted with.",
+        nonempty=True,
     )
     on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
-    def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return how labelled rows are read: given values, those in `known` (a classifier's), or the defaults."""
-        source = {"encoding": "utf-8", "label_column": "label", "merge_labels": False, **(known or {})}
-        given = {name: getattr(self, name, None) for name in source}
-        return {name: default if given[name] in (None, "") else given[name] for name, default in source.items()}
+    def file_options(self, saved: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return encoding, label column and merging of labels: as given, as in `saved` (a classifier's), or default."""
+        defaults = {"encoding": "utf-8", "label_column": "label", "merge_labels": False, **(saved or {})}
+        given = {name: getattr(self, name, None) for name in defaults}
+        return {name: default if given[name] in (None, "") else given[name] for name, default in defaults.items()}
 
 
 class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
     label_column: str | None = options_lib.option(
-        None, "Label column; by default label, or the one that the classifier in use was fitted with.", needed=True
+        None, "Label column; by default label, or the one that the classifier in use was fitted with.", nonempty=True
     )
 
     merge_labels: bool | None = options_lib.option(
@@ -200,13 +202,13 @@ class RowOptions(LabelledFileOptions):
 class EvaluationOptions(RowOptions):
     """The rows to classify, and the treatment of duplicates."""
 
-    split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
+    split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", nonempty=True)
     drop_duplicates: bool = options_lib.option(
         False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
 
 
-class SharedSettings(ReadingOptions, EvaluationOptions, MethodOptions):
+class SharedSettings(PassOptions, EvaluationOptions, MethodOptions):
     """The options of every job that runs methods on tasks."""
 
     context: int = options_lib.option(
@@ -215,7 +217,7 @@ class SharedSettings(ReadingOptions, EvaluationOptions, MethodOptions):
         least=0,
     )
     output: str = options_lib.option(
-        "results", "Folder of the JSON records.", needed=True, check=files.check_output_folder
+        "results", "Folder of the JSON records.", nonempty=True, check=files.check_output_folder
     )
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
@@ -233,9 +235,9 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     """The rows and seeds to compare methods on."""
 
     eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
-    methods: tuple[str, ...] = options_lib.option(("icl", "knn"), METHODS_HELP, needed=True)
+    methods: tuple[str, ...] = options_lib.option(("icl", "knn"), METHODS_HELP, nonempty=True)
     seeds: tuple[int, ...] | None = options_lib.option(
-        None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
+        None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, nonempty=True
     )
     resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
 

@@ -104,11 +104,11 @@ def _read_set(
     if not prompts.num_prompts:
         return _placed(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
     keys_N = _keys(prompts, _identity(model))
-    keys_U, first_U, distinct_N = np.unique(keys_N, return_index=True, return_inverse=True)
+    keys_U, first_U, distinct_index_N = np.unique(keys_N, return_index=True, return_inverse=True)
     model.statistics.requested_prompts += len(first_U)
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:
-        states = model.run_pass(_select(prompts, first_U), shape_of, layers, distinct_N, report)
+        states = model.run_pass(_select(prompts, first_U), shape_of, layers, distinct_index_N, report)
         return states, len(first_U)
     rows_UF, parts = _look_up(cache, keys_U, layers, _widths(model, layers))
     is_missing_U = ~np.all([part.is_cached_U for part in parts], 0)
@@ -118,7 +118,7 @@ def _read_set(
         if missing.size:
             states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
             _keep(cache, parts, rows_UF, missing, states)
-    return _placed(model, rows_UF[distinct_N], layers), int(is_missing_U.sum())
+    return _placed(model, rows_UF[distinct_index_N], layers), int(is_missing_U.sum())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,7 +77,7 @@ def row_format(mesh: Mesh, num_axes: int) -> NamedSharding | Format:
     return Format(Layout(tuple(range(num_axes))), sharding) if device and device.platform == "tpu" else sharding
 
 
-def mesh_of(tree: Any) -> Mesh | None:
+def find_mesh(tree: Any) -> Mesh | None:
     """Return the mesh of more than one device whose devices have the arrays, if any."""
     sharding = getattr(jax.tree.leaves(tree)[0], "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:

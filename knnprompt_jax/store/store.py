@@ -121,7 +121,7 @@ def build(
     if centroid != "none":
         return _build_centroids(options, centroid, distances.get(distance), head, states, classes_N, label_ids)
     codec = _make_codec(options, distance, head, states, label_ids)
-    mesh = rowwise.mesh_of(states)
+    mesh = rowwise.find_mesh(states)
     count = rounding.round_up(len(states), (rowwise.TILE if codec.deterministic else 1) * (mesh.size if mesh else 1))
     padded = rowwise.pad(states.with_layers(()), count)
     keys = codec.encode(rowwise.split(padded, mesh) if mesh else padded)

@@ -49,8 +49,8 @@ def places(train: Sequence[Example]) -> str:
 
 def _line(row: Example) -> str:
     """Return the line of a row in its file, or its place elsewhere."""
-    name, _, number = row.source.rpartition(":")
-    return f"line {number}" if name and number.isdecimal() else row.source or f"row {row.row}"
+    name, _, number = row.place.rpartition(":")
+    return f"line {number}" if name and number.isdecimal() else row.place or f"row {row.row}"
 
 
 def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:

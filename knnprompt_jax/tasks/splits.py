@@ -99,7 +99,7 @@ def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int | None) 
 
 
 def rows_digest(rows: Iterable[Example]) -> str:
-    """Return the SHA-256 of rows in their order: the texts, the label and all other columns, but not the source."""
+    """Return the SHA-256 of rows in their order: the texts, the label and all other columns, but not the place."""
     return hashlib.sha256(b"".join(map(row_content, rows))).hexdigest()
 
 

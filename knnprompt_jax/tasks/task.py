@@ -31,14 +31,14 @@ class Example:
         fields: the task's texts by field name, unchanged (never stripped).
         label: the row's label string, one of the task's labels.
         row: 0-based index in the split it was loaded from.
-        source: the place of the row, `file:line` for files.
+        place: where the row is from, `file:line` for files.
         other: the row's remaining columns.
     """
 
     fields: Mapping[str, str]
     label: str
     row: int = dataclasses.field(default=-1, compare=False)
-    source: str = dataclasses.field(default="", compare=False)
+    place: str = dataclasses.field(default="", compare=False)
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -188,7 +188,7 @@ class Task:
         Raises:
             UserError: a new label is empty, or is the word of another label.
         """
-        new = sorted({name for name in names if self.known(name) is None}, key=_label_order)
+        new = sorted({name for name in names if self.find_label(name) is None}, key=_label_order)
         if not new:
             return self
         if conflicts := sorted(set(new) & set(self.label_words)):
@@ -236,7 +236,7 @@ class Task:
             found[key] = None if key in found else label
         return found
 
-    def known(self, name: str, merges: bool = False) -> str | None:
+    def find_label(self, name: str, merges: bool = False) -> str | None:
         """Return the label of that name, or None.
 
         The names of a whole number with and without decimals, "1" and "1.0", are one: pandas converts a column of
@@ -285,7 +285,7 @@ class Task:
     def label_of(self, place: str, label: Any, merges: bool = False) -> str:
         """Return the task's label string of a row's label, as by `known`; raise UserError with the place if none is."""
         name = cells.label_string(place, label)
-        found = self.known(name, merges)
+        found = self.find_label(name, merges)
         if found is None:
             choices = f"choose from {errors.join_names(self.labels)}{characters.difference(name, self.labels)}"
             raise errors.UserError(f"{place}: unknown label {name!r}; {choices}")

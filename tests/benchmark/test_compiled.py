@@ -43,9 +43,9 @@ def tpus(topology: str) -> list[Any]:
     return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
 
 
-def mesh_of(devices: list[Any], data: int, model: int) -> Mesh:
+def make_mesh(devices: list[Any], data: int, model: int) -> Mesh:
     """Return a mesh of the first devices, in the order of `parallel.make_mesh`."""
-    return parallel.mesh_of(devices[: data * model], data, model)
+    return parallel.make_mesh_on(devices[: data * model], data, model)
 
 
 def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     shape = packing.PackShape(prefix=64, width=128, rows=3, outputs=8)
     need = memory.estimate(config, "float32", shape, parallel.make_mesh(1, 1), "cpu")
-    found = pass_memory(config, "float32", shape, mesh_of(jax.devices(), 1, 1))
+    found = pass_memory(config, "float32", shape, make_mesh(jax.devices(), 1, 1))
     tokens = 4 * programs.STEPS_PER_CALL * (3 * shape.rows * shape.width + shape.outputs)
     flags = 4 + programs.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
     assert found["suffixes"].argument_size_in_bytes == need.weights + need.prefix + tokens + flags
@@ -107,7 +107,7 @@ def test_softmax_weights_of_bfloat16_are_beside_float32_logits(monkeypatch):
 def test_working_memory_on_a_cpu_is_what_the_arithmetic_says(dtype):
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
-    found = pass_memory(config, dtype, SHAPE, mesh_of(jax.devices(), 1, 1))
+    found = pass_memory(config, dtype, SHAPE, make_mesh(jax.devices(), 1, 1))
     assert found["suffixes"].temp_size_in_bytes == pytest.approx(need.working, rel=0.1)
 
 
@@ -120,7 +120,7 @@ def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
     target, data, model, published, dtype = CASES[name]
     config = registry.config_from_hf(registry.PUBLISHED[published])
     need = memory.estimate(config, dtype, SHAPE, AbstractMesh((data, model), parallel.AXES), "tpu")
-    found = pass_memory(config, dtype, SHAPE, mesh_of(tpus(target), data, model))
+    found = pass_memory(config, dtype, SHAPE, make_mesh(tpus(target), data, model))
     # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the
     # tenth.
     assert found["suffixes"].argument_size_in_bytes == pytest.approx(need.weights + need.prefix + 5e6, rel=0.08)
@@ -138,7 +138,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
     hidden_NE = jnp.asarray(rng.normal(size=(8, width)), jnp.float32)
     states = lm.States(hidden_NE, jax.nn.logsumexp(head.logits(hidden_NE), -1))
     store = store_lib.build(stores.StoreOptions(kind="factored"), "kl", head, states, np.arange(8) % 2, (0, 1))
-    mesh, whole = mesh_of(tpus("v5e:2x4"), 8, 1), jax.sharding.PartitionSpec()
+    mesh, whole = make_mesh(tpus("v5e:2x4"), 8, 1), jax.sharding.PartitionSpec()
 
     def abstract(tree, rows, split):
         def resize(leaf):

@@ -114,11 +114,23 @@ FORGED = {
     ),
     "a name of two lines": (lambda content: changed(content, "model", name="a\nb"), "no valid context or name"),
     "no context": (lambda content: changed(content, "model", context=0), "no valid context or name"),
-    "an unknown encoding": (lambda content: json.dumps(content | {"source": {"encoding": "x"}}), "unknown encoding"),
-    "an empty label column": (lambda content: json.dumps(content | {"source": {"label_column": ""}}), "wrong values"),
-    "another source": (lambda content: json.dumps(content | {"source": {"path": "/etc/passwd"}}), "wrong values"),
-    "a text for a flag": (lambda content: json.dumps(content | {"source": {"merge_labels": "x"}}), "wrong values"),
-    "a flag for a text": (lambda content: json.dumps(content | {"source": {"encoding": True}}), "wrong values"),
+    "an unknown encoding": (
+        lambda content: json.dumps(content | {"file_options": {"encoding": "x"}}),
+        "unknown encoding",
+    ),
+    "an empty label column": (
+        lambda content: json.dumps(content | {"file_options": {"label_column": ""}}),
+        "wrong values",
+    ),
+    "another file option": (
+        lambda content: json.dumps(content | {"file_options": {"path": "/etc/passwd"}}),
+        "wrong values",
+    ),
+    "a text for a flag": (
+        lambda content: json.dumps(content | {"file_options": {"merge_labels": "x"}}),
+        "wrong values",
+    ),
+    "a flag for a text": (lambda content: json.dumps(content | {"file_options": {"encoding": True}}), "wrong values"),
     "ids of rows": (
         lambda content: json.dumps(content | {"rows": [content["rows"][0] | {"ids": {"id": [1]}}]}),
         r"rows\[0\].ids.id: str expected, not list",

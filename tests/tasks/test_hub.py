@@ -45,7 +45,7 @@ def test_a_dataset_folder_is_read_under_our_names(dataset_folder):
         ("train 1", "good"),
         ("train 2", "good"),
     ]
-    assert examples[1].source == f"{dataset_folder}/train:1"
+    assert examples[1].place == f"{dataset_folder}/train:1"
 
 
 def test_unknown_splits_columns_and_labels_list_the_choices(dataset_folder):

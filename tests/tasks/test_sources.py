@@ -28,8 +28,8 @@ def test_published_layout(tmp_path):
     path = write_split(tmp_path, "train.jsonl", ROWS)
     path.write_bytes(b'\xef\xbb\xbf{"sentence": "a", "label": 1}\r\n\r\n' + path.read_bytes())
     first, second, third = load(tmp_path)
-    assert (first.fields, first.label, first.source) == ({"sentence": "a"}, "1", f"{path}:1")
-    assert (second.fields, second.label, second.row, second.source) == ({"sentence": "dull "}, "0", 1, f"{path}:3")
+    assert (first.fields, first.label, first.place) == ({"sentence": "a"}, "1", f"{path}:1")
+    assert (second.fields, second.label, second.row, second.place) == ({"sentence": "dull "}, "0", 1, f"{path}:3")
     assert (third.fields, third.other, third.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 2)
 
 
