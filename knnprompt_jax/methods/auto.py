@@ -49,5 +49,5 @@ def check(problem: method.Problem, options: classifiers.PoolOptions) -> None:
 
 
 METHODS = method.declare(
-    "auto", run, cost=cost, check=check, rows_used="shots", model_name=lambda options: options.encoder
+    "auto", run, cost=cost, check=check, rows_used="texts", model_name=lambda options: options.encoder
 )

@@ -86,13 +86,14 @@ def test_a_vote_of_every_k_has_keys_of_its_own(grid):
 
 
 def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
-    grid = dataclasses.replace(grid, methods=("icl", "knn", "tfidf"), shots=(1,), seeds=(1,), regime="few-shot")
+    grid = dataclasses.replace(grid, methods=("auto", "icl", "knn", "tfidf"), shots=(1,), seeds=(1,), regime="few-shot")
     grid_lib.run(grid)
-    icl, knn, tfidf = records.read_all(folder(grid))
+    auto, icl, knn, tfidf = records.read_all(folder(grid))
     assert knn.predicted == icl.predicted
     assert (icl.note, knn.note) == ("", cells.REUSED)
     assert (knn.method, knn.shots, knn.demo_shots) == ("knn", 1, 1)
-    assert not tfidf.note and tfidf.predicted != icl.predicted, "texts are learned from without anchors"
+    for learner in (auto, tfidf):
+        assert cells.REUSED not in learner.note and learner.predicted != icl.predicted, "learns without anchors"
 
 
 def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
