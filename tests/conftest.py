@@ -97,7 +97,8 @@ def small_decoder() -> Callable:
 def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     """41 anchors and 67 queries of the small GPT-2, 4 classes: states of our pass, float64 log-probabilities of NumPy.
 
-    Has `head`, `label_ids`, the states `anchors` and `queries`, their classes `y_N` and `y_Q`, `logp_NV` and `logp_QV`.
+    Has `head`, `label_tokens`, the states `anchors` and `queries`, their classes `y_N` and `y_Q`, `logp_NV` and
+    `logp_QV`.
     """
     import jax
     import numpy as np
@@ -115,7 +116,12 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     classes = rng.integers(0, 4, len(tokens_NT))
     return types.SimpleNamespace(
         head=model.head,
-        label_ids=[193, 186, 102, 168],  # Likely tokens, so that distances by label words differ from anchor to anchor.
+        label_tokens=[
+            193,
+            186,
+            102,
+            168,
+        ],  # Likely tokens, so that distances by label words differ from anchor to anchor.
         **{"anchors": states[:41], "y_N": classes[:41], "logp_NV": logp_NV[:41]},
         **{"queries": states[41:], "y_Q": classes[41:], "logp_QV": logp_NV[41:]},
     )

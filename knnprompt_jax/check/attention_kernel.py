@@ -12,7 +12,7 @@ import jax
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.benchmark import timing
 from knnprompt_jax.check import findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import attention, kernel_proof
 
 _REASON = "float32: rounding of products; bfloat16: two roundings to 8 bits (models/kernel_proof.py derives both)"
@@ -23,9 +23,9 @@ _REPETITIONS = 3
 _PASS = "states and time of a pass with the kernel"
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Compare the kernel with XLA's attention, outputs and then states; CPUs interpret the kernel of GPUs."""
-    device = subject.device.devices.flat[0]
+    device = inputs.device.devices.flat[0]
     if device.platform not in attention.KERNEL_PLATFORMS:
         yield from _compare_outputs(_INTERPRETED, device, _prove_interpreted)
         yield findings.Skipped(_PASS, f"{device.platform} has no compiled kernel")
@@ -35,13 +35,13 @@ def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
         return
     yield from _compare_outputs(_COMPILED, device, _prove_compiled)
     bounds = {
-        "float32": (subject_lib.NATS, subject_lib.NATS_REASON),
-        "bfloat16": (subject_lib.HALF_NATS, subject_lib.HALF_REASON),
+        "float32": (inputs_lib.NATS, inputs_lib.NATS_REASON),
+        "bfloat16": (inputs_lib.HALF_NATS, inputs_lib.HALF_REASON),
     }
     for dtype, bound in bounds.items():
-        measure = functools.partial(_deviation_of_states, subject, dtype)
+        measure = functools.partial(_deviation_of_states, inputs, dtype)
         yield findings.compare(f"states with the kernel against XLA's, {dtype}, nats", measure, *bound)
-    yield findings.Facts(_seconds(subject))
+    yield findings.Facts(_seconds(inputs))
 
 
 def _compare_outputs(
@@ -83,24 +83,24 @@ def _prove_interpreted(device: jax.Device, case: kernel_proof.Case) -> kernel_pr
     return kernel_proof.prove(dataclasses.replace(case, platform="gpu"), device, interpret=True)
 
 
-def _deviation_of_states(subject: subject_lib.Subject, dtype: str) -> float:
+def _deviation_of_states(inputs: inputs_lib.Inputs, dtype: str) -> float:
     """Return the largest difference that the kernel makes to log-probabilities, in nats."""
-    head_VE = subject_lib.head_rows(subject.reference)
+    head_VE = inputs_lib.head_rows(inputs.reference)
     logp = []
     for value in (kernel_proof.ON, kernel_proof.OFF):
         with switched(value):
-            model = subject.model(subject_lib.TINY, subject.device, dtype)
-            logp.append(subject_lib.log_probabilities(head_VE, subject_lib.read(model, subject.prompts(model))))
-    return subject_lib.largest(logp[0] - logp[1])
+            model = inputs.model(inputs_lib.TINY, inputs.device, dtype)
+            logp.append(inputs_lib.log_probabilities(head_VE, inputs_lib.read(model, inputs.prompts(model))))
+    return inputs_lib.largest(logp[0] - logp[1])
 
 
-def _seconds(subject: subject_lib.Subject) -> dict[str, float]:
+def _seconds(inputs: inputs_lib.Inputs) -> dict[str, float]:
     """Return the seconds of a pass with the kernel and without."""
     seconds: dict[str, float] = {}
     for value in (kernel_proof.ON, kernel_proof.OFF):
         with switched(value):
-            model = subject.model(subject_lib.TINY, subject.device)
-            turn = timing.stopwatch(functools.partial(states_lib.read, model, subject.prompts(model)))
+            model = inputs.model(inputs_lib.TINY, inputs.device)
+            turn = timing.stopwatch(functools.partial(states_lib.read, model, inputs.prompts(model)))
             seconds |= timing.medians({f"seconds_of_a_pass_with_kernel_{value}": turn}, _REPETITIONS)
     return seconds
 

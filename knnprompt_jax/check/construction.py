@@ -9,7 +9,7 @@ import jax
 from knnprompt_jax import errors
 from knnprompt_jax.benchmark import construction, operations, workload
 from knnprompt_jax.check import attention_kernel, environment, findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.lm import memory, programs
 from knnprompt_jax.models import attention, kernel_proof, registry
 from knnprompt_jax.prompts import packing
@@ -54,9 +54,9 @@ def check_shape(shape: str) -> None:
         raise errors.UserError(f"--shapes={shape}: choose from {errors.join_names(registry.PUBLISHED)}")
 
 
-def run(subject: subject_lib.Subject, shape: str, lengths: str) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> Iterator[findings.Finding]:
     """Measure passes over prompts of random tokens, with the attention kernel and without."""
-    del subject
+    del inputs
     settings = settings_for(shape)
     described = workload.describe(shape)
     for switch in _switches():
@@ -92,24 +92,24 @@ def num_anchors() -> int:
     return _ANCHORS_ON_CPUS if jax.default_backend() == "cpu" else _ANCHORS_ON_ACCELERATORS
 
 
-def _seconds(subject: subject_lib.Subject, shape: str, lengths: str) -> float:
-    return len(_switches()) * seconds_of_pass(subject, shape, lengths)
+def _seconds(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> float:
+    return len(_switches()) * seconds_of_pass(inputs, shape, lengths)
 
 
-def seconds_of_pass(subject: subject_lib.Subject, shape: str, lengths: str) -> float:
+def seconds_of_pass(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> float:
     """Estimate the seconds of measuring one use of the kernel."""
     settings = settings_for(shape)
     config = workload.describe(shape).config
     groups = workload.random_prompts(config, lengths, num_anchors()).groups
     is_cpu = jax.default_backend() == "cpu"  # Several CPU devices share the cores.
-    speed = subject.operations_per_second[settings.dtype] * (1 if is_cpu else jax.device_count())
+    speed = inputs.operations_per_second[settings.dtype] * (1 if is_cpu else jax.device_count())
     compiling = _COMPILING_ON_CPUS if is_cpu else _COMPILING_ON_ACCELERATORS
     return compiling + _PASSES * _SLOWER * operations.required(config, groups) / speed
 
 
-def _misfit(subject: subject_lib.Subject, shape: str, lengths: str) -> str:
+def _misfit(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> str:
     """Return why a shape cannot run: too little memory."""
-    del subject
+    del inputs
     settings = settings_for(shape)
     config = workload.describe(shape).config
     mesh = workload.make_mesh(settings, config)

@@ -8,7 +8,7 @@ import numpy as np
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.check import findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import store as store_lib
 
@@ -17,28 +17,28 @@ _SUBSET = range(5, 12)
 _K = 5
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Count the prompts whose bits differ."""
-    model = subject.model(subject_lib.TINY, subject.device, deterministic=True)
-    everything = subject.prompts(model)
-    states = subject_lib.read(model, everything)
-    subset_states = subject_lib.read(model, subject.prompts(model, _SUBSET))
+    model = inputs.model(inputs_lib.TINY, inputs.device, deterministic=True)
+    everything = inputs.prompts(model)
+    states = inputs_lib.read(model, everything)
+    subset_states = inputs_lib.read(model, inputs.prompts(model, _SUBSET))
     reverse = range(everything.num_prompts)[::-1]
-    reversed_states = subject_lib.read(model, subject.prompts(model, reverse))
+    reversed_states = inputs_lib.read(model, inputs.prompts(model, reverse))
     yield _compare("states of 7 prompts alone", subset_states, _rows(states, _SUBSET))
     yield _compare("states in another order", reversed_states, _rows(states, reverse))
     if jax.device_count() == 1:
         yield findings.Skipped("states with other numbers of data shards", "there is one device")
     else:
-        split = subject.model(subject_lib.TINY, parallel.make_mesh(), deterministic=True)
+        split = inputs.model(inputs_lib.TINY, parallel.make_mesh(), deterministic=True)
         name = f"states over {jax.device_count()} data shards"
-        yield _compare(name, subject_lib.read(split, subject.prompts(split)), states)
-    yield _compare("neighbours of one query alone", *_search(subject, model, states))
+        yield _compare(name, inputs_lib.read(split, inputs.prompts(split)), states)
+    yield _compare("neighbours of one query alone", *_search(inputs, model, states))
 
 
-def _search(subject: subject_lib.Subject, model: lm.LanguageModel, states: lm.States) -> tuple[Any, Any]:
+def _search(inputs: inputs_lib.Inputs, model: lm.LanguageModel, states: lm.States) -> tuple[Any, Any]:
     """Return the neighbours of a query that is searched alone, and its neighbours in a search of all queries."""
-    num_anchors = len(subject.problem(model).split.anchors)
+    num_anchors = len(inputs.problem(model).split.anchors)
     anchors = _rows(states, range(num_anchors))
     queries = _rows(states, range(num_anchors, len(states)))
     classes = np.zeros(num_anchors, int)

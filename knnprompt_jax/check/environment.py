@@ -10,13 +10,13 @@ import jax
 
 from knnprompt_jax.benchmark import report
 from knnprompt_jax.check import findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 
 _MEMINFO = pathlib.Path("/proc/meminfo")
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Describe this machine; measure its speeds unless the run is quick."""
     machine = report.describe_machine() | {"processes": jax.process_count(), "python": sys.version.split()[0]}
     machine |= {
@@ -26,9 +26,9 @@ def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
     limit = memory_bytes()
     machine["memory_of_a_device_gib"] = "unknown" if limit is None else limit / 2**30
     yield findings.Facts(machine)
-    if not subject.settings.quick:
-        speeds = {f"product_in_{name}_tflop/s": speed / 1e12 for name, speed in subject.operations_per_second.items()}
-        yield findings.Facts(speeds | {"memory_bandwidth_gb/s": subject.bytes_per_second / 1e9})
+    if not inputs.settings.quick:
+        speeds = {f"product_in_{name}_tflop/s": speed / 1e12 for name, speed in inputs.operations_per_second.items()}
+        yield findings.Facts(speeds | {"memory_bandwidth_gb/s": inputs.bytes_per_second / 1e9})
 
 
 def misfit(need: float, share: float = 1.0) -> str:

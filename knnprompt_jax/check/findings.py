@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +101,9 @@ class Check:
     """
 
     name: str
-    run: Callable[[subject_lib.Subject], Iterator[Finding]]
-    seconds: Callable[[subject_lib.Subject], float] = lambda subject: 0.0
-    misfit: Callable[[subject_lib.Subject], str] = lambda subject: ""
+    run: Callable[[inputs_lib.Inputs], Iterator[Finding]]
+    seconds: Callable[[inputs_lib.Inputs], float] = lambda inputs: 0.0
+    misfit: Callable[[inputs_lib.Inputs], str] = lambda inputs: ""
     is_measurement: bool = False
 
     def stopped(self, error: Exception) -> Failed | Skipped:

@@ -9,28 +9,29 @@ import numpy as np
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.check import findings, worlds
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.methods import method
-from knnprompt_jax.runs import comparison, inputs
+from knnprompt_jax.runs import comparison
+from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import shared
 
 _METHODS = ("icl", "knn")
 _K = 3
-_MARGIN = 2 * subject_lib.NATS  # Rounding may change both of two compared numbers.
+_MARGIN = 2 * inputs_lib.NATS  # Rounding may change both of two compared numbers.
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Compare in-context learning and kNN Prompting with the tiny model in float32, row for row."""
     with tempfile.TemporaryDirectory() as folder:
         settings = shared.ComparisonSettings(
-            model=subject_lib.TINY, methods=_METHODS, shots=4, demo_shots=1, seeds=(1,), cache_gb=0, output=folder
+            model=inputs_lib.TINY, methods=_METHODS, shots=4, demo_shots=1, seeds=(1,), cache_gb=0, output=folder
         )
         predicted = []
-        for name, mesh in (("device", parallel.make_mesh()), ("cpu", subject.cpu)):
+        for name, mesh in (("device", parallel.make_mesh()), ("cpu", inputs.cpu)):
             own = dataclasses.replace(settings, output=str(pathlib.Path(folder) / name))
-            model = subject.model(subject_lib.TINY, mesh)
+            model = inputs.model(inputs_lib.TINY, mesh)
             predicted.append(np.array([record.predicted for record in comparison.compare(own, model)]))
-        [problem] = inputs.read_problems(settings, model)
+        [problem] = run_inputs.read_problems(settings, model)
     ours_MQ, theirs_MQ = predicted
     is_clear_MQ = _margins(problem, model) > _MARGIN
     num_unclear = int((~is_clear_MQ).sum())
@@ -51,10 +52,10 @@ def _margins(problem: method.Problem, model: lm.LanguageModel) -> np.ndarray:
     """
     examples = [*problem.split.anchors, *problem.evaluation]
     prompts = problem.build_prompts(problem.split.demonstrations, examples, model.context)
-    logp_NV = subject_lib.log_probabilities(subject_lib.head_rows(model), subject_lib.read(model, prompts))
+    logp_NV = inputs_lib.log_probabilities(inputs_lib.head_rows(model), inputs_lib.read(model, prompts))
     num_anchors = len(problem.split.anchors)
     logp_QV = logp_NV[num_anchors:]
-    labels_QC = np.sort(logp_QV[:, problem.label_ids], -1)
+    labels_QC = np.sort(logp_QV[:, problem.label_tokens], -1)
     distances_QA = np.sort(worlds.divergences("kl", logp_QV, logp_NV[:num_anchors]), -1)
     return np.stack([labels_QC[:, -1] - labels_QC[:, -2], distances_QA[:, _K] - distances_QA[:, _K - 1]])
 

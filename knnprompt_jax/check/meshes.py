@@ -7,34 +7,34 @@ import jax
 
 from knnprompt_jax import parallel
 from knnprompt_jax.check import findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import sharding
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Read all prompts with the tiny model on every mesh that uses all devices and splits the model."""
     num_devices = jax.device_count()
     if num_devices == 1:
         yield findings.Skipped("splits of several devices", "there is one device")
         return
     for model in range(1, num_devices + 1):
-        if num_devices % model or sharding.uneven(subject.reference.config, model):
+        if num_devices % model or sharding.uneven(inputs.reference.config, model):
             continue
         data = num_devices // model
         yield findings.compare(
             f"{data} data × {model} model, states against one CPU, nats",
-            functools.partial(_deviation, subject, data, model),
-            subject_lib.NATS,
-            subject_lib.NATS_REASON,
+            functools.partial(_deviation, inputs, data, model),
+            inputs_lib.NATS,
+            inputs_lib.NATS_REASON,
         )
 
 
-def _deviation(subject: subject_lib.Subject, data: int, model: int) -> float:
-    split = subject.model(subject_lib.TINY, parallel.make_mesh(data, model))
-    found = subject_lib.read(split, subject.prompts(split))
-    head_VE = subject_lib.head_rows(subject.reference)
-    logp = [subject_lib.log_probabilities(head_VE, states) for states in (found, subject.reference_states)]
-    return subject_lib.largest(logp[0] - logp[1])
+def _deviation(inputs: inputs_lib.Inputs, data: int, model: int) -> float:
+    split = inputs.model(inputs_lib.TINY, parallel.make_mesh(data, model))
+    found = inputs_lib.read(split, inputs.prompts(split))
+    head_VE = inputs_lib.head_rows(inputs.reference)
+    logp = [inputs_lib.log_probabilities(head_VE, states) for states in (found, inputs.reference_states)]
+    return inputs_lib.largest(logp[0] - logp[1])
 
 
 CHECKS = (findings.Check("meshes", run),)

@@ -8,47 +8,47 @@ import numpy as np
 
 from knnprompt_jax import errors, lm, shipped
 from knnprompt_jax.check import findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 
 ALLOWED_SHARE = 0.2
-_HALF_NATS = {subject_lib.TINY: subject_lib.HALF_NATS, shipped.DEFAULT: 2.0}
+_HALF_NATS = {inputs_lib.TINY: inputs_lib.HALF_NATS, shipped.DEFAULT: 2.0}
 _SECONDS = 60.0  # The trained model takes at most as long.
 _K = 3
 
 
-def run(subject: subject_lib.Subject, name: str) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs, name: str) -> Iterator[findings.Finding]:
     """Compare all prompts of the demo task."""
-    if name == subject_lib.TINY:
-        cpu = subject.reference
-        device = subject.tested
-        wanted = subject.reference_states
+    if name == inputs_lib.TINY:
+        cpu = inputs.reference
+        device = inputs.tested
+        wanted = inputs.reference_states
     else:
         try:
             shipped.locate(name)
         except errors.UserError as error:
             yield findings.Skipped(name, str(error))
             return
-        cpu = subject.model(name, subject.cpu)
-        device = subject.model(name, subject.device)
-        wanted = subject_lib.read(cpu, subject.prompts(cpu))
-    head_VE = subject_lib.head_rows(cpu)
-    wanted_NV = subject_lib.log_probabilities(head_VE, wanted)
+        cpu = inputs.model(name, inputs.cpu)
+        device = inputs.model(name, inputs.device)
+        wanted = inputs_lib.read(cpu, inputs.prompts(cpu))
+    head_VE = inputs_lib.head_rows(cpu)
+    wanted_NV = inputs_lib.log_probabilities(head_VE, wanted)
     title = f"{name} in float32, device against CPU, nats"
-    if _is_reference(subject.device):
+    if _is_reference(inputs.device):
         yield findings.Skipped(title, "the device is the reference")
     else:
-        found_NV = subject_lib.log_probabilities(head_VE, subject_lib.read(device, subject.prompts(device)))
-        deviation = subject_lib.largest(found_NV - wanted_NV)
-        yield findings.Comparison(title, deviation, subject_lib.NATS, subject_lib.NATS_REASON)
-    half = subject.model(name, subject.device, "bfloat16")
-    half_NV = subject_lib.log_probabilities(subject_lib.head_rows(half), subject_lib.read(half, subject.prompts(half)))
-    predicted = [_predict(subject, cpu, logp_NV) for logp_NV in (wanted_NV, half_NV)]
+        found_NV = inputs_lib.log_probabilities(head_VE, inputs_lib.read(device, inputs.prompts(device)))
+        deviation = inputs_lib.largest(found_NV - wanted_NV)
+        yield findings.Comparison(title, deviation, inputs_lib.NATS, inputs_lib.NATS_REASON)
+    half = inputs.model(name, inputs.device, "bfloat16")
+    half_NV = inputs_lib.log_probabilities(inputs_lib.head_rows(half), inputs_lib.read(half, inputs.prompts(half)))
+    predicted = [_predict(inputs, cpu, logp_NV) for logp_NV in (wanted_NV, half_NV)]
     num_rows = len(predicted[0])
     yield findings.Comparison(
         f"{name} in bfloat16 against float32, nats",
-        subject_lib.largest(half_NV - wanted_NV),
+        inputs_lib.largest(half_NV - wanted_NV),
         _HALF_NATS[name],
-        subject_lib.HALF_REASON,
+        inputs_lib.HALF_REASON,
     )
     yield findings.Comparison(
         f"{name} in bfloat16 against float32, rows of {num_rows} whose prediction differs",
@@ -63,9 +63,9 @@ def _is_reference(mesh: jax.sharding.Mesh) -> bool:
     return mesh.devices.flat[0].platform == "cpu"
 
 
-def _predict(subject: subject_lib.Subject, model: lm.LanguageModel, logp_NV: np.ndarray) -> np.ndarray:
+def _predict(inputs: inputs_lib.Inputs, model: lm.LanguageModel, logp_NV: np.ndarray) -> np.ndarray:
     """Return the class of each query by the vote of its three nearest anchors, by KL in float64."""
-    split = subject.problem(model).split
+    split = inputs.problem(model).split
     labels = list(split.class_counts)
     classes_A = np.array([labels.index(example.label) for example in split.anchors])
     logk_AV = logp_NV[: len(classes_A)]
@@ -76,7 +76,7 @@ def _predict(subject: subject_lib.Subject, model: lm.LanguageModel, logp_NV: np.
     return votes_QC.argmax(-1)
 
 
-CHECKS = (findings.Check("states", functools.partial(run, name=subject_lib.TINY)),)
+CHECKS = (findings.Check("states", functools.partial(run, name=inputs_lib.TINY)),)
 OF_TRAINED_MODEL = findings.Check(
-    "states", functools.partial(run, name=shipped.DEFAULT), seconds=lambda subject: _SECONDS
+    "states", functools.partial(run, name=shipped.DEFAULT), seconds=lambda inputs: _SECONDS
 )

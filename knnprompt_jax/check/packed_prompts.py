@@ -10,31 +10,31 @@ from flax import nnx
 
 from knnprompt_jax import lm, rounding
 from knnprompt_jax.check import findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.prompts import layout
 
 _ROWS = range(0, 90, 9)
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Compare some prompts, whole and with a context that cuts half of them."""
-    model = subject.tested
-    whole = subject.prompts(model, _ROWS)
+    model = inputs.tested
+    whole = inputs.prompts(model, _ROWS)
     lengths = [len(tokens) for tokens in token_lists(whole)]
-    cut = subject.prompts(model, _ROWS, context=int(np.median(lengths)))
+    cut = inputs.prompts(model, _ROWS, context=int(np.median(lengths)))
     assert 0 < cut.num_truncated < cut.num_prompts
     for prompts, kind in ((whole, "packed prompts"), (cut, f"prompts of which {cut.num_truncated} are truncated")):
         yield findings.compare(
             f"{kind} against one at a time, nats",
             functools.partial(_deviation, model, prompts, max(lengths)),
-            subject_lib.NATS,
-            subject_lib.NATS_REASON,
+            inputs_lib.NATS,
+            inputs_lib.NATS_REASON,
         )
 
 
 def _deviation(model: lm.LanguageModel, prompts: layout.Prompts, longest: int) -> float:
-    packed_NV = subject_lib.log_probabilities(subject_lib.head_rows(model), subject_lib.read(model, prompts))
-    return subject_lib.largest(packed_NV - one_at_a_time(model, prompts, longest))
+    packed_NV = inputs_lib.log_probabilities(inputs_lib.head_rows(model), inputs_lib.read(model, prompts))
+    return inputs_lib.largest(packed_NV - one_at_a_time(model, prompts, longest))
 
 
 def token_lists(prompts: layout.Prompts) -> list[np.ndarray]:
@@ -61,7 +61,7 @@ def one_at_a_time(model: lm.LanguageModel, prompts: layout.Prompts, longest: int
         for tokens in token_lists(prompts):
             padded = np.pad(tokens, (0, width - len(tokens))).astype(np.int32)
             rows.append(np.asarray(read(params, padded[None], jnp.int32(len(tokens) - 1)), np.float64))
-    return subject_lib.normalised(np.stack(rows))
+    return inputs_lib.normalised(np.stack(rows))
 
 
 CHECKS = (findings.Check("packing", run),)

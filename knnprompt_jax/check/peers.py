@@ -10,7 +10,7 @@ import jax
 from knnprompt_jax.benchmark import construction as benchmark
 from knnprompt_jax.benchmark import operations, peers, workload
 from knnprompt_jax.check import construction, findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.settings import benchmark as benchmark_settings
 from knnprompt_jax.settings import check as settings_lib
 
@@ -38,9 +38,9 @@ def make_checks(settings: settings_lib.CheckSettings) -> list[findings.Check]:
     ]
 
 
-def run(subject: subject_lib.Subject, shape: str, lengths: str) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> Iterator[findings.Finding]:
     """Measure a pass of ours and turns of both procedures."""
-    del subject
+    del inputs
     settings = _settings(shape)
     described = workload.describe(shape)
     work = workload.build_random(settings, described, lengths, construction.num_anchors())
@@ -62,9 +62,9 @@ def _settings(shape: str) -> benchmark_settings.BenchmarkSettings:
     )
 
 
-def _misfit(subject: subject_lib.Subject) -> str:
+def _misfit(inputs: inputs_lib.Inputs) -> str:
     """Return why PyTorch cannot be measured on the same device."""
-    del subject
+    del inputs
     if jax.process_count() > 1 or jax.device_count() > 1:
         return "PyTorch is measured on one device"
     if not importlib.util.find_spec("torch") or not importlib.util.find_spec("transformers"):
@@ -76,12 +76,12 @@ def _misfit(subject: subject_lib.Subject) -> str:
     return "" if sees_device else f"PyTorch does not see the {platform}"
 
 
-def _seconds(subject: subject_lib.Subject, shape: str, lengths: str) -> float:
+def _seconds(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> float:
     """Estimate a measurement: ours, and two turns of both procedures."""
     settings = _settings(shape)
     config = workload.describe(shape).config
     [group] = workload.random_prompts(config, lengths, construction.num_anchors()).groups
     passes = _PROMPTS + _SUFFIXES * sum(map(len, group.suffixes)) / len(group.suffixes) / len(group.prefix_P)
     theirs = 2 * passes * operations.prefix_program(config, len(group.prefix_P))
-    speed = subject.operations_per_second[settings.dtype]
-    return construction.seconds_of_pass(subject, shape, lengths) + _LOADING + _SLOWER * theirs / speed
+    speed = inputs.operations_per_second[settings.dtype]
+    return construction.seconds_of_pass(inputs, shape, lengths) + _LOADING + _SLOWER * theirs / speed

@@ -25,9 +25,9 @@ from knnprompt_jax.check import (
     search,
     search_speed,
 )
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import kernel_proof
-from knnprompt_jax.runs import inputs
+from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import check as settings_lib
 
 PASS = "pass"
@@ -60,9 +60,9 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> Record:
     checks = make_checks(settings)
     kernel_proof.switch()
     _add_cpu()
-    inputs.join_processes(settings.distributed)
+    run_inputs.join_processes(settings.distributed)
     parallel.call_in_main(lambda: files.check_writable(path.parent, folder=True))
-    subject = subject_lib.Subject(settings)
+    inputs = inputs_lib.Inputs(settings)
     facts: Record = {}
     tables: dict[str, list[Line]] = {"checks": []}
 
@@ -76,7 +76,7 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> Record:
     for item in checks:
         write(item.name)
         seconds_left = 60 * settings.minutes - (time.monotonic() - started)
-        for finding in _run(item, subject, np.inf if settings.quick else seconds_left):
+        for finding in _run(item, inputs, np.inf if settings.quick else seconds_left):
             if isinstance(finding, findings.Facts):
                 facts |= finding.values
             elif isinstance(finding, findings.Row):
@@ -113,16 +113,16 @@ def _add_cpu() -> None:
         jax.config.update("jax_platforms", f"{platforms},cpu")
 
 
-def _run(item: findings.Check, subject: subject_lib.Subject, seconds_left: float) -> Iterator[findings.Finding]:
+def _run(item: findings.Check, inputs: inputs_lib.Inputs, seconds_left: float) -> Iterator[findings.Finding]:
     """Yield what a check finds; every process runs the same checks."""
-    obstacle = parallel.call_in_main(lambda: _obstacle(item, subject, seconds_left))
+    obstacle = parallel.call_in_main(lambda: _obstacle(item, inputs, seconds_left))
     if obstacle:
         yield obstacle
         return
     progress.note(f"{item.name} …")
     fails = False
     try:
-        for finding in item.run(subject):
+        for finding in item.run(inputs):
             fails |= isinstance(finding, findings.Failed)
             fails |= isinstance(finding, findings.Comparison) and not finding.passes
             yield finding
@@ -135,15 +135,15 @@ def _run(item: findings.Check, subject: subject_lib.Subject, seconds_left: float
 
 
 def _obstacle(
-    item: findings.Check, subject: subject_lib.Subject, seconds_left: float
+    item: findings.Check, inputs: inputs_lib.Inputs, seconds_left: float
 ) -> findings.Skipped | findings.Failed | None:
     """Return why a check does not run: too little time or memory, or an exception of its estimates."""
     if seconds_left <= 0:
         return findings.Skipped("", "no time is left")
     try:
-        if reason := item.misfit(subject):
+        if reason := item.misfit(inputs):
             return findings.Skipped("", reason)
-        seconds = item.seconds(subject)
+        seconds = item.seconds(inputs)
     except Exception as error:  # For example a library that does not load.
         return item.stopped(error)
     if seconds > seconds_left:

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import distances, lm, parallel
 from knnprompt_jax.check import findings, worlds
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel, rowwise
@@ -29,9 +29,9 @@ _LENGTH = 1e-5  # Float32 errs by 5e-7 in the length of vectors of about 20.
 _REASON = "four times or more the largest error of float32 products; operands rounded to bfloat16 or TF32 err by more"
 
 
-def run(subject: subject_lib.Subject) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Search over all devices; in tiles on one device; integer keys, whose equal distances take the lower index."""
-    del subject
+    del inputs
     mesh = parallel.make_mesh()
     small = worlds.draw()
     for kind, distance in _SEARCHES:
@@ -82,8 +82,8 @@ def _search(world: worlds.World, mesh: Mesh, options: stores.StoreOptions, dista
     head = head_lib.Head(put(world.head_VE))
     anchors = lm.States(put(world.hidden_NE), put(world.log_z_N))
     queries = lm.States(put(world.hidden_QE), put(world.log_z_Q))
-    classes = np.arange(len(anchors)) % len(worlds.LABEL_IDS)
-    store = store_lib.build(options, distance, head, anchors, classes, worlds.LABEL_IDS)
+    classes = np.arange(len(anchors)) % len(worlds.LABEL_TOKENS)
+    store = store_lib.build(options, distance, head, anchors, classes, worlds.LABEL_TOKENS)
     return store.search(queries, _K)
 
 

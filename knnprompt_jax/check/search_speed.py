@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from knnprompt_jax.benchmark import searching, timing, workload
 from knnprompt_jax.check import environment, findings
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
@@ -21,7 +21,7 @@ _COPIES = 2  # The keys exist twice while a store is made.
 _MAKING = 20.0  # Seconds to make a store and to compile.
 
 
-def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> Iterator[findings.Finding]:
+def run(inputs: inputs_lib.Inputs, kind: str, anchors: int, queries: int) -> Iterator[findings.Finding]:
     """Measure searches that start from the queries' vectors."""
     head = searching.random_head(workload.describe(_MODEL).config)
     store = searching.random_store(head, kind, _DISTANCE, anchors)
@@ -29,7 +29,7 @@ def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> 
     options = store.plan(queries, _K).kernel
     search = functools.partial(kernel.search, encoded, store.keys, store.classes_M, options)
     seconds = timing.medians({"search": timing.stopwatch(search)}, _REPETITIONS)["search"]
-    bound = _bound(subject, store.keys.vector.size, queries)
+    bound = _bound(inputs, store.keys.vector.size, queries)
     yield findings.Row(
         TABLE,
         {
@@ -43,8 +43,8 @@ def run(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> 
     )
 
 
-def _bound(subject: subject_lib.Subject, num_key_floats: int, queries: int) -> float:
-    speeds = subject.operations_per_second["float32"], subject.bytes_per_second
+def _bound(inputs: inputs_lib.Inputs, num_key_floats: int, queries: int) -> float:
+    speeds = inputs.operations_per_second["float32"], inputs.bytes_per_second
     return searching.bound_seconds(queries, num_key_floats, *speeds)
 
 
@@ -53,14 +53,14 @@ def _num_bytes(kind: str, anchors: int) -> int:
     return anchors * store_lib.anchor_bytes(stores.StoreOptions(kind), _DISTANCE, config, searching.NUM_CLASSES)
 
 
-def _seconds(subject: subject_lib.Subject, kind: str, anchors: int, queries: int) -> float:
+def _seconds(inputs: inputs_lib.Inputs, kind: str, anchors: int, queries: int) -> float:
     """Estimate a measurement: searches run at half the bound's speed or faster."""
-    return _MAKING + 2 * (1 + _REPETITIONS) * _bound(subject, _num_bytes(kind, anchors) // 4, queries)
+    return _MAKING + 2 * (1 + _REPETITIONS) * _bound(inputs, _num_bytes(kind, anchors) // 4, queries)
 
 
-def _misfit(subject: subject_lib.Subject, kind: str, anchors: int) -> str:
+def _misfit(inputs: inputs_lib.Inputs, kind: str, anchors: int) -> str:
     """Return why a store cannot be made: too little memory."""
-    del subject
+    del inputs
     return environment.misfit(_COPIES * _num_bytes(kind, anchors) + 2**30)
 
 

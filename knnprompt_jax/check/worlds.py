@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 MARGIN = 2e-4  # Float32 may mistake neighbours whose distances differ by less.
-LABEL_IDS = (3, 4998, 7, 11, 13)
+LABEL_TOKENS = (3, 4998, 7, 11, 13)
 SHIFT = -90.0  # Logits of trained models lie about here.
 VOCABULARY = 4999
 WIDTH = 97
@@ -44,13 +44,13 @@ def distances(
     h_NE: np.ndarray,
     logp_QV: np.ndarray,
     logk_NV: np.ndarray,
-    label_ids: Sequence[int] = LABEL_IDS,
+    label_tokens: Sequence[int] = LABEL_TOKENS,
 ) -> np.ndarray:
     """Return distances [Q, N] by their definition."""
     if name == "l2":
         return np.linalg.norm(h_QE[:, None] - h_NE, axis=-1)
     if name.endswith("labels"):
-        logp_QV, logk_NV = (special.log_softmax(each[:, label_ids], axis=-1) for each in (logp_QV, logk_NV))
+        logp_QV, logk_NV = (special.log_softmax(each[:, label_tokens], axis=-1) for each in (logp_QV, logk_NV))
     return divergences("reverse_kl" if name.startswith("reverse") else "kl", logp_QV, logk_NV)
 
 

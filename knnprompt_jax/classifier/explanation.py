@@ -230,12 +230,12 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     if distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head
-    label_ids: Sequence[int] = ()
+    label_tokens: Sequence[int] = ()
     if distance.reads_label_words:
-        label_ids = layout.label_ids(fitted.task, fitted.model.tokenize, fitted.options.label_token)
+        label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.options.label_token)
     anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.with_layers(()), indices_k))
-    logp_W = representations.represent(head, states.with_layers(()), distance.representation, label_ids)[0]
-    logk_kW = representations.represent(head, anchors, distance.representation, label_ids)
+    logp_W = representations.represent(head, states.with_layers(()), distance.representation, label_tokens)[0]
+    logk_kW = representations.represent(head, anchors, distance.representation, label_tokens)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     if distance.reads_label_words:
         texts = np.array(fitted.task.label_words)

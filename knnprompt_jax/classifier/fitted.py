@@ -343,7 +343,7 @@ def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.S
         model.head,
         parallel.put_rows(states.with_layers(()), model.mesh),
         content.y_N,
-        layout.label_ids(content.task, model.tokenize, options.label_token) if reads_label_words else (),
+        layout.label_tokens(content.task, model.tokenize, options.label_token) if reads_label_words else (),
         ids=content.ids_N,
         centroid=_centroid(options),
     )
@@ -380,7 +380,7 @@ def check_label_words(
     by_distance = isinstance(options, PublishedOptions) and distances.get(options.distance).reads_label_words
     by_expert = choice and any(member.expert == expert.LabelWords.name for member in choice.members)
     if by_distance or by_expert:
-        layout.label_ids(task, model.tokenize, options.label_token)
+        layout.label_tokens(task, model.tokenize, options.label_token)
 
 
 def _centroid(options: AnyOptions) -> str:

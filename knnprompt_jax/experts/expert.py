@@ -65,14 +65,14 @@ class Resources:
     """What experts need besides readings; those that read no prompts need no model.
 
     Attributes:
-        label_ids: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
+        label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
         layer: the block whose output is read beside the state.
         encoder: the sentence encoder; empty if there is none.
     """
 
     head: head_lib.Head | None = None
     mesh: Mesh | None = None
-    label_ids: Sequence[int] = ()
+    label_tokens: Sequence[int] = ()
     label_obstacle: str = ""
     layer: int = 0
     encoder: str = ""
@@ -80,8 +80,8 @@ class Resources:
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""
-        label_ids = tuple(self.label_ids[label] for label in classes_P) if self.label_ids else ()
-        return dataclasses.replace(self, label_ids=label_ids)
+        label_tokens = tuple(self.label_tokens[label] for label in classes_P) if self.label_tokens else ()
+        return dataclasses.replace(self, label_tokens=label_tokens)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ class LabelWords(Expert):
         assert self.resources.head is not None
         states = rowwise.pad(self._states(readings).with_layers(()), rounding.next_power_of_two(len(readings.texts)))
         log_p_NC = representations.label_log_probabilities(
-            self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_ids
+            self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
         )
         return np.asarray(log_p_NC, np.float64)[: len(readings.texts)]
 

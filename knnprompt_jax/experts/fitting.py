@@ -108,13 +108,13 @@ def resources_of(
     store_options: stores.StoreOptions,
 ) -> Resources:
     """Return the resources of experts on prompts of a task; classes that share a token are no error."""
-    label_ids: Sequence[int] = ()
+    label_tokens: Sequence[int] = ()
     obstacle = ""
     try:
-        label_ids = layout.label_ids(task, model.tokenize, label_token)
+        label_tokens = layout.label_tokens(task, model.tokenize, label_token)
     except errors.UserError as error:
         obstacle = str(error)
-    return Resources(model.head, model.mesh, label_ids, obstacle, layer, encoder, store_options)
+    return Resources(model.head, model.mesh, label_tokens, obstacle, layer, encoder, store_options)
 
 
 def choose(

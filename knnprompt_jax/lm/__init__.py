@@ -2,6 +2,6 @@
 
 from knnprompt_jax.lm.execution import PassStatistics
 from knnprompt_jax.lm.language_model import Identity, LanguageModel, find_fingerprint
-from knnprompt_jax.lm.states import States, concatenate
+from knnprompt_jax.lm.states import States
 
-__all__ = ["Identity", "LanguageModel", "PassStatistics", "States", "concatenate", "find_fingerprint"]
+__all__ = ["Identity", "LanguageModel", "PassStatistics", "States", "find_fingerprint"]

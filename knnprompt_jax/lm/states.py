@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import struct
 
 from knnprompt_jax import parallel
@@ -35,10 +34,9 @@ class States:
         return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
 
     def __getitem__(self, rows: Any) -> "States":
-        """Return some rows, or all by `[:]`, whole on every device."""
+        """Return some rows, whole on every device."""
         return parallel.replicate(jax.tree.map(lambda array: array[rows], self))
 
-
-def concatenate(parts: Sequence[States]) -> States:
-    """Concatenate states by row."""
-    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
+    def replicated(self) -> "States":
+        """Return all rows, whole on every device."""
+        return parallel.replicate(self)

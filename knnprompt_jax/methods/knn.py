@@ -41,14 +41,14 @@ def _build_store(context: method.Context, distance: str, centroid: str = "none")
         context.head,
         context.states[method.anchors],
         context.y,
-        _label_ids(context, distance),
+        _label_tokens(context, distance),
         centroid=centroid,
     )
 
 
-def _label_ids(context: method.Context, distance: str) -> Sequence[int]:
+def _label_tokens(context: method.Context, distance: str) -> Sequence[int]:
     """Return the token of each class if the distance compares label words, otherwise none."""
-    return context.label_ids if distances.get(distance).reads_label_words else ()
+    return context.label_tokens if distances.get(distance).reads_label_words else ()
 
 
 def check_distance(problem: method.Problem, options: classifiers.KNNOptions) -> None:

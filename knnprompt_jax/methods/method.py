@@ -30,7 +30,7 @@ class Problem:
         split: the demonstrations and anchors.
         evaluation: the rows to classify.
         tokenize: the model's tokenizer.
-        label_token: the token that represents a label word, as in `layout.label_ids`.
+        label_token: the token that represents a label word, as in `layout.label_tokens`.
         truncation: the treatment of prompts that are too long, as in `layout.build_prompts`.
     """
 
@@ -64,9 +64,9 @@ class Problem:
         return layout.build_prompts(self.task, demonstrations, examples, self.tokenize, context, self.truncation)
 
     @functools.cached_property
-    def label_ids(self) -> list[int]:
+    def label_tokens(self) -> list[int]:
         """The token that represents each class; raises UserError if two classes share a token."""
-        return layout.label_ids(self.task, self.tokenize, self.label_token)
+        return layout.label_tokens(self.task, self.tokenize, self.label_token)
 
     @functools.cached_property
     def word_tokens(self) -> list[list[int]]:
@@ -120,8 +120,8 @@ class Context:
         return self.model.head
 
     @property
-    def label_ids(self) -> list[int]:
-        return self.problem.label_ids
+    def label_tokens(self) -> list[int]:
+        return self.problem.label_tokens
 
     @property
     def num_classes(self) -> int:
@@ -142,23 +142,23 @@ class Context:
 
     def label_log_p(self, states: lm.States) -> np.ndarray:
         """Return log p of the label words [N, C] in nats, float64, not normalised over the label words."""
-        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_ids)
+        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_tokens)
         return np.asarray(log_p_NC, np.float64)
 
     def label_probabilities(self, states: lm.States) -> np.ndarray:
         """Return the probabilities of the label words [N, C], normalised over them."""
-        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_ids)
+        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_tokens)
         return np.asarray(jax.nn.softmax(log_p_NC))
 
     def read(self, prompts: layout.Prompts, title: str) -> lm.States:
         """Return the states of the prompts, in order and replicated over the devices."""
-        return states_lib.read(self.model, prompts, self.cache, title=self._title(title))[:]
+        return states_lib.read(self.model, prompts, self.cache, title=self._title(title)).replicated()
 
     def read_sets(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read` does; all sets share their compiled programs."""
         titles = [self._title(title)] * len(sets)
         for reading in states_lib.read_sets(self.model, sets, self.cache, titles):
-            yield reading.states[:]
+            yield reading.states.replicated()
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
         """Return log p (nats) of every target token, one array per text."""
@@ -259,7 +259,7 @@ def check_nothing(problem: Problem, options: Any) -> None:
 
 def check_label_words_differ(problem: Problem, _: Any = None) -> None:
     """Raise UserError if two classes share the token that represents them."""
-    layout.label_ids(problem.task, problem.tokenize, problem.label_token)
+    layout.label_tokens(problem.task, problem.tokenize, problem.label_token)
 
 
 def check_label_words_are_tokens(problem: Problem, _: Any = None) -> None:

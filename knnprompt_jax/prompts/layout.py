@@ -183,7 +183,7 @@ def build_individual_prompts(
     )
 
 
-def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
+def label_tokens(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     """Return one token per class, in class order.
 
     Args:

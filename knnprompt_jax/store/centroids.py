@@ -23,7 +23,7 @@ def encode(
     head: head_lib.Head,
     states: lm.States,
     classes_N: np.ndarray,
-    label_ids: Sequence[int],
+    label_tokens: Sequence[int],
 ) -> tuple[np.ndarray, Any]:
     """Return the classes that have anchors, and the keys of their means for a divergence.
 
@@ -35,11 +35,11 @@ def encode(
     means = []
     for index in classes:
         members = states[np.flatnonzero(classes_N == index)]
-        means.append(_mean(kind, distance, head, members, label_ids))
+        means.append(_mean(kind, distance, head, members, label_tokens))
     return classes, jax.vmap(distance.prepare_anchor)(jnp.stack(means))
 
 
-def _mean(kind: str, distance: Distance, head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
+def _mean(kind: str, distance: Distance, head: head_lib.Head, states: lm.States, label_tokens: Sequence[int]) -> Array:
     """Return the logarithm of the mean of anchors over the tokens that the distance compares.
 
     The anchors are processed in blocks of one shape.
@@ -49,7 +49,7 @@ def _mean(kind: str, distance: Distance, head: head_lib.Head, states: lm.States,
     for start in range(0, count, _BLOCK):
         indices_n = np.arange(start, start + _BLOCK)
         block = states[indices_n % count]
-        logk_nW = representations.represent(head, block, distance.representation, label_ids)
+        logk_nW = representations.represent(head, block, distance.representation, label_tokens)
         total_W = _add(total_W, logk_nW, indices_n < count, kind=kind)
     if kind == "arithmetic":
         return total_W - np.log(count)

@@ -16,28 +16,28 @@ class DenseCodec:
     Attributes:
         head: the head that gives distributions.
         distance: the distance of the search.
-        label_ids: one token per class.
+        label_tokens: one token per class.
         deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or
             anchors.
     """
 
     head: head_lib.Head
     distance: Distance
-    label_ids: tuple[int, ...]
+    label_tokens: tuple[int, ...]
     deterministic: bool = False
 
     def encode(self, states: lm.States) -> Any:
         """Return the keys of anchors: a pytree of arrays with N rows."""
         distance = self.distance
         return representations.represent(
-            self.head, states, distance.representation, self.label_ids, distance.prepare_anchor
+            self.head, states, distance.representation, self.label_tokens, distance.prepare_anchor
         )
 
     def queries(self, states: lm.States) -> Any:
         """Return the queries of `kernel.search`: a pytree of arrays with Q rows, each as large as a key."""
         distance = self.distance
         return representations.represent(
-            self.head, states, distance.representation, self.label_ids, distance.prepare_query
+            self.head, states, distance.representation, self.label_tokens, distance.prepare_query
         )
 
     def working_bytes(self, num_queries: int) -> int:

@@ -18,11 +18,11 @@ def represent(
     head: head_lib.Head,
     states: lm.States,
     representation: Representation,
-    label_ids: Sequence[int],
+    label_tokens: Sequence[int],
     then: Callable[[Array], Any] = lambda row_W: row_W,
 ) -> Any:
     """Return `then(row_W)` of the representation of each prompt, float32."""
-    options = representation, tuple(label_ids), then
+    options = representation, tuple(label_tokens), then
     return rowwise.map_rows(_represent, head, states, *options, tile=rowwise.TILE_OF_LOGITS)
 
 
@@ -31,22 +31,22 @@ def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
     return represent(head, states, Representation.DISTRIBUTION, ())
 
 
-def label_log_probabilities(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
+def label_log_probabilities(head: head_lib.Head, states: lm.States, label_tokens: Sequence[int]) -> Array:
     """Return log p of the label words, [N, C] in nats."""
-    return rowwise.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
+    return rowwise.map_rows(_label_log_probabilities, head, states, tuple(label_tokens))
 
 
 def _represent(
     head: head_lib.Head,
     state: lm.States,
     representation: Representation,
-    label_ids: tuple[int, ...],
+    label_tokens: tuple[int, ...],
     then: Callable[[Array], Any],
 ) -> Any:
     if representation is Representation.HIDDEN:
         return then(state.hidden_NE)
     if representation is Representation.LABEL_WORDS:
-        return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_ids)))
+        return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_tokens)))
     return then(_log_probabilities(head, state))
 
 
@@ -55,5 +55,5 @@ def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:
     return logits_V - jax.nn.logsumexp(logits_V)
 
 
-def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_ids: tuple[int, ...]) -> Array:
-    return head.take(jnp.array(label_ids)).logits(state.hidden_NE) - state.log_z_N
+def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_tokens: tuple[int, ...]) -> Array:
+    return head.take(jnp.array(label_tokens)).logits(state.hidden_NE) - state.log_z_N

@@ -94,7 +94,7 @@ def build(
     head: head_lib.Head,
     states: lm.States,
     classes: Sequence[int] | np.ndarray,
-    label_ids: Sequence[int],
+    label_tokens: Sequence[int],
     *,
     ids: Sequence[int] | np.ndarray | None = None,
     centroid: str = "none",
@@ -106,7 +106,7 @@ def build(
         head: the model's head; each device gets a whole copy, centred for "factored".
         states: the states of the anchors.
         classes: the class index of each anchor.
-        label_ids: one token per class; required by distances between label words.
+        label_tokens: one token per class; required by distances between label words.
         ids: numbers of the anchors; by default 0 … N − 1.
         centroid: one of `stores.CENTROIDS`; "none" keeps the anchors, otherwise the store has the mean of each class
             that has anchors, numbered by class.
@@ -119,8 +119,8 @@ def build(
     head = parallel.replicate(head)
     classes_N = np.asarray(classes, np.int32)
     if centroid != "none":
-        return _build_centroids(options, centroid, distances.get(distance), head, states, classes_N, label_ids)
-    codec = _make_codec(options, distance, head, states, label_ids)
+        return _build_centroids(options, centroid, distances.get(distance), head, states, classes_N, label_tokens)
+    codec = _make_codec(options, distance, head, states, label_tokens)
     mesh = rowwise.find_mesh(states)
     count = rounding.round_up(len(states), (rowwise.TILE if codec.deterministic else 1) * (mesh.size if mesh else 1))
     padded = rowwise.pad(states.with_layers(()), count)
@@ -139,11 +139,11 @@ def _build_centroids(
     head: head_lib.Head,
     states: lm.States,
     classes_N: np.ndarray,
-    label_ids: Sequence[int],
+    label_tokens: Sequence[int],
 ) -> Store:
     """Return a dense store of the mean of each class that has anchors, whole on every device."""
-    classes, keys = centroids.encode(kind, distance, head, states, classes_N, label_ids)
-    codec = DenseCodec(head, distance, tuple(label_ids))
+    classes, keys = centroids.encode(kind, distance, head, states, classes_N, label_tokens)
+    codec = DenseCodec(head, distance, tuple(label_tokens))
     return Store(codec, keys, jnp.asarray(classes), classes, classes, memory_mb=options.memory_mb)
 
 
@@ -176,9 +176,9 @@ def anchor_bytes(options: StoreOptions, distance: str, config: config_lib.Decode
 
 
 def _make_codec(
-    options: StoreOptions, distance: str, head: head_lib.Head, states: lm.States, label_ids: Sequence[int]
+    options: StoreOptions, distance: str, head: head_lib.Head, states: lm.States, label_tokens: Sequence[int]
 ) -> plan_lib.Codec:
     found = distances.get(distance)
     if kind_of(options, distance) == "factored":
         return FactoredCodec.make(head, states, found)
-    return DenseCodec(head, found, tuple(label_ids), states.deterministic)
+    return DenseCodec(head, found, tuple(label_tokens), states.deterministic)

@@ -17,7 +17,7 @@ from knnprompt_jax.check import (
     runner,
     search,
 )
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
 from knnprompt_jax.settings import check as settings_lib
 from knnprompt_jax.store import kernel
@@ -31,22 +31,22 @@ SETTINGS = settings_lib.CheckSettings(quick=True)
 @pytest.fixture(scope="module")
 def reference() -> lm.States:
     """The states of a CPU, before anything is planted."""
-    return subject_lib.Subject(SETTINGS).reference_states
+    return inputs_lib.Inputs(SETTINGS).reference_states
 
 
 @pytest.fixture
-def subject(reference):
-    """A subject with the right reference, whose models read no program that was traced earlier or stays for later."""
+def inputs(reference):
+    """Inputs with the right reference, whose models read no program that was traced earlier or stays for later."""
     jax.clear_caches()
-    subject = subject_lib.Subject(SETTINGS)
-    vars(subject)["reference_states"] = reference
-    yield subject
+    inputs = inputs_lib.Inputs(SETTINGS)
+    vars(inputs)["reference_states"] = reference
+    yield inputs
     jax.clear_caches()
 
 
-def comparisons(module, subject) -> dict[str, bool]:
+def comparisons(module, inputs) -> dict[str, bool]:
     """Run a module's first check; return whether each line passes."""
-    found = [each for each in module.CHECKS[0].run(subject) if isinstance(each, findings.Comparison)]
+    found = [each for each in module.CHECKS[0].run(inputs) if isinstance(each, findings.Comparison)]
     return {each.compared: each.passes for each in found}
 
 
@@ -64,12 +64,12 @@ def damage(model: lm.LanguageModel) -> lm.LanguageModel:
     return model
 
 
-def test_states(subject, monkeypatch):
-    assert subject.reference.head
-    make = subject_lib.Subject.model
-    monkeypatch.setattr(subject_lib.Subject, "model", lambda *given, **options: damage(make(*given, **options)))
+def test_states(inputs, monkeypatch):
+    assert inputs.reference.head
+    make = inputs_lib.Inputs.model
+    monkeypatch.setattr(inputs_lib.Inputs, "model", lambda *given, **options: damage(make(*given, **options)))
     monkeypatch.setattr(model_states, "_is_reference", lambda mesh: False)
-    assert list(comparisons(model_states, subject).values()) == [False, False, False]
+    assert list(comparisons(model_states, inputs).values()) == [False, False, False]
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ def tf32(monkeypatch):
     monkeypatch.setattr(lax, "dot_general", round_operands)
 
 
-def test_states_with_products_of_tf32(subject, tf32, monkeypatch):
+def test_states_with_products_of_tf32(inputs, tf32, monkeypatch):
     """Only the line in float32 fails: bfloat16 is rougher."""
     monkeypatch.setattr(model_states, "_is_reference", lambda mesh: False)
-    assert list(comparisons(model_states, subject).values()) == [False, True, True]
+    assert list(comparisons(model_states, inputs).values()) == [False, True, True]
 
 
-def test_packing_with_products_of_tf32(subject, tf32, monkeypatch):
+def test_packing_with_products_of_tf32(inputs, tf32, monkeypatch):
     """Single prompts are read without rounding."""
     one_at_a_time = packed_prompts.one_at_a_time
 
@@ -100,10 +100,10 @@ def test_packing_with_products_of_tf32(subject, tf32, monkeypatch):
             return one_at_a_time(*given)
 
     monkeypatch.setattr(packed_prompts, "one_at_a_time", read_exactly)
-    assert list(comparisons(packed_prompts, subject).values()) == [False, False]
+    assert list(comparisons(packed_prompts, inputs).values()) == [False, False]
 
 
-def test_attention(subject, monkeypatch):
+def test_attention(inputs, monkeypatch):
     """The kernel forgets the last token of the prefix."""
     attend = prefix_kernel.attend
 
@@ -112,10 +112,10 @@ def test_attention(subject, monkeypatch):
         return attend(*rows, length - 1, *rest)
 
     monkeypatch.setattr(prefix_kernel, "attend", forget)
-    assert list(comparisons(attention_kernel, subject).values()) == [False] * 4
+    assert list(comparisons(attention_kernel, inputs).values()) == [False] * 4
 
 
-def test_packing(subject, monkeypatch):
+def test_packing(inputs, monkeypatch):
     """Suffixes see the suffixes before them in their row."""
 
     def see_neighbours(stops_BS):
@@ -123,12 +123,12 @@ def test_packing(subject, monkeypatch):
         return jnp.broadcast_to(columns_S <= columns_S[:, None], (*stops_BS.shape, stops_BS.shape[1]))
 
     monkeypatch.setattr(attention, "attention_mask", see_neighbours)
-    assert list(comparisons(packed_prompts, subject).values()) == [False, False]
+    assert list(comparisons(packed_prompts, inputs).values()) == [False, False]
 
 
-def test_deterministic_mode(subject, monkeypatch):
+def test_deterministic_mode(inputs, monkeypatch):
     """The last digits of states depend on their rows, and those of distances on the number of queries."""
-    read = subject_lib.read
+    read = inputs_lib.read
     search = store_lib.Store.search
 
     def read_by_row(model, prompts):
@@ -140,12 +140,12 @@ def test_deterministic_mode(subject, monkeypatch):
         found = search(store, states, k)
         return found.replace(distances_Qk=found.distances_Qk * (1 + 1e-6 * len(states)))
 
-    monkeypatch.setattr(subject_lib, "read", read_by_row)
+    monkeypatch.setattr(inputs_lib, "read", read_by_row)
     monkeypatch.setattr(store_lib.Store, "search", search_by_number)
-    assert list(comparisons(deterministic_mode, subject).values()) == [False, False, False]
+    assert list(comparisons(deterministic_mode, inputs).values()) == [False, False, False]
 
 
-def test_search(subject, monkeypatch):
+def test_search(inputs, monkeypatch):
     """A tile of anchors begins one anchor too late."""
     tile = kernel._tile
 
@@ -154,34 +154,34 @@ def test_search(subject, monkeypatch):
         return (start + 1, rows) if isinstance(tree, tuple) and isinstance(tree[1], jax.Array) else (start, rows)
 
     monkeypatch.setattr(kernel, "_tile", late)
-    found = comparisons(search, subject)
+    found = comparisons(search, inputs)
     assert len(found) == 11 and not any(found.values())
 
 
-def test_main_job(subject, monkeypatch):
+def test_main_job(inputs, monkeypatch):
     """The first of both models, that of the devices, is damaged."""
-    make = subject_lib.Subject.model
+    make = inputs_lib.Inputs.model
     made = []
 
     def damage_first(*given, **options):
         made.append(make(*given, **options))
         return damage(made[0]) if len(made) == 1 else made[-1]
 
-    monkeypatch.setattr(subject_lib.Subject, "model", damage_first)
-    assert list(comparisons(main_job, subject).values()) == [False]
+    monkeypatch.setattr(inputs_lib.Inputs, "model", damage_first)
+    assert list(comparisons(main_job, inputs).values()) == [False]
 
 
 MESHES = """
 import jax
 from jax._src.lax import lax
-from knnprompt_jax.check import deterministic_mode, meshes, runner, subject
+from knnprompt_jax.check import deterministic_mode, inputs, meshes, runner
 from knnprompt_jax.lm import programs
 from knnprompt_jax.settings import check as settings_lib
 import numpy as np
 
 deal = programs.deal
 programs.deal = lambda array_T, data: np.roll(deal(array_T, data), data - 1, 1)  # To the wrong data shards.
-quick = subject.Subject(settings_lib.CheckSettings(quick=True))
+quick = inputs.Inputs(settings_lib.CheckSettings(quick=True))
 print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
 print([finding.passes for finding in runner._run(deterministic_mode.CHECKS[0], quick, 1.0)])
 programs.deal = deal
@@ -201,15 +201,15 @@ def test_meshes():
 
 
 def test_a_check_that_raises_fails():
-    def run(subject):
+    def run(inputs):
         yield findings.Comparison("before", 0.0, 1.0, "")
         raise ValueError("broken\nhere")
 
-    first, second = runner._run(findings.Check("c", run), subject_lib.Subject(SETTINGS), 1.0)
+    first, second = runner._run(findings.Check("c", run), inputs_lib.Inputs(SETTINGS), 1.0)
     assert first.passes and second.reason == "ValueError: broken here"
 
 
-def test_a_comparison_that_raises_ends_no_other(subject, monkeypatch):
+def test_a_comparison_that_raises_ends_no_other(inputs, monkeypatch):
     """The kernel refuses one dtype; the other is still compared."""
     prove = kernel_proof.prove
 
@@ -219,7 +219,7 @@ def test_a_comparison_that_raises_ends_no_other(subject, monkeypatch):
         return prove(case, *given, **options)
 
     monkeypatch.setattr(kernel_proof, "prove", refuse)
-    found = [*attention_kernel.run(subject)]
+    found = [*attention_kernel.run(inputs)]
     assert [getattr(finding, "passes", finding.reason) for finding in found[:-1]] == [
         *[True, "NotImplementedError: no bfloat16"] * 2
     ]

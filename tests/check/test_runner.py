@@ -8,13 +8,13 @@ import pytest
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.check import construction, environment, findings, peers, runner, search_speed
-from knnprompt_jax.check import subject as subject_lib
+from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.settings import check as settings_lib
 from tests import commands, test_parallel
 
 
 def found(*findings):
-    return lambda subject: iter(findings)
+    return lambda inputs: iter(findings)
 
 
 FACTS = findings.Facts({"jax": "1.2"})
@@ -63,9 +63,9 @@ def test_a_record_has_facts_lines_and_tables(only, run, tmp_path):
 def test_what_does_not_fit_is_listed_as_not_run(only, run):
     never = found(findings.Failed("", "ran"))
     only(
-        findings.Check("long", never, seconds=lambda subject: 61.0),
-        findings.Check("large", never, misfit=lambda subject: "it needs 9 GiB, and 8 GiB are free"),
-        findings.Check("short", found(RIGHT), seconds=lambda subject: 50.0),
+        findings.Check("long", never, seconds=lambda inputs: 61.0),
+        findings.Check("large", never, misfit=lambda inputs: "it needs 9 GiB, and 8 GiB are free"),
+        findings.Check("short", found(RIGHT), seconds=lambda inputs: 50.0),
     )
     lines = run(minutes=1)["checks"]
     assert [line["result"] for line in lines] == ["not run", "not run", "pass"]
@@ -124,7 +124,7 @@ def test_a_wrong_switch_of_the_kernel_is_refused_at_the_start(only, run, monkeyp
 def test_a_crash_leaves_the_record_of_earlier_checks(only, run, tmp_path):
     """The process dies in the second check; the file names that check."""
 
-    def crash(subject):
+    def crash(inputs):
         raise SystemExit
 
     only(findings.Check("one", found(RIGHT)), findings.Check("two", crash), findings.Check("three", found(RIGHT)))
@@ -136,7 +136,7 @@ def test_a_crash_leaves_the_record_of_earlier_checks(only, run, tmp_path):
 
 @pytest.mark.parametrize(("is_measurement", "result"), [(True, "not run"), (False, "FAIL")])
 def test_a_measurement_that_does_not_fit_into_memory_is_not_run(only, run, is_measurement, result):
-    def overflow(subject):
+    def overflow(inputs):
         yield ROW
         raise RuntimeError("CUDA out of memory")
 
@@ -165,7 +165,7 @@ def test_the_memory_of_a_cpu(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("estimate", ["seconds", "misfit"])
 def test_an_estimate_that_raises_fails_its_check_only(only, run, estimate):
-    def overflow(subject):
+    def overflow(inputs):
         raise OSError("torch cannot\nbe loaded")
 
     only(findings.Check("one", found(RIGHT), **{estimate: overflow}), findings.Check("two", found(RIGHT)))
@@ -180,20 +180,20 @@ def test_speeds_are_measured(monkeypatch):
 
     monkeypatch.setattr(timing, "_SIDE_ON_CPU", 64)
     monkeypatch.setattr(construction, "_ANCHORS_ON_CPUS", 23)
-    subject = subject_lib.Subject(settings_lib.CheckSettings(shapes=("gpt2",)))
-    vars(subject)["bytes_per_second"] = 1e9
+    inputs = inputs_lib.Inputs(settings_lib.CheckSettings(shapes=("gpt2",)))
+    vars(inputs)["bytes_per_second"] = 1e9
     of_trec, of_mr = construction.make_checks(settings_lib.CheckSettings(shapes=("EleutherAI/pythia-70m",)))
     assert of_trec.name == "construction: EleutherAI/pythia-70m, prompts with TREC's lengths"
-    assert not of_mr.misfit(subject) and of_trec.seconds(subject) > 15
-    [row] = of_mr.run(subject)
+    assert not of_mr.misfit(inputs) and of_trec.seconds(inputs) > 15
+    [row] = of_mr.run(inputs)
     assert row.values["kernel"] is False and row.values["anchors/s"] > 0
     [large, _] = construction.make_checks(settings_lib.CheckSettings(shapes=("facebook/opt-66b",)))
-    assert "and the limit is" in large.misfit(subject)
-    [row] = search_speed.run(subject, "dense", 61, 5)
+    assert "and the limit is" in large.misfit(inputs)
+    [row] = search_speed.run(inputs, "dense", 61, 5)
     assert row.values["queries/s"] > 0 and row.values["share_of_bound"] > 0
-    assert "and the limit is" in search_speed._misfit(subject, "factored", 10**9)
+    assert "and the limit is" in search_speed._misfit(inputs, "factored", 10**9)
     [check_of_peers, _] = peers.make_checks(settings_lib.CheckSettings(shapes=("gpt2", "gpt2-xl")))
-    assert check_of_peers.name.startswith("peers: gpt2, ") and check_of_peers.seconds(subject) > 60
+    assert check_of_peers.name.startswith("peers: gpt2, ") and check_of_peers.seconds(inputs) > 60
 
 
 def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):

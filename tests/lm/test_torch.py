@@ -42,7 +42,7 @@ class PublishedProcedure:
         self.demonstrations = "".join(
             f"{self.query(row)} {WORDS[task][int(row['label'])]}\n" + "\n" for row in demonstrations
         )
-        self.label_ids = [tokenizer.encode(f" {word}")[-1] for word in WORDS[task]]
+        self.label_tokens = [tokenizer.encode(f" {word}")[-1] for word in WORDS[task]]
         self.anchors_NV = torch.stack([self.next_token(row) for row in anchors])
         self.labels_N = torch.tensor([int(row["label"]) for row in anchors])
 
@@ -67,7 +67,7 @@ class PublishedProcedure:
         """
         p_V, k = self.next_token(row), min(3, SHOTS - DEMO_SHOTS[self.task])
         ratio_NV, margins = self.anchors_NV.log() - p_V.log(), []
-        labels = {"icl": str(int(p_V[self.label_ids].argmax()))}
+        labels = {"icl": str(int(p_V[self.label_tokens].argmax()))}
         for name, terms_NV in {"knn": -p_V * ratio_NV, "knn_reverse_kl": self.anchors_NV * ratio_NV}.items():
             distances_N = terms_NV.mean(-1)
             nearest_k = distances_N.topk(k, largest=False).indices

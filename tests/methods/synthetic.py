@@ -45,7 +45,7 @@ class Synthetic:
     """A random head, N anchors around one mean state per class, Q queries, and three content-free prompts."""
 
     head: head_lib.Head
-    label_ids: list[int]
+    label_tokens: list[int]
     y: np.ndarray
     anchors: lm.States
     queries: lm.States
@@ -58,7 +58,7 @@ class Synthetic:
 
     def p_labels(self, states: lm.States) -> np.ndarray:
         """Return the probabilities of the label words [N, C], not normalised over them."""
-        return np.exp(self.log_p(states))[:, self.label_ids]
+        return np.exp(self.log_p(states))[:, self.label_tokens]
 
     def context(
         self, y: np.ndarray | None = None, labels: str = "01234", queries: slice = slice(None)
@@ -71,7 +71,7 @@ class Synthetic:
             queries: which of the queries to classify.
         """
         y = self.y if y is None else y
-        words = {f" {word}": [token] for word, token in zip(WORDS, self.label_ids, strict=True)}
+        words = {f" {word}": [token] for word, token in zip(WORDS, self.label_tokens, strict=True)}
         task = Task("five", ("text",), "{text}:", tuple(labels), WORDS[: len(labels)])
         anchors = tuple(Example({"text": f"a{row}"}, labels[label], row) for row, label in enumerate(y))
         rows = [Example({"text": f"q{row}"}, labels[0], row) for row in range(len(self.queries[queries]))]
@@ -103,7 +103,7 @@ def make() -> Synthetic:
 
     return Synthetic(
         head=head_lib.Head(jnp.asarray(head_VE)),
-        label_ids=[7, 199, 0, 61, 113],
+        label_tokens=[7, 199, 0, 61, 113],
         y=y,
         anchors=states(means_CE[y] + 0.6 * rng.normal(size=(len(y), 17))),
         queries=states(means_CE[np.arange(NUM_QUERIES) % 5] + 0.6 * rng.normal(size=(NUM_QUERIES, 17))),

@@ -32,7 +32,7 @@ def distances(synthetic, name):
     h_NE = np.asarray(synthetic.anchors.hidden_NE, np.float64)
     log_p_QV = synthetic.log_p(synthetic.queries)
     log_p_NV = synthetic.log_p(synthetic.anchors)
-    return worlds.distances(name, h_QE, h_NE, log_p_QV, log_p_NV, synthetic.label_ids)
+    return worlds.distances(name, h_QE, h_NE, log_p_QV, log_p_NV, synthetic.label_tokens)
 
 
 def winner(labels, tie_break):

@@ -64,7 +64,7 @@ def test_calibrations_refuse_label_words_of_several_tokens(problem):
     assert set(reasons) == CALIBRATIONS | BY_NAME
     first = dataclasses.replace(several, label_token="first")
     assert names_of(select(["linc"], first)[0]) == ["linc"]
-    assert first.label_ids == [4, 2, 3]
+    assert first.label_tokens == [4, 2, 3]
 
 
 @pytest.mark.parametrize("label_token", ["last", "first"])

@@ -66,7 +66,7 @@ def icl(problem: method.Problem, demonstrations: Sequence[Example], query: Examp
     """Return label probabilities [C] after one whole prompt, which keeps its last tokens."""
     head = "".join(problem.task.render(row, row.label) + "\n" for row in demonstrations)
     before = tokens(head + problem.task.render(query))[-CONTEXT:]
-    return special.softmax([log_p(before, [label])[0] for label in problem.label_ids])
+    return special.softmax([log_p(before, [label])[0] for label in problem.label_tokens])
 
 
 def make_problem(

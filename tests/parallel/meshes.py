@@ -105,9 +105,9 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
     Return the predictions of in-context learning, and the five nearest anchors and the votes by either kind of store.
     """
     anchors, queries, classes_N = states[:NUM_ANCHORS], states[NUM_ANCHORS:], np.arange(NUM_ANCHORS) % 4
-    answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_IDS).argmax(-1)]
+    answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
     for kind in ("dense", "factored"):
-        store = store_lib.build(stores.StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_IDS)
+        store = store_lib.build(stores.StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS)
         saved_stores.check_shards(store, model.mesh)
         everything = store.search(queries, NUM_ANCHORS)
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
@@ -187,7 +187,7 @@ def check_deterministic() -> None:
         classes_N = np.arange(NUM_ANCHORS) % 4
         for kind, distance in itertools.product(("dense", "factored"), ("kl", "reverse_kl")):
             options = stores.StoreOptions(kind)
-            store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_IDS)
+            store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_TOKENS)
             near = store.search(queries, 5)
             alone = store.search(queries[7:8], 5)
             np.testing.assert_array_equal(alone.distances_Qk, near.distances_Qk[7:8])

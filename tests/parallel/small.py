@@ -31,7 +31,7 @@ MODELS |= {
     "olmo2 over 4": {**_GROUPED, "model_type": "olmo2", "num_key_value_heads": 4, "hidden_size": 48},
     "gemma3 over 2": {**_GROUPED, **_GEMMA3, "model_type": "gemma3_text", "num_key_value_heads": 2},
 }
-LABEL_IDS = [183, 138, 93, 198]
+LABEL_TOKENS = [183, 138, 93, 198]
 
 
 def make_decoder(name: str) -> decoder.Decoder:

@@ -152,7 +152,7 @@ def test_label_words_have_the_tokens_that_they_have_in_prompts(tmp_path, prefix)
     query = tokenize([task.render(QUERIES[0])])[0]
     labelled = tokenize([f"{task.render(QUERIES[0])} {word}" for word in task.label_words])
     assert [query + word for word in words] == labelled
-    assert layout.label_ids(task, tokenize, "first") == [word[0] for word in words]
+    assert layout.label_tokens(task, tokenize, "first") == [word[0] for word in words]
 
 
 def test_a_tokenizer_that_joins_words_to_a_colon_is_refused():
@@ -160,9 +160,9 @@ def test_a_tokenizer_that_joins_words_to_a_colon_is_refused():
         layout.continued(lambda texts: [[len(text)] for text in texts], [" x"])
 
 
-def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
+def test_label_tokens_are_the_last_sub_tokens_in_class_order_and_differ():
     task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
-    assert layout.label_ids(task, with_start) == [ord("d"), ord("!"), ord("?")]
+    assert layout.label_tokens(task, with_start) == [ord("d"), ord("!"), ord("?")]
     for which, message in [
         ("last", "the label words 'bad' and 'good' end in the same token .*: use label_token='first', "),
         (
@@ -171,4 +171,4 @@ def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
         ),  # Every word begins with the blank, a token of its own here.
     ]:
         with pytest.raises(errors.UserError, match=message):
-            layout.label_ids(TASK, with_start, which)
+            layout.label_tokens(TASK, with_start, which)

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import lm, states
+from knnprompt_jax import states
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.states import reading
+from knnprompt_jax.store import rowwise
 from tests import processes, prompt_groups
 from tests.states import killed
 
@@ -160,8 +161,8 @@ def test_repeated_calls_share_programs_and_the_prefix(whole):
 def test_sets_share_one_packing(whole):
     ours = killed.make_model()
     sets = [reading._select(killed.PROMPTS, np.arange(start, stop)) for start, stop in ((0, 71), (71, 101))]
-    got = list(states.read_sets(ours, sets))
-    check_close(lm.concatenate([reading.states for reading in got]), whole)
+    first, second = states.read_sets(ours, sets)
+    check_close(rowwise.concatenate(first.states, second.states), whole)
     assert ours.statistics.compilations == 4, "prefix and suffixes, with a shared prefix and without"
 
 

@@ -19,7 +19,7 @@ def sparse(world):
 
 
 def compared(logp_NV, distance):
-    return special.log_softmax(logp_NV[:, worlds.LABEL_IDS], axis=-1) if distance.endswith("labels") else logp_NV
+    return special.log_softmax(logp_NV[:, worlds.LABEL_TOKENS], axis=-1) if distance.endswith("labels") else logp_NV
 
 
 def definition(world, kind, distance):

@@ -25,7 +25,7 @@ def test_the_kind_changes_no_prediction(decoded, direction):
     sorted_QN = np.sort(worlds.divergences(direction, decoded.logp_QV, decoded.logp_NV))
     dense, factored = (
         store_lib.build(
-            stores.StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_ids
+            stores.StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_tokens
         )
         for kind in ("dense", "factored")
     )

@@ -9,7 +9,7 @@ from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import representations, rowwise
 
-VOCABULARY, WIDTH, LABEL_IDS = 503, 13, (5, 11, 97)
+VOCABULARY, WIDTH, LABEL_TOKENS = 503, 13, (5, 11, 97)
 
 
 def make(shift=0.0, dtype=jnp.float32, error=0.0):
@@ -37,5 +37,5 @@ def test_distributions_are_those_of_float64(shift, dtype, error):
     assert got_NV.dtype == jnp.float32
     np.testing.assert_allclose(got_NV, logp_NV, atol=5e-5)
     np.testing.assert_allclose(np.exp(np.asarray(got_NV, np.float64)).sum(-1), 1, atol=2e-6)
-    labels_NC = representations.label_log_probabilities(head, states, LABEL_IDS)
-    np.testing.assert_allclose(labels_NC, logp_NV[:, LABEL_IDS] - error, atol=5e-5)
+    labels_NC = representations.label_log_probabilities(head, states, LABEL_TOKENS)
+    np.testing.assert_allclose(labels_NC, logp_NV[:, LABEL_TOKENS] - error, atol=5e-5)

@@ -37,7 +37,7 @@ def test_small_representations_are_kept_as_they_are(world, kind, distance):
     store = world.build(kind, distance)
     np.testing.assert_allclose(world.all_distances(store), world.distances(distance), atol=1e-4, rtol=1e-5)
     worlds.check_ranks(world.search(store, 3).indices_Qk, world.distances(distance))
-    assert rowwise.row_bytes(store.keys) == 4 * (worlds.WIDTH if distance == "l2" else 1 + len(worlds.LABEL_IDS))
+    assert rowwise.row_bytes(store.keys) == 4 * (worlds.WIDTH if distance == "l2" else 1 + len(worlds.LABEL_TOKENS))
 
 
 @pytest.mark.parametrize("distance", distances.DISTANCES)
@@ -45,7 +45,7 @@ def test_small_representations_are_kept_as_they_are(world, kind, distance):
 def test_the_size_of_an_anchor_is_known_before_there_is_one(world, kind, distance):
     store = world.build(kind, distance, rows=slice(0, 7))
     config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH)
-    found = store_lib.anchor_bytes(stores.StoreOptions(kind), distance, config, len(worlds.LABEL_IDS))
+    found = store_lib.anchor_bytes(stores.StoreOptions(kind), distance, config, len(worlds.LABEL_TOKENS))
     assert found == rowwise.row_bytes(store.keys)
     assert store.num_bytes == 7 * (found + 4)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax.check import worlds
-from knnprompt_jax.check.worlds import LABEL_IDS, MARGIN, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
+from knnprompt_jax.check.worlds import LABEL_TOKENS, MARGIN, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel
@@ -43,7 +43,7 @@ class World:
         options = stores.StoreOptions(kind, memory_mb)
         anchors = self.anchors[rows]
         classes_N = self.classes_N[rows]
-        return store_lib.build(options, distance, self.head, anchors, classes_N, LABEL_IDS, **further)
+        return store_lib.build(options, distance, self.head, anchors, classes_N, LABEL_TOKENS, **further)
 
     def search(self, store: store_lib.Store, k: int) -> kernel.Neighbours:
         return store.search(self.queries, k)

@@ -12,13 +12,13 @@ import jax
 import numpy as np
 from sklearn import decomposition
 
-from knnprompt_jax import errors, files, lm, parallel
+from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.methods import knn, method
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import maps, names, page, results
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import representations
+from knnprompt_jax.store import representations, rowwise
 
 NEIGHBOURS = 5
 _COMPONENTS = 50
@@ -71,7 +71,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
     task = context.problem.task
     anchors = context.states[method.anchors]
     queries = context.states[method.queries]
-    both = lm.concatenate([anchors, queries])
+    both = rowwise.concatenate(anchors, queries)
     num_anchors = len(anchors)
     words = np.array(task.label_words)
     rows = [*context.problem.split.anchors, *context.problem.evaluation]

@@ -15,7 +15,7 @@ from knnprompt_jax import states as states_lib
 from knnprompt_jax.benchmark import timing
 from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs
+from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import check as settings_lib
 from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.settings import shared
@@ -36,17 +36,17 @@ _SEED = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
-    """The inputs of all checks."""
+class Inputs:
+    """The prompts, models and meshes of all checks, and the measured speed of the device."""
 
     settings: settings_lib.CheckSettings
 
     def problem(self, model: lm.LanguageModel) -> method.Problem:
         """Return a split of the demo task with some rows to classify."""
         options = shared.ComparisonSettings()
-        rows = inputs.load_rows(options, options.task, count=_QUERIES)
+        rows = run_inputs.load_rows(options, options.task, count=_QUERIES)
         split = splits.draw(rows.train, rows.task, shots=_SHOTS, demo_shots=_DEMO_SHOTS, seed=_SEED)
-        return inputs.make_problem(options, model, rows.task, split, rows.evaluation)
+        return run_inputs.make_problem(options, model, rows.task, split, rows.evaluation)
 
     def prompts(self, model: lm.LanguageModel, rows: Sequence[int] | None = None, context: int = 0) -> layout.Prompts:
         """Return prompts of the problem: those of the anchors, then those of the queries.
