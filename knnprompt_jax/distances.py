@@ -1,6 +1,6 @@
 """Distances between a query and anchors. Each is one object of `DISTANCES` that carries everything about it.
 
-To add a distance, add its name to `settings.stores` and an object. A dense store searches by every distance.
+To add a distance, add its name to `settings.classifiers` and an object. A dense store searches by every distance.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 from flax import struct
 
 from knnprompt_jax import errors
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 
 Array = jax.Array
 
@@ -152,7 +152,7 @@ _DISTANCES = (
     Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean),
 )
 _BY_NAME = {distance.name: distance for distance in _DISTANCES}
-DISTANCES: dict[str, Distance] = {name: _BY_NAME[name] for name in stores.DISTANCES}
+DISTANCES: dict[str, Distance] = {name: _BY_NAME[name] for name in classifiers.DISTANCES}
 
 
 def get(name: str) -> Distance:

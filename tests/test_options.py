@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings import models
+from knnprompt_jax.settings import shared
 
 
 class Inner(options.Options):
@@ -120,4 +120,4 @@ def test_a_config_replaces_defaults():
 )
 def test_the_processes_of_a_run_need_an_address_and_an_index_each(values):
     with pytest.raises(errors.UserError, match="give the address of process 0 as host:port"):
-        models.DistributedOptions(**values)
+        shared.DistributedOptions(**values)

@@ -19,7 +19,7 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings.benchmark import BenchmarkSettings
-from knnprompt_jax.settings.models import MeshOptions
+from knnprompt_jax.settings.shared import MeshOptions
 from knnprompt_jax.store import store as store_lib
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.check import findings
 from knnprompt_jax.check import inputs as inputs_lib
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import store as store_lib
 
 _REASON = "the mode promises equal bits"
@@ -43,7 +43,7 @@ def _search(inputs: inputs_lib.Inputs, model: lm.LanguageModel, states: lm.State
     queries = _rows(states, range(num_anchors, len(states)))
     classes = np.zeros(num_anchors, int)
     store = store_lib.build(
-        stores.StoreOptions(), "kl", model.head, jax.tree.map(jax.numpy.asarray, anchors), classes, ()
+        classifiers.StoreOptions(), "kl", model.head, jax.tree.map(jax.numpy.asarray, anchors), classes, ()
     )
     near = store.search(jax.tree.map(jax.numpy.asarray, queries), _K)
     alone = store.search(jax.tree.map(jax.numpy.asarray, _rows(queries, range(3, 4))), _K)

@@ -17,7 +17,6 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import check as settings_lib
-from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import splits
 
@@ -93,7 +92,7 @@ class Inputs:
     def operations_per_second(self) -> dict[str, float]:
         """The measured speed of a product of large matrices on a device, by dtype."""
         speeds = {}
-        for name in models_settings.DTYPES:
+        for name in shared.DTYPES:
             turn, operations = timing.matrix_products(jnp.dtype(name))
             speeds[name] = operations / timing.medians({name: turn}, 3)[name]
         return speeds

@@ -17,7 +17,7 @@ from knnprompt_jax.classifier import inputs, schema
 from knnprompt_jax.experts import expert
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
-from knnprompt_jax.settings.models import DTYPES
+from knnprompt_jax.settings.shared import DTYPES
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 

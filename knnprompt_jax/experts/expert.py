@@ -27,7 +27,7 @@ from knnprompt_jax.experts import linear
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import kernel, representations, rowwise
 from knnprompt_jax.store import store as store_lib
 
@@ -76,7 +76,7 @@ class Resources:
     label_obstacle: str = ""
     layer: int = 0
     encoder: str = ""
-    store_options: stores.StoreOptions = stores.StoreOptions()
+    store_options: classifiers.StoreOptions = classifiers.StoreOptions()
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""

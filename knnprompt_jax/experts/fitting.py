@@ -14,7 +14,7 @@ from knnprompt_jax.experts.expert import Readings, Resources
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.experts.views import PromptReader, View
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.tasks.task import Example, Task
 
 _MIN_PRIOR = 1e-300
@@ -105,7 +105,7 @@ def resources_of(
     label_token: str,
     layer: int,
     encoder: str,
-    store_options: stores.StoreOptions,
+    store_options: classifiers.StoreOptions,
 ) -> Resources:
     """Return the resources of experts on prompts of a task; classes that share a token are no error."""
     label_tokens: Sequence[int] = ()

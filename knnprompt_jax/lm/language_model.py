@@ -26,7 +26,7 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
-from knnprompt_jax.settings import models as models_settings
+from knnprompt_jax.settings import shared
 
 Array = jax.Array
 MeshChoice = jax.sharding.Mesh | Callable[[config_lib.DecoderConfig], jax.sharding.Mesh] | None
@@ -58,7 +58,7 @@ class LanguageModel:
         name: the name, folder or file that the model was requested by.
         path: the folder or GGUF file of the model; None if it has no files.
         mesh: the devices.
-        dtype: the dtype of weights and activations, one of `settings.models.DTYPES`.
+        dtype: the dtype of weights and activations, one of `settings.shared.DTYPES`.
         deterministic: whether each state is bitwise identical, regardless of the other prompts of its pass.
         step_tokens: packed tokens per step in each data shard.
         context: the maximum number of tokens of a prompt.
@@ -143,8 +143,8 @@ class LanguageModel:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
                 tokens or that the mesh cannot split. The first pass raises it on damaged or mismatched weight files.
         """
-        if dtype not in models_settings.DTYPES:
-            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(models_settings.DTYPES)}")
+        if dtype not in shared.DTYPES:
+            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(shared.DTYPES)}")
         config, path = registry.describe(str(name_or_path), weights=needs_weights)
 
         def load(mesh: jax.sharding.Mesh) -> decoder.Decoder:

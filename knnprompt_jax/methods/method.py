@@ -14,7 +14,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations, layout
-from knnprompt_jax.settings import methods, stores
+from knnprompt_jax.settings import classifiers, methods
 from knnprompt_jax.store import representations
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
@@ -112,7 +112,7 @@ class Context:
     problem: Problem
     model: lm.LanguageModel
     states: Mapping[ExamplesOf, lm.States]
-    store_options: stores.StoreOptions = stores.StoreOptions()
+    store_options: classifiers.StoreOptions = classifiers.StoreOptions()
     cache: states_lib.Cache | None = None
 
     @property

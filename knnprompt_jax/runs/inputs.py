@@ -15,7 +15,6 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import statistics
-from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import ALLOW, Example, Task
@@ -33,7 +32,7 @@ class Rows:
     evaluation: Sequence[Example]
 
 
-def join_processes(distributed: models_settings.DistributedOptions) -> None:
+def join_processes(distributed: shared.DistributedOptions) -> None:
     """Join the processes of the run, before anything else uses a device; raise UserError if they cannot be joined."""
     parallel.start(**dataclasses.asdict(distributed))
 
@@ -72,7 +71,7 @@ def read_model(
     return model
 
 
-def _make_mesh(options: models_settings.MeshOptions, dtype: str, batch: int, config: config_lib.DecoderConfig) -> Mesh:
+def _make_mesh(options: shared.MeshOptions, dtype: str, batch: int, config: config_lib.DecoderConfig) -> Mesh:
     """Make a mesh for a model; if `options.model` is 0, with the smallest size of that axis at which the model fits."""
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, batch))
 

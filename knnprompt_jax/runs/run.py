@@ -15,7 +15,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.tasks.task import Example
 
 
@@ -35,7 +35,7 @@ class Run:
     options: options_lib.Options
     problem: method_lib.Problem
     model: lm.LanguageModel
-    store_options: stores.StoreOptions
+    store_options: classifiers.StoreOptions
     name: str = ""
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)

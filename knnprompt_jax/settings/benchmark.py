@@ -2,8 +2,8 @@
 
 from knnprompt_jax import options
 from knnprompt_jax.settings import shared
-from knnprompt_jax.settings.models import DTYPES, MeshOptions, ModelOptions
-from knnprompt_jax.settings.stores import DISTANCES, StoreOptions
+from knnprompt_jax.settings.classifiers import DISTANCES, StoreOptions
+from knnprompt_jax.settings.shared import DTYPES, MeshOptions, ModelOptions
 
 PEERS = {
     "torch_one": "transformers, one full prompt at a time (released code)",

@@ -1,7 +1,7 @@
 """The options of `check`."""
 
 from knnprompt_jax import options
-from knnprompt_jax.settings.models import DistributedOptions
+from knnprompt_jax.settings.shared import DistributedOptions
 
 SHAPES = ("gpt2-xl", "facebook/opt-6.7b", "meta-llama/Meta-Llama-3-8B")
 

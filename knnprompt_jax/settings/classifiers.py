@@ -1,10 +1,14 @@
-"""Options of classifiers: how texts become prompts, and how anchors classify them."""
+"""Options of classifiers: how texts become prompts, how anchors are stored, and how they classify."""
 
 from typing import Any
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings import stores
 
+# Names of distances, whose functions are in `knnprompt_jax.distances`.
+DIRECTIONS = ("kl", "reverse_kl")  # KL(test ‖ anchor), KL(anchor ‖ test).
+DIVERGENCES = (*DIRECTIONS, "kl_labels", "reverse_kl_labels")
+DISTANCES = (*DIVERGENCES, "l2")
+CENTROIDS = ("none", "arithmetic", "geometric")
 WEIGHTS = ("uniform", "distance")
 TIE_BREAKS = ("lowest", "nearest")
 EXPERTS = ("labels", "means", "knn", "probe", "words", "encoder")
@@ -43,6 +47,18 @@ def parse_prior(text: str) -> Any:
     return shares
 
 
+class StoreOptions(options.Options):
+    """The kind of a store and the memory of its search."""
+
+    kind: str = options.option(
+        "auto",
+        "dense: an anchor is a log-probability per token of the vocabulary, as in the paper; factored: its hidden state and one "
+        "more number, for the same KL; auto: factored, or dense where the distance requires it.",
+        choices=("auto", "dense", "factored"),
+    )
+    memory_mb: float = options.option(512.0, "MiB on each device for a search, in addition to the anchors.", least=1)
+
+
 class VoteOptions(options.Options):
     """The number of anchors that vote, and the rule for ties."""
 
@@ -57,15 +73,22 @@ class VoteOptions(options.Options):
 class KNNOptions(VoteOptions):
     """The vote of `KNNPrompting`."""
 
-    distance: str = options.option("kl", DISTANCE_HELP, choices=stores.DISTANCES)
+    distance: str = options.option("kl", DISTANCE_HELP, choices=DISTANCES)
     weights: str = options.option(
         "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=WEIGHTS
     )
-    centroid: str = options.option("none", "Replace the anchors of each class by their mean.", choices=stores.CENTROIDS)
+    centroid: str = options.option("none", "Replace the anchors of each class by their mean.", choices=CENTROIDS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        stores.check_centroid(self.centroid, self.distance)
+        check_centroid(self.centroid, self.distance)
+
+
+def check_centroid(kind: str, distance: str) -> None:
+    """Raise UserError with the choices if there are no such centroids to search by this distance."""
+    if kind != "none" and distance not in DIVERGENCES:
+        choices = ", ".join(DIVERGENCES)
+        raise errors.UserError(f"centroid={kind!r} needs a distance between distributions: choose distance={choices}")
 
 
 class PoolOptions(options.Options):
@@ -114,9 +137,7 @@ class _ClassifierOptions(PromptOptions):
     """Options of both classifiers."""
 
     random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
-    store_options: stores.StoreOptions = options.argument(
-        stores.StoreOptions(), "The kind of the store of the anchors."
-    )
+    store_options: StoreOptions = options.argument(StoreOptions(), "The kind of the store of the anchors.")
 
 
 class PublishedOptions(_ClassifierOptions, KNNOptions):

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from knnprompt_jax import errors, files, options, shipped
-from knnprompt_jax.settings import classifiers, shared, stores
+from knnprompt_jax.settings import classifiers, shared
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions
-from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions
+from knnprompt_jax.settings.shared import MODEL_HELP, DistributedOptions
 
 SEED = 1
 STANDARD = "-"  # Standard input or output.
@@ -87,7 +87,7 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
     distributed: DistributedOptions = options.group(DistributedOptions)
-    datastore: stores.StoreOptions = options.group(stores.StoreOptions)
+    datastore: classifiers.StoreOptions = options.group(classifiers.StoreOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()

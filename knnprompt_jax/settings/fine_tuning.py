@@ -6,7 +6,7 @@ from typing import Any
 from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.methods import Entry
-from knnprompt_jax.settings.models import DTYPES, DistributedOptions
+from knnprompt_jax.settings.shared import DTYPES, DistributedOptions
 from knnprompt_jax.tasks import catalogue
 
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}

@@ -10,7 +10,7 @@ import runpy
 from knnprompt_jax import errors, files, options
 from knnprompt_jax import shipped as shipped_lib
 from knnprompt_jax.settings import methods, shared
-from knnprompt_jax.settings.stores import DIRECTIONS
+from knnprompt_jax.settings.classifiers import DIRECTIONS
 from knnprompt_jax.tasks import catalogue
 
 FULL = "full"  # |D| = M_T.

@@ -1,4 +1,4 @@
-"""The options of rows, draws and runs that several commands share. `runs.inputs` reads them.
+"""The options of models, rows, draws and runs that several commands share. `runs.inputs` reads them.
 
 The first sentence of a class's docstring is the heading of its own options in `--help`; inherited options keep theirs.
 A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
@@ -10,13 +10,13 @@ from typing import Any
 
 from knnprompt_jax import errors, files, shipped
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.settings.classifiers import PromptOptions
+from knnprompt_jax.settings.classifiers import PromptOptions, StoreOptions
 from knnprompt_jax.settings.methods import MethodOptions, bases_of
-from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions, ModelOptions
-from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks import catalogue, sources
 from knnprompt_jax.tasks.task import EMPTY
 
+DTYPES = ("float32", "bfloat16")  # Of weights and activations: the reference, and for accelerators.
+MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 OWN = "own"
 TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: made from the columns of "
@@ -59,6 +59,48 @@ def check_new_classifier(path: str | pathlib.Path) -> None:
     """Raise UserError unless a classifier can be written to the path."""
     check_no_folder(path)
     files.check_writable(pathlib.Path(path))
+
+
+class MeshOptions(options_lib.Options):
+    """The layout of a job's devices."""
+
+    data: int = options_lib.option(
+        0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0
+    )
+    model: int = options_lib.option(
+        1, "Devices that each copy of the weights is split over; 0: the fewest with enough memory.", least=0
+    )
+
+
+class DistributedOptions(options_lib.Options):
+    """The processes of a run on several hosts."""
+
+    auto: bool = options_lib.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
+    address: str = options_lib.option("", "host:port of process 0, if distributed.auto is off.")
+    num_processes: int = options_lib.option(0, "Number of processes; needs address.", least=0)
+    process_id: int = options_lib.option(0, "Index of this process, from 0; needs address.", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_given = self.address or self.num_processes or self.process_id
+        if is_given and not self.auto and (":" not in self.address or self.process_id >= self.num_processes):
+            raise errors.UserError(
+                f"--distributed.address={self.address} --distributed.num_processes={self.num_processes} "
+                f"--distributed.process_id={self.process_id}: give the address of process 0 as host:port, and a "
+                "process_id from 0 to num_processes - 1"
+            )
+
+
+class ModelOptions(options_lib.Options):
+    """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
+
+    dtype: str | None = options_lib.option(
+        None,
+        "float32 (default): the reference; bfloat16: for accelerators.",
+        choices=DTYPES,
+    )
+    batch: int = options_lib.option(0, "Packed tokens per step in each data shard; 0: chosen for the device.", least=0)
+    mesh: MeshOptions = options_lib.group(MeshOptions)
 
 
 class SavedOptions(options_lib.Options):

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from knnprompt_jax import distances, errors, lm, parallel, rounding
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings.stores import StoreOptions
+from knnprompt_jax.settings.classifiers import StoreOptions
 from knnprompt_jax.store import centroids, kernel, rowwise
 from knnprompt_jax.store import plan as plan_lib
 from knnprompt_jax.store.dense import DenseCodec
@@ -108,8 +108,8 @@ def build(
         classes: the class index of each anchor.
         label_tokens: one token per class; required by distances between label words.
         ids: numbers of the anchors; by default 0 … N − 1.
-        centroid: one of `stores.CENTROIDS`; "none" keeps the anchors, otherwise the store has the mean of each class
-            that has anchors, numbered by class.
+        centroid: "none" keeps the anchors; "arithmetic" and "geometric" replace them by a mean of each class that has
+            anchors, numbered by class.
 
     Raises:
         UserError: as `kind_of`, or there are no anchors.

@@ -17,7 +17,7 @@ from knnprompt_jax import states as states_lib
 from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import kernel, representations, rowwise
 from knnprompt_jax.store import store as store_lib
 from tests import prompt_groups
@@ -107,7 +107,9 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
     anchors, queries, classes_N = states[:NUM_ANCHORS], states[NUM_ANCHORS:], np.arange(NUM_ANCHORS) % 4
     answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
     for kind in ("dense", "factored"):
-        store = store_lib.build(stores.StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS)
+        store = store_lib.build(
+            classifiers.StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS
+        )
         saved_stores.check_shards(store, model.mesh)
         everything = store.search(queries, NUM_ANCHORS)
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
@@ -186,7 +188,7 @@ def check_deterministic() -> None:
         found, anchors, queries = [states], states[:NUM_ANCHORS], states[NUM_ANCHORS:]
         classes_N = np.arange(NUM_ANCHORS) % 4
         for kind, distance in itertools.product(("dense", "factored"), ("kl", "reverse_kl")):
-            options = stores.StoreOptions(kind)
+            options = classifiers.StoreOptions(kind)
             store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_TOKENS)
             near = store.search(queries, 5)
             alone = store.search(queries[7:8], 5)

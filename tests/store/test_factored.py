@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.settings import stores
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
-DIRECTIONS = pytest.mark.parametrize("direction", stores.DIRECTIONS)
+DIRECTIONS = pytest.mark.parametrize("direction", classifiers.DIRECTIONS)
 
 
 @DIRECTIONS
@@ -25,7 +25,7 @@ def test_the_kind_changes_no_prediction(decoded, direction):
     sorted_QN = np.sort(worlds.divergences(direction, decoded.logp_QV, decoded.logp_NV))
     dense, factored = (
         store_lib.build(
-            stores.StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_tokens
+            classifiers.StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_tokens
         )
         for kind in ("dense", "factored")
     )
