@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -17,6 +18,7 @@ from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, inputs
 from knnprompt_jax.classifier.content import AnyOptions, Content, Prompt
 from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.confidence.novelty import Novelty
 from knnprompt_jax.experts import expert, fitting, views
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.models import config as config_lib
@@ -97,6 +99,8 @@ class Fitted:
     def with_options(self, options: AnyOptions) -> Self:
         """Return the classifier with the given values of the options that may change after a fit."""
         names = CHANGEABLE[type(options)]
+        if all(getattr(options, name) is getattr(self.options, name) for name in names):
+            return self
         changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
         fitted = dataclasses.replace(self, content=dataclasses.replace(self.content, options=changed))
         if fitted.content.distance == self.store.distance.name:
@@ -169,6 +173,19 @@ class Fitted:
             distances=np.asarray(near.distances_Qk)[:, :k],
             ids=self.store.ids_N[np.asarray(near.indices_Qk)][:, :k],
         )
+
+    def novelty(self, readings: Readings) -> np.ndarray:
+        """Return the p-value of each text [Q] as one of the anchors' kind; a small one means that it is unlike them."""
+        return self.scope.p_values(self.novelty_scores(readings))
+
+    def novelty_scores(self, readings: Readings) -> np.ndarray:
+        """Return how unlike the anchors each text is [Q]; larger is more unlike."""
+        return self.scope.scores(_novelty_inputs(readings))
+
+    @functools.cached_property
+    def scope(self) -> Novelty:
+        """The novelty of texts, fitted to the anchors."""
+        return Novelty.fit(_novelty_inputs(self.readings), self.content.y_N)
 
     @property
     def prior_C(self) -> np.ndarray | None:
@@ -381,6 +398,15 @@ def check_label_words(
     by_expert = choice and any(member.expert == expert.LabelWords.name for member in choice.members)
     if by_distance or by_expert:
         layout.label_tokens(task, model.tokenize, options.label_token)
+
+
+def _novelty_inputs(readings: Readings) -> list[np.ndarray]:
+    """Return the state and, if it is read, the output of a block, in the view with the fewest demonstrations [Q, F].
+
+    Without demonstrations, anchors and new texts are read alike.
+    """
+    states = readings.states[min(readings.states)]
+    return [np.asarray(states.hidden_NE), *map(np.asarray, states.layers.values())]
 
 
 def _centroid(options: AnyOptions) -> str:

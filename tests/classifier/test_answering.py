@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax.classifier import inputs
 from knnprompt_jax.experts import pool as pool_lib
 
 
@@ -45,6 +46,18 @@ def test_labels_are_those_of_the_highest_probability_or_missing(pool, rows):
     assert pool.predict_proba([]).shape == (0, 6) and pool.predict([]).shape == (0,)
     with pytest.raises(kp.UserError, match="abstain=1.5: choose a probability"):
         pool.predict(rows[0][67:], abstain=1.5)
+
+
+def test_novelty_tells_other_texts_apart_and_survives_saving(pool, rows, saved, model):
+    fitted = pool.fitted_
+    readings = fitted.read(inputs.queries(fitted.task, [*rows[0][67:], *(["0 1 2 3 ; ; ; {}"] * 2)]))
+    p_Q = fitted.novelty(readings)
+    assert (p_Q[-2:] == 1 / 68).all() and np.mean(p_Q[:-2] <= 0.1) < 0.3 and np.median(p_Q[:-2]) > 0.2
+    again = kp.load(saved, model).fitted_
+    np.testing.assert_array_equal(again.novelty(readings), p_Q)
+    assert again.with_options(again.options) is again, "another object would fit the novelty again"
+    published = kp.KNNPrompting(model, fitted.task).fit(rows[0][:67], rows[1][:67]).fitted_
+    assert published.novelty(published.read(inputs.queries(fitted.task, ["0 1 2 3 ; ; ; {}"]))) < 0.2
 
 
 def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool):
