@@ -20,7 +20,6 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import kernel, rowwise
-from knnprompt_jax.store import plan as plan_lib
 from knnprompt_jax.store import store as store_lib
 
 SHAPE = packing.PackShape(prefix=896, width=128, rows=128, outputs=1368)
@@ -150,7 +149,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
     queries = store.codec.queries(states)
     keys, classes_M = abstract((store.keys, store.classes_M), num_anchors, split=True)
     shard = num_anchors // 8
-    plan = plan_lib.make(store.codec, keys, num_queries, 3, 512 * 2**20)
+    plan = store_lib.plan_search(store.codec, keys, num_queries, 3, 512 * 2**20)
     given = abstract(queries, num_queries, split=False), keys, classes_M
     program = kernel.search_on.lower(*given, plan.kernel, mesh, parallel.AXES).compile()
     assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.num_bytes < shard * width * 4

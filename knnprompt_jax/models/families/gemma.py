@@ -5,7 +5,7 @@ Queries and keys are normalised, and the layers without a window turn more slowl
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, llama, names, rope
+from knnprompt_jax.models.families import Family, llama, names
 
 _SLIDING, _FULL = _LAYER_TYPES = ("sliding_attention", "full_attention")
 
@@ -56,8 +56,8 @@ def _rotations(hf: hf_config.Fields) -> llama.Rope:
     tables = []
     for kind in _LAYER_TYPES:
         parameters = {**given[kind], **(nested.get(kind) or {})}
-        rope.refuse_partial(parameters)
-        tables.append(rope.frequencies(parameters, size, context))
+        hf_config.refuse_partial_rotation(parameters)
+        tables.append(hf_config.rotary_frequencies(parameters, size, context))
     return tuple(table for table, _ in tables), min(context for _, context in tables)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, names, rope
+from knnprompt_jax.models.families import Family, names
 from knnprompt_jax.models.weights import conversion
 from knnprompt_jax.models.weights.conversion import NameRule
 
@@ -80,12 +80,12 @@ def attention_biases(hf: hf_config.Fields) -> dict[str, Any]:
 
 def rotations_of(hf: hf_config.Fields, theta: float) -> Rope:
     """Return rotary positions that are the same in all layers and turn whole heads; `theta` is the default base."""
-    given = rope.parameters(hf, theta)
+    given = hf_config.rotary_parameters(hf, theta)
     context = hf.size("max_position_embeddings")
-    rope.refuse_partial(given)
+    hf_config.refuse_partial_rotation(given)
     original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")
-    table, context = rope.frequencies(given, head_size(hf), context, original)
-    return (rope.divided(table, hf.value("rope_factors")),), context
+    table, context = hf_config.rotary_frequencies(given, head_size(hf), context, original)
+    return (hf_config.divide_frequencies(table, hf.value("rope_factors")),), context
 
 
 def _require_full_attention(hf: hf_config.Fields) -> None:
@@ -132,12 +132,12 @@ def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Phi-3 and Phi-4: LongRoPE for long contexts, fused projections."""
-    given = rope.parameters(hf, 1e4)
+    given = hf_config.rotary_parameters(hf, 1e4)
     context = hf.size("max_position_embeddings")
     if given.get("rope_type", given.get("type")) in ("su", "yarn"):  # Older names in this family.
         given |= {"rope_type": "longrope", "type": "longrope"}
     original = hf.size("original_max_position_embeddings", 4096)
-    table, context = rope.frequencies(given, head_size(hf), context, original)
+    table, context = hf_config.rotary_frequencies(given, head_size(hf), context, original)
     for switch in ("attention_bias", "mlp_bias", "lm_head_bias"):
         hf.require(switch, False)
     for number in ("full_attn_mod", "interpolate_factor"):  # Phi-4-mini's.

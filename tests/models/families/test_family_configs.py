@@ -13,7 +13,6 @@ pytest.importorskip("torch", reason="frequencies are compared with PyTorch's")
 from knnprompt_jax import errors  # noqa: E402
 from knnprompt_jax.models import config as config_lib  # noqa: E402
 from knnprompt_jax.models import hf_config, registry  # noqa: E402
-from knnprompt_jax.models.families import rope  # noqa: E402
 from tests.models import shapes  # noqa: E402
 
 CONFIGS = json.loads(pathlib.Path(__file__).with_name("published_configs.json").read_text(encoding="utf-8"))
@@ -161,8 +160,8 @@ def test_contexts():
 
 def test_factors_of_a_gguf_file_divide():
     table = config_lib.Frequencies((1.0, 0.5, 0.25), 1.5)
-    assert rope.divided(table, [1.0, 2.0, 8.0]) == config_lib.Frequencies((1.0, 0.25, 0.03125), 1.5)
-    assert rope.divided(table, None) is table
+    assert hf_config.divide_frequencies(table, [1.0, 2.0, 8.0]) == config_lib.Frequencies((1.0, 0.25, 0.03125), 1.5)
+    assert hf_config.divide_frequencies(table, None) is table
     for factors in ([1.0, 2.0], [1.0, 2.0, 0.0], "not a list"):
         with pytest.raises(errors.UserError, match="rope_freqs: 3 positive factors are required"):
-            rope.divided(table, factors)
+            hf_config.divide_frequencies(table, factors)
