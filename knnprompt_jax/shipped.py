@@ -57,7 +57,7 @@ def check_name(name: str) -> None:
     try:
         path = pathlib.Path(name).expanduser()
         exists = path.is_dir() or (path.suffix == ".gguf" and path.is_file())
-        is_other_file = not exists and path.is_file()
+        is_unsupported_file = not exists and path.is_file()
         is_path = owner.startswith((".", "~", os.sep)) or owner.count("/") > 1 or owner.endswith("/")
         is_path |= pathlib.Path(owner).exists() or (path.suffix == ".gguf" and ":" not in name)
     except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.
@@ -69,7 +69,7 @@ def check_name(name: str) -> None:
     elif owner in SHIPPED and revision:
         raise errors.UserError(f"model {name!r}: {owner} comes from PyPI or with this package: leave out @{revision}")
     elif is_path:
-        what = "folder or .gguf file" if is_other_file else "file" if path.suffix == ".gguf" else "folder"
+        what = "folder or .gguf file" if is_unsupported_file else "file" if path.suffix == ".gguf" else "folder"
         raise errors.UserError(f"no such {what}: {name}")
     elif "/" not in name and (near := nearest(name)):
         raise errors.UserError(f"unknown model {name!r}: did you mean {near!r}? (shipped: {', '.join(SHIPPED)})")
@@ -118,10 +118,10 @@ def _check_installed(name: str) -> list[pathlib.Path]:
 def _installed(package: str, ending: str) -> list[pathlib.Path]:
     """Return a package's files whose names, without final digits, end in `ending`; none if it is not installed."""
     try:
-        files_of_package = importlib.metadata.distribution(package).files or []
+        package_files = importlib.metadata.distribution(package).files or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    matching = [file for file in files_of_package if file.name.rstrip("0123456789").endswith(ending)]
+    matching = [file for file in package_files if file.name.rstrip("0123456789").endswith(ending)]
     paths = [pathlib.Path(str(file.locate())) for file in matching]
     return [path for path in paths if path.is_file()]
 

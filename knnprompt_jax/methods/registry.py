@@ -54,7 +54,7 @@ def select(
     selected = [get(name) for name in dict.fromkeys(names)]
     for declared in selected:
         if reason := declared.obstacle(problem, declared.options(settings)):
-            applicable = ", ".join(other.name for other in _select_all(problem, settings)[0])
+            applicable = ", ".join(fitting.name for fitting in _select_all(problem, settings)[0])
             raise errors.UserError(f"method {declared.name!r} does not apply: {reason}; methods that do: {applicable}")
     return selected, {}
 

@@ -57,7 +57,7 @@ def read(
             if isinstance(cells, errors.UserError):
                 raise cells
             fields = task.fields_of(place, cells, columns, sources.NAME_COLUMNS)
-            row = Example(fields, "", index, place, other=cells)
+            row = Example(fields, "", index, place, extra=cells)
         except errors.UserError as error:
             if sources.is_skipped(error, task, on_bad):
                 logging.warning("left out: %s", error)

@@ -105,7 +105,7 @@ class Format:
     ) -> dict[str, Any]:
         shares = {name: _short(share) for name, share in zip(self.classes, probabilities_C, strict=True)}
         names = self._copied(example)
-        columns = [_finite(example.other.get(column)) for column in names]
+        columns = [_finite(example.extra.get(column)) for column in names]
         record = {
             "row": example.row,
             **dict(zip(self.kept_as(names), columns, strict=True)),
@@ -124,7 +124,7 @@ class Format:
         """Return the columns of a row to copy; warn once if CSV cannot hold a column that the first row lacks."""
         if self.keep not in (IDS, ALL):
             return self.kept
-        more = tuple(name for name in kept(self.keep, example.other) if name not in self.kept)
+        more = tuple(name for name in kept(self.keep, example.extra) if name not in self.kept)
         if self.kind == "jsonl" or not more:
             return (*self.kept, *more)
         message = "row %d has a column %r that the first row lacks: it is not copied (--output_format=jsonl copies it)"

@@ -137,7 +137,7 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     max_rows = math.ceil(max(len(rows) for rows in rows_by_group) / shards)
     rows = _rows_per_step(max_rows, max(1, step_tokens // width))
     outputs = max(
-        _outputs_of_fullest_step(group, _steps(group, group_rows, rows))
+        _largest_num_outputs(group, _steps(group, group_rows, rows))
         for group, group_rows in zip(groups, rows_by_group, strict=True)
     )
     prefix = max(len(group.prefix_P) for group in groups)
@@ -154,7 +154,7 @@ def _rows_per_step(num_rows: int, limit: int) -> int:
 
 def max_outputs(group: layout.PromptGroup, width: int, rows: int) -> int:
     """Return the largest number of outputs of a step, for rows of this width and this many rows per step."""
-    return _outputs_of_fullest_step(group, _steps(group, _rows(group, width), rows))
+    return _largest_num_outputs(group, _steps(group, _rows(group, width), rows))
 
 
 def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> ShapeOf:
@@ -206,11 +206,11 @@ def pack(
     """
     rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
     steps = _steps(group, rows, shape.rows)
-    outputs = max(shape.outputs, rounding.round_up(_outputs_of_fullest_step(group, steps), 8))
+    outputs = max(shape.outputs, rounding.round_up(_largest_num_outputs(group, steps), 8))
     packed = _empty(group, dataclasses.replace(shape, outputs=outputs), len(steps))
-    for step, rows_of_step in enumerate(steps):
+    for step, step_rows in enumerate(steps):
         slot = step * outputs
-        for row, indices in enumerate(rows_of_step):
+        for row, indices in enumerate(step_rows):
             slot = _pack_row(packed, group, indices, step, row, slot, is_local(step))
     return packed
 
@@ -337,7 +337,7 @@ def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) 
     return steps
 
 
-def _outputs_of_fullest_step(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int:
+def _largest_num_outputs(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int:
     """Return the largest number of outputs of a step."""
     return max(sum(_num_outputs(group, row) for row in step) for step in steps)
 

@@ -90,14 +90,14 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     )
 
 
-def _rows_of(title: str, records_of_method: Sequence[records.Record]) -> list[list[str]]:
+def _rows_of(title: str, method_records: Sequence[records.Record]) -> list[list[str]]:
     """Return the row of a method and, if it kept the best of several candidates, rows for their mean and the worst."""
-    row = [title, tables.spread([record.accuracy for record in records_of_method])]
-    if records_of_method[0].is_uneven:
-        row.append(tables.spread([record.macro_f1 for record in records_of_method]))
-    row.append(f"{np.mean([record.lm_tokens for record in records_of_method]):,.0f}")
+    row = [title, tables.spread([record.accuracy for record in method_records])]
+    if method_records[0].is_uneven:
+        row.append(tables.spread([record.macro_f1 for record in method_records]))
+    row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
     rows = [row]
-    candidates = [record.candidates for record in records_of_method if record.candidates]
+    candidates = [record.candidates for record in method_records if record.candidates]
     if candidates:
         count = len(candidates[0])
         empty = [""] * (len(row) - 2)
@@ -122,22 +122,22 @@ def _describe_pass(done: Sequence[records.Record]) -> list[str]:
         return ["An earlier run had read all prompts."]
     seconds = np.mean([record.seconds["language_model"] for record in read])
     rate = np.mean([record.prompts_per_second for record in read])
-    of_seed = ""
+    seed_part = ""
     cached = ""
     if any(record.demo_shots for record in by_seed):
-        of_seed = " of a seed"
+        seed_part = " of a seed"
         if len(read) < len(by_seed):
             num_cached = len(by_seed) - len(read)
             cached = f"; an earlier run had read those of {num_cached} of {len(by_seed)} seeds"
-    return [f"The model read all prompts{of_seed} in {seconds:.2f} seconds ({rate:.1f} prompts/s{cached})."]
+    return [f"The model read all prompts{seed_part} in {seconds:.2f} seconds ({rate:.1f} prompts/s{cached})."]
 
 
 def _describe_truncation(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
     """Name the methods with truncated prompts; those with the same share stand together."""
     titles = collections.defaultdict(list)
-    for title, records_of_method in by_method.items():
-        truncated = sum(record.truncated_prompts for record in records_of_method)
-        prompts = sum(record.prompts for record in records_of_method)
+    for title, method_records in by_method.items():
+        truncated = sum(record.truncated_prompts for record in method_records)
+        prompts = sum(record.prompts for record in method_records)
         titles[truncated, prompts].append(title)
     for (truncated, prompts), names in titles.items():
         if truncated:
@@ -146,11 +146,11 @@ def _describe_truncation(by_method: Mapping[str, Sequence[records.Record]]) -> I
 
 def _describe_notes(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
     """Yield each method's note; if its notes differ between seeds, the note of its first seed."""
-    for title, records_of_method in by_method.items():
-        notes = dict.fromkeys(record.note for record in records_of_method)
+    for title, method_records in by_method.items():
+        notes = dict.fromkeys(record.note for record in method_records)
         note = next(iter(notes))
         if note:
-            seed = f", seed {records_of_method[0].seed}" if len(notes) > 1 else ""
+            seed = f", seed {method_records[0].seed}" if len(notes) > 1 else ""
             yield f"{title}{seed}: {note}."
 
 

@@ -100,8 +100,8 @@ def _run_method(
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
     indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
-    states_of_examples = {examples_of: reading.states[rows] for examples_of, rows in indices.items()}
-    context = method.Context(run.problem, run.model, states_of_examples, run.store_options, cache)
+    needed_states = {examples_of: reading.states[rows] for examples_of, rows in indices.items()}
+    context = method.Context(run.problem, run.model, needed_states, run.store_options, cache)
     started = time.monotonic()
     prediction = run.method.run(context, run.options)
     method_seconds = time.monotonic() - started
@@ -162,7 +162,7 @@ class _Progress:
     def is_last(self, group: run_lib.RunGroup) -> bool:
         """Return whether no later group has the same model."""
         later = self._groups[self._number_of[id(group)] :]
-        return all(other.model is not group.model for other in later)
+        return all(later_group.model is not group.model for later_group in later)
 
     def finish(self, group: run_lib.RunGroup) -> None:
         """Print that the records of a group are written; process 0 prints, and only if there are several groups."""

@@ -109,7 +109,7 @@ def _corrected(task: Task, rows: Sequence[Example], is_inferred: bool) -> Task:
 
 def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
     """Return which columns of a table are in the prompt and which are left out."""
-    left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.other))
+    left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.extra))
     fields = errors.join_names(task.fields)
     return f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns="
 

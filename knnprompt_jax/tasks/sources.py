@@ -193,8 +193,8 @@ class _Reading:
             raise errors.UserError(f"{place}: no label column {self.label_column!r}, only {names}: {advice}")
         label = self.label_of(place, row[self.label_column])
         used = {*self.columns.values(), self.label_column}
-        other = {name: value for name, value in row.items() if name not in used}
-        return Example(fields, label, index, place, other)
+        extra = {name: value for name, value in row.items() if name not in used}
+        return Example(fields, label, index, place, extra)
 
 
 def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:

@@ -105,7 +105,7 @@ def rows_digest(rows: Iterable[Example]) -> str:
 
 def row_content(example: Example) -> bytes:
     """Return the texts, the label and all other columns of a row, to be hashed."""
-    content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
+    content = json.dumps([example.fields, example.label, example.extra], sort_keys=True, default=str)
     return content.encode() + b"\n"
 
 

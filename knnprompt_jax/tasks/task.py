@@ -24,7 +24,7 @@ _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Excludes newlines within the name of 
 class Example:
     """One row of a task.
 
-    Two examples are equal if all their columns are (`other` too, e.g. CB's idx), wherever their rows come from.
+    Two examples are equal if all their columns are (`extra` too, e.g. CB's idx), wherever their rows come from.
     The published sampling removes demonstrations from the train rows by this equality.
 
     Attributes:
@@ -32,19 +32,19 @@ class Example:
         label: the row's label string, one of the task's labels.
         row: 0-based index in the split it was loaded from.
         place: where the row is from, `file:line` for files.
-        other: the row's remaining columns.
+        extra: the further columns of the row.
     """
 
     fields: Mapping[str, str]
     label: str
     row: int = dataclasses.field(default=-1, compare=False)
     place: str = dataclasses.field(default="", compare=False)
-    other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def ids(self) -> dict[str, Any]:
-        """The other columns that are named like ids (`cells.is_named_as_identifier`)."""
-        return {column: value for column, value in self.other.items() if cells.is_named_as_identifier(column)}
+        """The extra columns that are named like ids (`cells.is_named_as_identifier`)."""
+        return {column: value for column, value in self.extra.items() if cells.is_named_as_identifier(column)}
 
     def __hash__(self) -> int:
         return hash((tuple(sorted(self.fields.items())), self.label))

@@ -11,7 +11,7 @@ from knnprompt_jax.tasks.task import Example
 from tests.prediction.conftest import failure
 
 PLAN = {"store": ["s"], "probabilities": False}
-ROWS = [Example({"text": text}, "", number, other={"id": number}) for number, text in enumerate("abcdef")]
+ROWS = [Example({"text": text}, "", number, extra={"id": number}) for number, text in enumerate("abcdef")]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ CLASSES = ["=SUM(A1)", "over", "ünder"]
 
 
 def rows(*numbers, **other):
-    return [Example({}, "", number, other=other) for number in numbers]
+    return [Example({}, "", number, extra=other) for number in numbers]
 
 
 def form(kind, all_probabilities=False, kept=(), classes=CLASSES):
@@ -43,7 +43,7 @@ def test_json_lines():
 
 
 def test_numbers_that_json_cannot_write_are_null():
-    row = Example({}, "", 0, other={"id": [float("nan"), {"a": float("inf"), "b": 1.5}]})
+    row = Example({}, "", 0, extra={"id": [float("nan"), {"a": float("inf"), "b": 1.5}]})
     assert json.loads(form("jsonl", kept=("id",), classes=["over"]).lines([row], one("over")))["id"] == [
         None,
         {"a": None, "b": 1.5},

@@ -30,7 +30,7 @@ def test_published_layout(tmp_path):
     first, second, third = load(tmp_path)
     assert (first.fields, first.label, first.place) == ({"sentence": "a"}, "1", f"{path}:1")
     assert (second.fields, second.label, second.row, second.place) == ({"sentence": "dull "}, "0", 1, f"{path}:3")
-    assert (third.fields, third.other, third.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 2)
+    assert (third.fields, third.extra, third.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 2)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_label_column_can_have_any_name(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("team,no,sentence,label\n1,A-7,a b,x\n0,A-8,c,y\n")
     first, second = sources.load_rows(TASK, "train", path=str(path), label_column="team")
-    assert (first.label, first.fields, first.other) == ("1", {"sentence": "a b"}, {"no": "A-7", "label": "x"})
+    assert (first.label, first.fields, first.extra) == ("1", {"sentence": "a b"}, {"no": "A-7", "label": "x"})
     task, _ = sources.load_table(str(path), label_column="team")
     assert (task.fields, task.template) == (("sentence", "label"), "Sentence: {sentence}\nLabel: {label}\nTeam:")
     assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
@@ -130,7 +130,7 @@ def test_dropped_rows_are_restored_at_their_lines(tmp_path):
     write_split(tmp_path, "train_dropped.jsonl", [{"line": line} | rows[line] for line in (6, 0, 3)])
     restored = load(tmp_path, restore_dropped=True)
     assert [example.fields["sentence"] for example in restored] == list("abcdefg")
-    assert [example.row for example in restored] == list(range(7)) and not restored[0].other
+    assert [example.row for example in restored] == list(range(7)) and not restored[0].extra
     assert [example.fields["sentence"] for example in load(tmp_path)] == list("bcef")
 
 

@@ -28,7 +28,7 @@ def published_sample(rows, shots, seed, exclude=()):
 
 
 def as_row(example):
-    return dict(example.fields) | {"label": example.label} | dict(example.other)
+    return dict(example.fields) | {"label": example.label} | dict(example.extra)
 
 
 def assert_as_published(task, rows, examples, shots, demo_shots, seed):

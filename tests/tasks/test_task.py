@@ -86,8 +86,8 @@ def test_labels_by_other_names(labels, given, known, merged):
 
 
 def test_examples_with_equal_columns_are_equal_whatever_their_source():
-    example = Example(fields={"a": "x", "b": "y"}, label="0", row=3, place="train.jsonl:4", other={"idx": 7})
-    twin = Example(fields={"b": "y", "a": "x"}, label="0", row=5, place="train.jsonl:6", other={"idx": 7})
+    example = Example(fields={"a": "x", "b": "y"}, label="0", row=3, place="train.jsonl:4", extra={"idx": 7})
+    twin = Example(fields={"b": "y", "a": "x"}, label="0", row=5, place="train.jsonl:6", extra={"idx": 7})
     assert example == twin and hash(example) == hash(twin)
     for change in ({"label": "1"}, {"other": {"idx": 8}}, {"fields": {"a": "x", "b": "z"}}):
         assert example != dataclasses.replace(example, **change)
