@@ -76,7 +76,7 @@ def view_shots(
     """Return the numbers of demonstrations per class of the views, in descending order.
 
     Args:
-        demo_shots: a number, several, None for as many as the context holds, or "auto".
+        demo_shots: a number, several, None for M_T (`max_demo_shots`), or "auto".
 
     Raises:
         UserError: an invalid number.
@@ -100,9 +100,10 @@ def check_shots(demo_shots: Any) -> int:
 
 
 def max_demo_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel) -> int:
-    """Return M_T, how many demonstrations per class the context holds, by the paper's rule (`statistics.compute_m_t`).
+    """Return M_T, how many demonstrations per class the context holds (`statistics.compute_m_t`).
 
-    0 if even one per class makes too many prompts too long.
+    It differs from `runs.inputs.max_demo_shots`, which repeats the paper: it is 0 if even one demonstration per class
+    makes too many prompts too long, and it counts the first rows of a class, so that appended rows do not change it.
     """
     counted = [row for members in splits.group_by_class(rows).values() for row in members[:_COUNTED]]
     limit = statistics.compute_m_t(task, counted, model.tokenize, model.context)

@@ -157,7 +157,7 @@ class Classifier(scikit.ScikitInterface):
             raise errors.UserError(f"n_neighbors={k!r}: give a whole number")
         fitted.check_neighbours()
         if X is None:
-            near = fitted.others(int(k))
+            near = fitted.search_among_anchors(int(k))
         else:
             near = fitted.search(fitted.read(inputs.queries(fitted.task, X), _CACHE), int(k))
         ids_Qk = fitted.store.ids_N[np.asarray(near.indices_Qk)]

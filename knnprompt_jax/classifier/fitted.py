@@ -143,7 +143,7 @@ class Fitted:
         states = readings.states[self.content.prompts[0].demo_shots]
         return expert.search(self.store, states, 1 if self.has_centroids else k)
 
-    def others(self, k: int) -> kernel.Neighbours:
+    def search_among_anchors(self, k: int) -> kernel.Neighbours:
         """Return the k nearest other anchors of each anchor; raise UserError if there are fewer.
 
         k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k
@@ -205,7 +205,7 @@ class Fitted:
         if count < 2:
             raise errors.UserError("leave-one-out needs at least two anchors: add rows")
         if self.content.choice is None:
-            return self._vote(self.others(min(self.content.k, count - 1)))
+            return self._vote(self.search_among_anchors(min(self.content.k, count - 1)))
         resources = _resources(self.content, self.model)
         arguments = (self.readings, self.content.y_N, self.task.num_classes, resources)
         p_NC = fitting.held_out_probabilities(self.content.choice, *arguments)

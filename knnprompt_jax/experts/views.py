@@ -83,7 +83,8 @@ def _cross_fitted(
 def default_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel, seed: int) -> int:
     """Return the largest of 16 (or all), 8, 4, 2, 1 and 0 demonstrations per class that give a short prefix.
 
-    With many classes a prefix costs more time than it is worth: each text is then read without demonstrations.
+    It limits the time of each prompt, while M_T (`prompts.statistics`) is how many the context holds. With many classes
+    a prefix costs more time than it is worth: each text is then read without demonstrations.
     """
     sizes = collections.Counter(row.label for row in rows)
     largest = max(sizes.values())

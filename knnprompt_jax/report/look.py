@@ -91,7 +91,7 @@ def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
     task = fitted.task
     examples = fitted.anchors
     kept = set(examples)
-    nearest = fitted.others(min(max(fitted.content.k, _NEIGHBOURHOOD), len(examples) - 1))
+    nearest = fitted.search_among_anchors(min(max(fitted.content.k, _NEIGHBOURHOOD), len(examples) - 1))
     return ClassifiedAnchors(
         labels=task.titles,
         names=task.labels,

@@ -162,7 +162,11 @@ def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
 
 
 def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
-    """Return M_T: the paper's for its contexts and vocabularies, otherwise by the same rule, or 2 in long contexts."""
+    """Return M_T (`statistics.compute_m_t`): the paper's number for its contexts and vocabularies.
+
+    It is at least 1, and counts all rows: runs repeat the paper. For classifiers, `classifier.draws.max_demo_shots`
+    applies the same rule, but may return 0, and counts few rows so that appended rows do not change it.
+    """
     published = None
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
         published = statistics.max_shots_in_context(rows.task.name, model.context)

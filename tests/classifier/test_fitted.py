@@ -104,7 +104,7 @@ def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model)
 def test_each_anchor_is_classified_by_the_others(model, rows, task):
     fitted = kp.KNNPrompting(model, task, k=3, demo_shots=0).fit(rows[0][:31], rows[1][:31]).fitted_
     classes_N, shares_NC = fitted.left_out()
-    near = fitted.others(3)
+    near = fitted.search_among_anchors(3)
     assert (np.asarray(near.indices_Qk) != np.arange(31)[:, None]).all()
     votes_NC = np.array([np.bincount(row, minlength=6) for row in np.asarray(near.classes_Qk)])
     np.testing.assert_allclose(shares_NC, votes_NC / 3, rtol=1e-6)
