@@ -14,6 +14,7 @@ Scorer = Callable[[Any], np.ndarray]
 
 _MIN_SCALE = 1e-12
 _RANK_TOLERANCE = 1e-10
+_MOST_GRAM_ROWS = 4096  # Of sparse rows whose products with each other are kept, 128 MiB.
 _SHRINKAGE = 0.5  # Weight of the identity in the covariance that whitens class means.
 
 
@@ -39,23 +40,27 @@ def fit_ridge(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: float) -> S
     """Fit a ridge regression of the classes; `x_NF` may be sparse and should have a mean square norm of about 1."""
     weights_N = class_weights(y_N)
     truth_NC = centred_targets(y_N, num_classes)
-    if not isinstance(x_NF, np.ndarray):
+    is_sparse = not isinstance(x_NF, np.ndarray)
+    if is_sparse and len(y_N) > _MOST_GRAM_ROWS:
         from sklearn import linear_model  # Its import takes longer than the prediction of a text.
 
         ridge = linear_model.Ridge(penalty, solver="sparse_cg").fit(x_NF, truth_NC, sample_weight=weights_N)
         return lambda x_QF: ridge.predict(x_QF).reshape(x_QF.shape[0], num_classes)
-    mean_F = np.average(x_NF, axis=0, weights=weights_N)
-    mean_C = np.average(truth_NC, axis=0, weights=weights_N)
-    root_N = np.sqrt(weights_N)[:, None]
-    scaled_NF = root_N * (x_NF - mean_F)
-    scaled_NC = root_N * (truth_NC - mean_C)
-    if len(x_NF) < x_NF.shape[1]:
-        gram_NN = scaled_NF @ scaled_NF.T + penalty * np.eye(len(x_NF))
-        slope_FC = scaled_NF.T @ np.linalg.solve(gram_NN, scaled_NC)
+    root_N = np.sqrt(weights_N)
+    shares_N = weights_N / weights_N.sum()
+    mean_F = shares_N @ x_NF
+    mean_C = shares_N @ truth_NC
+    scaled_NC = root_N[:, None] * (truth_NC - mean_C)
+    if is_sparse or len(x_NF) < x_NF.shape[1]:
+        gram_NN = _centred_gram(x_NF, root_N)
+        dual_NC = root_N[:, None] * np.linalg.solve(gram_NN + penalty * np.eye(len(y_N)), scaled_NC)
+        slope_FC = x_NF.T @ (dual_NC - np.outer(shares_N, dual_NC.sum(0)))
     else:
+        scaled_NF = root_N[:, None] * (x_NF - mean_F)
         product_FF = scaled_NF.T @ scaled_NF + penalty * np.eye(x_NF.shape[1])
         slope_FC = np.linalg.solve(product_FF, scaled_NF.T @ scaled_NC)
-    return lambda x_QF: (x_QF - mean_F) @ slope_FC + mean_C
+    intercept_C = mean_C - mean_F @ slope_FC
+    return lambda x_QF: x_QF @ slope_FC + intercept_C
 
 
 def held_out_ridge(
@@ -69,11 +74,7 @@ def held_out_ridge(
     """
     root_N = np.sqrt(class_weights(y_N))
     intercept_N = root_N / np.linalg.norm(root_N)
-    product_NN = x_NF @ x_NF.T
-    gram_NN = np.asarray(product_NN if isinstance(x_NF, np.ndarray) else product_NN.todense(), np.float64)
-    gram_NN = gram_NN * root_N[:, None] * root_N
-    for _ in range(2):  # Centre both sides, by the weighted mean of the rows.
-        gram_NN = (gram_NN - np.outer(intercept_N, intercept_N @ gram_NN)).T
+    gram_NN = _centred_gram(x_NF, root_N)
     values_R, vectors_NR = linalg.eigh(gram_NN)
     values_R = values_R.clip(0)
     truth_NC = centred_targets(y_N, num_classes)
@@ -89,6 +90,17 @@ def held_out_ridge(
             residuals_BC = linalg.lstsq(np.eye(len(members)) - hat_BB, residuals_BC, cond=_RANK_TOLERANCE)[0]
             scores_NC[members] = truth_NC[members] - residuals_BC / root_N[members, None]
     return scores_JNC
+
+
+def _centred_gram(x_NF: Any, root_N: np.ndarray) -> np.ndarray:
+    """Return the products [N, N] of rows that are relative to their mean, weighted by ω, and scaled by √ω."""
+    product_NN = x_NF @ x_NF.T
+    gram_NN = np.asarray(product_NN if isinstance(x_NF, np.ndarray) else product_NN.todense(), np.float64)
+    gram_NN = gram_NN * root_N[:, None] * root_N
+    intercept_N = root_N / np.linalg.norm(root_N)
+    for _ in range(2):  # Centre both sides.
+        gram_NN = (gram_NN - np.outer(intercept_N, intercept_N @ gram_NN)).T
+    return gram_NN
 
 
 def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int, is_whitened: bool) -> Scorer:

@@ -21,14 +21,17 @@ def data(request):
 
 
 @pytest.mark.parametrize("penalty", [0.1, 3.0])
-def test_ridge_is_scikit_learns_with_balanced_weights(data, penalty):
+@pytest.mark.parametrize("limit", [0, 100])
+def test_ridge_is_scikit_learns_with_balanced_weights(data, penalty, limit, monkeypatch):
+    """Many sparse rows are fitted by conjugate gradients, up to their tolerance."""
+    monkeypatch.setattr(linear, "_MOST_GRAM_ROWS", limit)
     x_NF, y_N = data
     assert np.bincount(y_N, linear.class_weights(y_N)) == pytest.approx(len(y_N) / CLASSES)
     truth_NC = np.eye(CLASSES)[y_N] - 1 / CLASSES
     expected = linear_model.Ridge(penalty).fit(x_NF, truth_NC, sample_weight=linear.class_weights(y_N))
-    for inputs in (x_NF, sparse.csr_matrix(x_NF)):
+    for inputs, tolerance in ((x_NF, 1e-9), (sparse.csr_matrix(x_NF), 1e-9 if limit else 1e-3)):
         scores_NC = linear.fit_ridge(inputs, y_N, CLASSES, penalty)(inputs)
-        np.testing.assert_allclose(scores_NC, expected.predict(x_NF), atol=1e-3)
+        np.testing.assert_allclose(scores_NC, expected.predict(x_NF), atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
