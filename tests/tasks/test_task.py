@@ -85,9 +85,9 @@ def test_labels_by_other_names(labels, given, known, merged):
                 task.label_of("a:1", given, merges)
 
 
-def test_examples_with_equal_columns_are_equal_whatever_their_source():
+def test_examples_with_equal_columns_are_equal_wherever_they_come_from():
     example = Example(fields={"a": "x", "b": "y"}, label="0", row=3, place="train.jsonl:4", extra={"idx": 7})
     twin = Example(fields={"b": "y", "a": "x"}, label="0", row=5, place="train.jsonl:6", extra={"idx": 7})
     assert example == twin and hash(example) == hash(twin)
-    for change in ({"label": "1"}, {"other": {"idx": 8}}, {"fields": {"a": "x", "b": "z"}}):
+    for change in ({"label": "1"}, {"extra": {"idx": 8}}, {"fields": {"a": "x", "b": "z"}}):
         assert example != dataclasses.replace(example, **change)
