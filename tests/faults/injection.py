@@ -44,64 +44,71 @@ def every_fault(
         twice: also inject a second fault while `writer` resumes after a first.
 
     Returns:
-        The numbers of faults `tried`, of those that were `survived` (a restart gave the same result) and of those that
-        were `refused`
-        with a UserError.
+        The numbers of faults `tried`, `survived` (a restart gave the same result) and `refused` with a UserError.
 
     Raises:
         AssertionError: after a fault, `reader` returns neither the initial content nor the result nor raises UserError;
             a restart ends neither in the result nor in a UserError; or a fault surfaces as another exception.
     """
-    tally = types.SimpleNamespace(tried=0, survived=0, refused=0)
+    trials = _Trials(folder, writer, reader, prepare)
+    for kind in KINDS:
+        for first in itertools.count(1):
+            if not trials.run(kind, first):
+                break
+            for second in itertools.count(1) if twice else ():
+                if not trials.run(kind, first, second):
+                    break
+    return trials.tally
+
+
+class _Trials:
+    """Runs of a writer with faults, and their number by outcome."""
+
+    def __init__(self, folder: pathlib.Path, writer: Step, reader: Step, prepare: Step):
+        self.tally = types.SimpleNamespace(tried=0, survived=0, refused=0)
+        self._folder = folder
+        self._writer = writer
+        self._reader = reader
+        self._prepare = prepare
+        with self._new_place() as place:
+            self._before = self._read(place)
+            writer(place)
+            self._result = self._read(place)
+            assert self._result not in (self._before, REFUSED)
+
+    def run(self, kind: str, *faults: int) -> bool:
+        """Run the writer with these faults, then again without; return False if it makes fewer calls."""
+        with self._new_place() as place:
+            for at in faults:
+                with fault(kind, at) as injected, contextlib.suppress(Killed, errors.UserError):
+                    self._writer(place)
+            if not injected.happened:
+                return False
+            assert self._read(place) in (self._before, self._result, REFUSED), (kind, faults)
+            self.tally.tried += 1
+            try:
+                self._writer(place)
+            except errors.UserError:
+                self.tally.refused += 1
+                assert self._read(place) in (self._before, self._result, REFUSED), (kind, faults)
+            else:
+                self.tally.survived += 1
+                assert self._read(place) == self._result, (kind, faults)
+            return True
 
     @contextlib.contextmanager
-    def new_place() -> Iterator[pathlib.Path]:
-        place = folder / "place"
+    def _new_place(self) -> Iterator[pathlib.Path]:
+        place = self._folder / "place"
         place.mkdir()
-        prepare(place)
+        self._prepare(place)
         yield place
         shutil.rmtree(place)
 
-    def read(place: pathlib.Path) -> Any:
+    def _read(self, place: pathlib.Path) -> Any:
         try:
-            return reader(place)
+            return self._reader(place)
         except errors.UserError:
             return REFUSED
-
-    with new_place() as place:
-        before = read(place)
-        writer(place)
-        result = read(place)
-        assert result not in (before, REFUSED)
-
-    def run(kind: str, *faults: int) -> bool:
-        """Run the writer with these faults, then again without; return False if it makes fewer calls."""
-        with new_place() as place:
-            for at in faults:
-                with fault(kind, at) as injected, contextlib.suppress(Killed, errors.UserError):
-                    writer(place)
-            if not injected.happened:
-                return False
-            assert read(place) in (before, result, REFUSED), (kind, faults)
-            tally.tried += 1
-            try:
-                writer(place)
-            except errors.UserError:
-                tally.refused += 1
-                assert read(place) in (before, result, REFUSED), (kind, faults)
-            else:
-                tally.survived += 1
-                assert read(place) == result, (kind, faults)
-            return True
-
-    for kind in KINDS:
-        for first in itertools.count(1):
-            if not run(kind, first):
-                break
-            for second in itertools.count(1) if twice else ():
-                if not run(kind, first, second):
-                    break
-    return tally
 
 
 @contextlib.contextmanager
