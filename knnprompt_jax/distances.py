@@ -21,7 +21,7 @@ Array = jax.Array
 
 
 class Representation(enum.Enum):
-    """What a distance compares of a prompt (`store.representations`); it has W numbers."""
+    """The W numbers of a prompt that a distance compares (`store.representations`)."""
 
     DISTRIBUTION = "log-probabilities of all V tokens"
     LABEL_WORDS = "log-probabilities of the C label words, renormalised over them"

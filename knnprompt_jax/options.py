@@ -43,7 +43,7 @@ def option(
         least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
         most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
         nonempty: whether an empty value is refused.
-        words: special values by the word that stands for each; the limits do not apply to them.
+        words: special values by word, such as {"all": 0}; the limits do not apply to them.
         check: raises UserError if a value names a file, folder, model or task that cannot be used (`check_names`).
     """
     declared: dict[str, Any] = {"help": help, "choices": tuple(choices), "least": least, "most": most}
@@ -203,7 +203,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
 def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
     """Return the value as a Python value of the option's type; a text is parsed.
 
-    The value that a word stands for is allowed too: options that are made from other options hold it.
+    The value of a word is allowed too: options that are made from other options hold it.
 
     Raises:
         UserError: the declaration does not allow the value.

@@ -66,7 +66,7 @@ def describe(name: str) -> ModelShape:
 
 
 def published() -> dict[str, hf_config.Json]:
-    """Return the config.json of each published shape, by its name with and without its owner."""
+    """Return the config.json of each published shape, under its name with and without the owner."""
     return registry.PUBLISHED | {whole.rsplit("/", 1)[-1]: hf for whole, hf in registry.PUBLISHED.items()}
 
 

@@ -32,7 +32,7 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
 
 
 def misfit(need: float, share: float = 1.0) -> str:
-    """Return why a program that needs so many bytes on a device does not fit into a share of its memory, or ""."""
+    """Return why a program that needs `need` bytes on a device does not fit into a share of its memory, or ""."""
     limit = memory_bytes()
     if limit is None or need <= share * limit:
         return ""

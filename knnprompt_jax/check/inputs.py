@@ -1,4 +1,4 @@
-"""What checks share: the demo task's prompts, models that read them, and meshes of one device."""
+"""The inputs of all checks: the demo task's prompts, models that read them, and meshes of one device."""
 
 import dataclasses
 import functools

@@ -2,6 +2,6 @@
 
 from knnprompt_jax.lm.execution import PassStatistics
 from knnprompt_jax.lm.language_model import Identity, LanguageModel, find_fingerprint
-from knnprompt_jax.lm.states import States
+from knnprompt_jax.models.head import States
 
 __all__ = ["Identity", "LanguageModel", "PassStatistics", "States", "find_fingerprint"]

@@ -19,7 +19,6 @@ import numpy as np
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
-from knnprompt_jax.lm.states import States
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import head as head_lib
@@ -254,7 +253,7 @@ class LanguageModel:
         layers: tuple[int, ...] = (),
         rows: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
-    ) -> States:
+    ) -> head_lib.States:
         """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
 
         Args:
@@ -295,7 +294,7 @@ class LanguageModel:
         selected = jax.block_until_ready(programs.select(outputs, slot_N, sharding_of_rows))
         self.statistics.seconds += time.monotonic() - started
         hidden_NE, log_z_N, by_layer = selected
-        return States(hidden_NE, log_z_N, self.deterministic, by_layer)
+        return head_lib.States(hidden_NE, log_z_N, self.deterministic, by_layer)
 
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None

@@ -31,7 +31,7 @@ LOGITS_ON_ACCELERATOR = 2**28
 
 
 class Softmax(enum.Enum):
-    """How the exponentials of a query's logits stay in range. All three compute the same numbers.
+    """The ways to keep the exponentials of a query's logits in range. All three compute the same numbers.
 
     Attributes:
         QUICK: subtract the largest logit of the row's tokens. If a logit of the prefix exceeds it by more than about

@@ -1,4 +1,7 @@
-"""The head maps a hidden state to next-token logits, and to the log-probabilities of given tokens."""
+"""States, and the head that maps them to next-token logits: the sufficient statistics of a next-token distribution."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +11,37 @@ from knnprompt_jax import parallel
 
 Array = jax.Array
 TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_probabilities`.
+
+
+@struct.dataclass
+class States:
+    """The head's input `hidden_NE` and the log-partition `log_z_N` (nats) of N prompts, both float32.
+
+    log p(v) = w_v · h − log Z, where w_v are the rows of the head. A pass leaves its rows split over the devices of the
+    mesh; a selection of rows is whole on every device. With `deterministic`, no state depends on the other prompts of
+    its pass, and a store of these states must search deterministically. `layers` has the outputs [N, D] (float32) of
+    the requested blocks, counted from 1.
+    """
+
+    hidden_NE: Array
+    log_z_N: Array
+    deterministic: bool = struct.field(pytree_node=False, default=False)
+    layers: Mapping[int, Array] = struct.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.log_z_N)
+
+    def with_layers(self, layers: Sequence[int]) -> "States":
+        """Return the states with only these of their layers."""
+        return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
+
+    def __getitem__(self, rows: Any) -> "States":
+        """Return some rows, whole on every device."""
+        return parallel.replicate(jax.tree.map(lambda array: array[rows], self))
+
+    def replicated(self) -> "States":
+        """Return all rows, whole on every device."""
+        return parallel.replicate(self)
 
 
 @struct.dataclass

@@ -48,7 +48,7 @@ _PROOF_SECONDS = 300.0  # The time to wait for a proof in another process.
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What decides which kernel a device compiles.
+    """The values that decide which kernel a device compiles.
 
     Attributes:
         platform: JAX's name of the platform.

@@ -8,7 +8,7 @@ from knnprompt_jax.settings import fine_tuning
 
 @dataclasses.dataclass(frozen=True)
 class KnownMethod:
-    """What tables show of a method.
+    """The description of a method in tables.
 
     Attributes:
         title: its name in tables.

@@ -131,7 +131,7 @@ class Table:
     def texts(self, cell: Cell) -> tuple[str, str, str]:
         """Return what a cell shows: our score, the paper's and their difference; the last two may be empty.
 
-        A table without any score of ours shows the paper's in the place of ours.
+        A table without any score of ours shows the paper's instead of ours.
         """
         if not self.is_ours:
             return cell.paper_text or "–", "", ""

@@ -7,7 +7,7 @@ SHAPES = ("gpt2-xl", "facebook/opt-6.7b", "meta-llama/Meta-Llama-3-8B")
 
 
 class CheckSettings(options.Options):
-    """What to check, and for how long."""
+    """The checks to run, and their time."""
 
     quick: bool = options.option(False, "Check correctness only, with the tiny model; under a minute on two CPU cores.")
     minutes: float = options.option(

@@ -143,7 +143,7 @@ def _infer(path: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str] |
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """How parsed rows become examples.
+    """The rules by which parsed rows become examples.
 
     Attributes:
         columns: the column of each of the task's fields.

@@ -1,4 +1,4 @@
-"""What GGUF files become, in the user's cache folder: configuration, tokenizer and weights.
+"""The converted parts of GGUF files in the user's cache folder: configuration, tokenizer and weights.
 
 The name of a file holds a hash of everything that decides its content: the GGUF file, the code that converts it and
 the packages that this code uses. Without a cache folder, every run converts anew.
@@ -21,7 +21,7 @@ _PACKAGES = ("gguf", "numpy", "tokenizers")
 
 
 def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
-    """Return the path of a part of what a GGUF file becomes; None if there is no cache folder."""
+    """Return the path of a converted part of a GGUF file; None if there is no cache folder."""
     cache = files.find_cache_folder()
     if cache is None:
         return None
@@ -30,7 +30,7 @@ def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
 
 
 def read(path: pathlib.Path | None) -> bytes | None:
-    """Return the content of such a file; None if there is none."""
+    """Return the content of a converted part; None if the file is missing."""
     if path is None:
         return None
     with contextlib.suppress(OSError):
@@ -39,7 +39,7 @@ def read(path: pathlib.Path | None) -> bytes | None:
 
 
 def write(path: pathlib.Path | None, content: str) -> None:
-    """Keep such a file, if that is possible."""
+    """Write a converted part, if that is possible."""
     if path is not None:
         with contextlib.suppress(errors.UserError):
             files.write(path, content)

@@ -121,7 +121,7 @@ class _Reader(gguf.GGUFReader):
         super()._build_tensors(start_offs, fields)
 
     def _check_room(self, count: int, num_bytes: int, offset: int, name: str) -> None:
-        """Raise ValueError if the rest of the file is too short for so many items of at least `num_bytes` each."""
+        """Raise ValueError if the rest of the file is too short for `count` items of at least `num_bytes` each."""
         if int(count) * num_bytes > len(self.data) - offset:
             raise ValueError(f"it announces {count} {name}, but has {len(self.data)} bytes")
 

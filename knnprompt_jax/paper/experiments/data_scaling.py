@@ -57,7 +57,7 @@ def _pilot(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
 
 
 def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
-    """Draw the paper's first figure for one model: in-context learning ends with the context, kNN Prompting goes on."""
+    """Draw the paper's first figure for a model: the context limits in-context learning, but not kNN Prompting."""
     models = results.by_model(joined(few.ours, full.ours).assign(regime=results.FULL))
     model = published.MODEL if published.MODEL in models else next(iter(models))
     paper = joined(few.paper, full.paper).assign(regime=results.FULL)
