@@ -153,7 +153,7 @@ class Execution:
         Raises:
             UserError: an output is not finite.
         """
-        prefix = self._prefix(packed)
+        prefix = self._read_prefix(packed)
         softmax = self._first_softmax(packed)
         prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
@@ -182,7 +182,7 @@ class Execution:
         self.statistics.packed_columns += packed.tokens_TBS.size
         return outputs
 
-    def _prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
+    def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         key = (packed.prefix_length, packed.prefix_P.tobytes())
         if self._prefix_in_memory and self._prefix_in_memory[0] == key:
             return self._prefix_in_memory[1]
@@ -224,7 +224,7 @@ class Execution:
 
         enqueued = start(softmax)
 
-        def finish() -> Any:
+        def wait() -> Any:
             output, is_finite = enqueued
             if not is_finite and softmax is attention.Softmax.QUICK:
                 output, is_finite = start(attention.Softmax.STABLE)
@@ -235,7 +235,7 @@ class Execution:
                 )
             return output
 
-        return finish
+        return wait
 
     def _call(self, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
         """Call a jitted program, which is compiled once per shape, ahead of the call so that compile time is known."""

@@ -251,7 +251,7 @@ class LanguageModel:
         prompts: layout.Prompts,
         shape_of: packing.ShapeOf,
         layers: tuple[int, ...] = (),
-        rows: np.ndarray | None = None,
+        index_N: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
     ) -> head_lib.States:
         """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
@@ -259,7 +259,7 @@ class LanguageModel:
         Args:
             shape_of: the pack shape of each group; a deterministic model packs every prompt alone instead.
             layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            rows: for each row to return, the index of its prompt, so that repeated prompts are read once; by default
+            index_N: the index of the prompt of each state to return, so that repeated prompts are read once; by default
                 each prompt once, in order.
 
         Returns:
@@ -289,9 +289,9 @@ class LanguageModel:
             num_slots += sum(int(np.prod(jax.tree.leaves(output)[0].shape[:2])) for output in group_outputs)
             outputs += group_outputs
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
-        slot_N = slot_N if rows is None else slot_N[rows]
-        sharding_of_rows = parallel.row_sharding(self.mesh, len(slot_N))
-        selected = jax.block_until_ready(programs.select(outputs, slot_N, sharding_of_rows))
+        slot_N = slot_N if index_N is None else slot_N[index_N]
+        row_sharding = parallel.row_sharding(self.mesh, len(slot_N))
+        selected = jax.block_until_ready(programs.select(outputs, slot_N, row_sharding))
         self.statistics.seconds += time.monotonic() - started
         hidden_NE, log_z_N, by_layer = selected
         return head_lib.States(hidden_NE, log_z_N, self.deterministic, by_layer)

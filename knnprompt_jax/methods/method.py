@@ -71,7 +71,7 @@ class Problem:
     @functools.cached_property
     def word_tokens(self) -> list[list[int]]:
         """The tokens of each label word after a space, without special tokens."""
-        return layout.continued(self.tokenize, [f" {word}" for word in self.task.label_words])
+        return layout.tokenize_continuations(self.tokenize, [f" {word}" for word in self.task.label_words])
 
     @functools.cached_property
     def num_special(self) -> int:

@@ -120,7 +120,7 @@ class Writer:
         later = [text for text in new if text.startswith(" ")]
         for text, tokens in zip(first, self._tokenize(first), strict=True):
             self._tokens_of[text] = np.array(tokens[self._num_special :], np.int32)
-        for text, tokens in zip(later, layout.continued(self._tokenize, later), strict=True):
+        for text, tokens in zip(later, layout.tokenize_continuations(self._tokenize, later), strict=True):
             self._tokens_of[text] = np.array(tokens, np.int32)
         return [self._tokens_of[text][:limit] for text in texts]
 

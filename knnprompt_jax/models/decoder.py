@@ -57,7 +57,7 @@ class Decoder(nnx.Module):
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
             layer_dropout = dropout.at(layer)
-            attend = self._causal(layer, len(positions_T), layer_dropout)
+            attend = self._attend_causally(layer, len(positions_T), layer_dropout)
             return block(x_BTD, attend, self._rotate(rotations, layer), layer_dropout)[0], None
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
@@ -70,7 +70,7 @@ class Decoder(nnx.Module):
 
         def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, tuple[Array, Array]]:
             block, layer = block_and_layer
-            attend = self._causal(layer, len(positions_P))
+            attend = self._attend_causally(layer, len(positions_P))
             x_1PD, k_1PGK, v_1PGK = block(x_1PD, attend, self._rotate(rotations, layer))
             return x_1PD, (_head_first(k_1PGK), _head_first(v_1PGK))
 
@@ -108,11 +108,11 @@ class Decoder(nnx.Module):
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
         rotations = self._rotations(positions_BS)
-        attend_in = functools.partial(self._after_prefix, prefix, softmax)
+        make_attend = functools.partial(self._attend_after_prefix, prefix, softmax)
 
         def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
             x_BSD, kept = carry
-            attend = attend_in(layer, mask_BSS, positions_BS, positions_BS, is_self=True)
+            attend = make_attend(layer, mask_BSS, positions_BS, positions_BS, is_self=True)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
             return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
@@ -126,7 +126,7 @@ class Decoder(nnx.Module):
         else:
             mask_1JT = attention.attention_mask_at(output_positions_J, stops_BS)[None]
             positions_1J = positions_1T[:, output_positions_J]
-            attend = attend_in(last, mask_1JT, positions_1J, positions_1T, is_self=False)
+            attend = make_attend(last, mask_1JT, positions_1J, positions_1T, is_self=False)
             rotate_T = self._rotate(rotations, last, jnp.arange(positions_1T.size))
             rotate_J = self._rotate(rotations, last, output_positions_J)
             x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
@@ -159,12 +159,12 @@ class Decoder(nnx.Module):
         """Return the block of one layer. Indexing (instead of slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
-    def _causal(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> Attend:
-        rule = self._rule(layer, length)
+    def _attend_causally(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> Attend:
+        rule = self._logit_rule(layer, length)
         weights_dropout = dropout.at(layers.DROP_WEIGHTS)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
 
-    def _after_prefix(
+    def _attend_after_prefix(
         self,
         prefix: attention.Prefix,
         softmax: attention.Softmax,
@@ -179,18 +179,20 @@ class Decoder(nnx.Module):
         Args:
             is_self: whether queries and keys are the same tokens, as `prefix_kernel` requires.
         """
-        own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-        rule = self._rule(layer, prefix.k.shape[2] + key_positions_BT.shape[1])
+        layer_prefix = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
+        rule = self._logit_rule(layer, prefix.k.shape[2] + key_positions_BT.shape[1])
         mask_BST = rule.within(mask_BST, query_positions_BS[:, :, None], key_positions_BT[:, None])
 
         def attend(q: Array, k: Array, v: Array) -> Array:
             k = repeat_heads_for_shards(k)
             v = repeat_heads_for_shards(v)
-            return attention.shared_prefix_attention(q, k, v, mask_BST, query_positions_BS, own, rule, softmax, is_self)
+            return attention.shared_prefix_attention(
+                q, k, v, mask_BST, query_positions_BS, layer_prefix, rule, softmax, is_self
+            )
 
         return attend
 
-    def _rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:
+    def _logit_rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:
         """Return the attention rule of a layer for at most `num_keys` keys."""
         windows_L = np.array([window or UNLIMITED for window in self.config.windows])
         window = jnp.asarray(windows_L)[layer] if (windows_L < num_keys).any() else None

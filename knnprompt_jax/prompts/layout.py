@@ -131,8 +131,10 @@ def build_prompts(
     if not queries:
         return Prompts(groups=(), num_prompts=0)
     texts = [task.render(query) for query in queries]
-    head, tails, demonstration_tokens = _tokenize_prompts(demonstration_text(task, demonstrations), texts, tokenize)
-    lengths = np.array([len(head) + len(tail) for tail in tails])
+    beginning, endings, demonstration_tokens = _tokenize_prompts(
+        demonstration_text(task, demonstrations), texts, tokenize
+    )
+    lengths = np.array([len(beginning) + len(ending) for ending in endings])
     fits = lengths <= context
     if truncation == "error" and not fits.all():
         longest = queries[int(np.argmax(lengths))]
@@ -145,9 +147,9 @@ def build_prompts(
     truncated = np.flatnonzero(~fits)
     groups = []
     if whole.size:
-        groups.append(_group_with_prefix(head, tails, whole))
+        groups.append(_group_with_prefix(beginning, endings, whole))
     if truncated.size:
-        groups.append(_group([], [(head + tails[i])[-context:] for i in truncated], truncated))
+        groups.append(_group([], [(beginning + endings[i])[-context:] for i in truncated], truncated))
     return Prompts(
         groups=tuple(groups),
         num_prompts=len(queries),
@@ -196,7 +198,7 @@ def label_tokens(task: Task, tokenize: Tokenize, which: str = "last") -> list[in
         UserError: two classes have the same token.
     """
     position = -1 if which == "last" else 0
-    ids = [tokens[position] for tokens in continued(tokenize, [f" {word}" for word in task.label_words])]
+    ids = [tokens[position] for tokens in tokenize_continuations(tokenize, [f" {word}" for word in task.label_words])]
     words: dict[int, str] = {}
     for word, token in zip(task.label_words, ids, strict=True):
         if token in words:
@@ -211,7 +213,7 @@ def label_tokens(task: Task, tokenize: Tokenize, which: str = "last") -> list[in
     return ids
 
 
-def continued(tokenize: Tokenize, texts: Sequence[str]) -> list[list[int]]:
+def tokenize_continuations(tokenize: Tokenize, texts: Sequence[str]) -> list[list[int]]:
     """Return the tokens of each text as they follow another text, without special tokens.
 
     Each text is tokenized after a colon, because SentencePiece puts a blank before the first word of a whole text.
@@ -234,34 +236,34 @@ def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
 
 
 def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]], list[int]]:
-    """Return the tokens of whole prompts `demos + text`, where prompt i is head + tails[i].
+    """Return the tokens of whole prompts `demos + text`, where prompt i is beginning + endings[i].
 
     The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word
     before it, so both sides have the tokens of the whole. If that fails for a checked prompt, whole prompts are
-    tokenized and the head is empty.
+    tokenized and the beginning is empty.
 
     Returns:
-        The head, the tails, and the tokens of `demos` without a text.
+        The beginning, the endings, and the tokens of `demos` without a text.
     """
-    head_text = demos.rstrip("\n")
-    if not head_text:
+    beginning_text = demos.rstrip("\n")
+    if not beginning_text:
         return [], tokenize([demos + text for text in texts]), []
-    head, special = tokenize([head_text, ""])
-    blank_line = demos[len(head_text) :]
-    tails = [tokens[len(special) :] for tokens in tokenize([blank_line + text for text in texts])]
+    beginning, special = tokenize([beginning_text, ""])
+    blank_line = demos[len(beginning_text) :]
+    endings = [tokens[len(special) :] for tokens in tokenize([blank_line + text for text in texts])]
     by_length = np.argsort([len(text) for text in texts], kind="stable")
     checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
     whole = tokenize([demos + texts[i] for i in checked])
-    if all(head + tails[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
-        return head, tails, head
-    return [], tokenize([demos + text for text in texts]), head
+    if all(beginning + endings[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
+        return beginning, endings, beginning
+    return [], tokenize([demos + text for text in texts]), beginning
 
 
-def _group_with_prefix(head: list[int], tails: list[list[int]], members: np.ndarray) -> PromptGroup:
+def _group_with_prefix(beginning: list[int], endings: list[list[int]], members: np.ndarray) -> PromptGroup:
     """Return the group of some prompts with their longest common prefix; every suffix keeps at least one token."""
-    kept = [tails[i] for i in members]
+    kept = [endings[i] for i in members]
     common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # commonprefix accepts any sequences.
-    return _group(head + kept[0][:common], [tail[common:] for tail in kept], members)
+    return _group(beginning + kept[0][:common], [ending[common:] for ending in kept], members)
 
 
 def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> PromptGroup:

@@ -34,7 +34,7 @@ def run(
 
     Args:
         groups: those of one model follow one another; its weights are freed after the last.
-        cache_gb: GiB of the user's cache of states.
+        cache_gb: GiB of the cache of states on disk.
         before_writing: called in every process with each record and its context before the record is written.
 
     Raises:

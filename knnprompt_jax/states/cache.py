@@ -36,7 +36,10 @@ def open_disk_cache(gigabytes: float, is_capped: bool = False) -> "DiskCache | N
 
 
 class MemoryCache:
-    """Rows in host memory, for any threads. Beyond `max_bytes`, the least recently used rows are evicted."""
+    """Rows in host memory, for any threads. Beyond `max_bytes`, the least recently used rows are evicted.
+
+    `is_durable`, here and in the other caches, is whether rows outlive the process.
+    """
 
     is_durable = False
     _lock = threading.Lock()  # Shared by all caches: a cache with a lock of its own could not be pickled.

@@ -75,7 +75,7 @@ def read_sets(
     `titles` has one title per set. The other arguments are those of `read`.
     """
     if repeated:
-        sets = [_after_demonstrations(prompts) for prompts in sets]
+        sets = [_shorten_prefixes(prompts) for prompts in sets]
         shape_of: packing.ShapeOf = functools.partial(_common_shape, model)
     else:
         groups = [group for prompts in sets for group in prompts.groups]
@@ -102,8 +102,9 @@ def _read_set(
     """Return the states of one set of prompts, and the number of prompts that the model read."""
     layers = tuple(sorted(layers))  # The order of the arrays of `States`.
     if not prompts.num_prompts:
-        return _placed(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
-    keys_N = _keys(prompts, _identity(model))
+        return _states_of(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
+    keys_N = _keys(prompts, _model_key(model))
+    # Of each distinct prompt: its key, and its first index. Of each prompt: its index among the distinct prompts.
     keys_U, first_U, distinct_index_N = np.unique(keys_N, return_index=True, return_inverse=True)
     model.statistics.requested_prompts += len(first_U)
     report(prompts.num_prompts - len(first_U), 0)
@@ -118,7 +119,7 @@ def _read_set(
         if missing.size:
             states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
             _keep(cache, parts, rows_UF, missing, states)
-    return _placed(model, rows_UF[distinct_index_N], layers), int(is_missing_U.sum())
+    return _states_of(model, rows_UF[distinct_index_N], layers), int(is_missing_U.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,14 +142,14 @@ def _widths(model: lm.LanguageModel, layers: Sequence[int]) -> list[int]:
     return [model.config.state_width + 1] + [model.config.width] * len(layers)
 
 
-def _identity(model: lm.LanguageModel) -> str:
+def _model_key(model: lm.LanguageModel) -> str:
     """Return everything besides a prompt's tokens that its state depends on."""
-    identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
+    key = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
-        identity += f" {model.platform}"
+        key += f" {model.platform}"
     if model.deterministic:  # Results are bitwise equal only for the same number of devices per copy of the weights.
-        identity += f" {model.mesh.shape[parallel.MODEL]}"
-    return identity
+        key += f" {model.mesh.shape[parallel.MODEL]}"
+    return key
 
 
 def _look_up(
@@ -186,7 +187,7 @@ def _keep(
             cache.keep(part.keys_U[new], rows_UF[new, part.columns])
 
 
-def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
+def _states_of(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
     """Return the states that rows in host memory hold, split over the devices by row."""
     width = model.config.state_width
     hidden_NE = rows_NF[:, :width]
@@ -208,11 +209,11 @@ def _look_up_in_main(cache: cache_lib.Cache, keys_U: np.ndarray, width: int) -> 
     return is_cached_U, np.array(parallel.broadcast_from_main(rows_UF)) if is_cached_U.any() else rows_UF
 
 
-def _keys(prompts: layout.Prompts, identity: str) -> np.ndarray:
-    """Return the SHA-256 of `identity` and each prompt's tokens, [N] (32 bytes each)."""
+def _keys(prompts: layout.Prompts, model_key: str) -> np.ndarray:
+    """Return the SHA-256 of `model_key` and each prompt's tokens, [N] (32 bytes each)."""
     keys_N = np.zeros(prompts.num_prompts, cache_lib.KEY)
     for group in prompts.groups:
-        prefix_digest = hashlib.sha256(identity.encode() + b" " + np.asarray(group.prefix_P, np.int32).tobytes())
+        prefix_digest = hashlib.sha256(model_key.encode() + b" " + np.asarray(group.prefix_P, np.int32).tobytes())
         for index, suffix in zip(group.index, group.suffixes, strict=True):
             digest = prefix_digest.copy()
             digest.update(np.asarray(suffix, np.int32).tobytes())
@@ -266,10 +267,11 @@ def _common_shape(model: lm.LanguageModel, group: layout.PromptGroup) -> packing
     return dataclasses.replace(shape, width=width, rows=rows, outputs=outputs)
 
 
-def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
-    """Move all tokens after the demonstrations into the suffixes, and separate suffixes that need wider rows.
+def _shorten_prefixes(prompts: layout.Prompts) -> layout.Prompts:
+    """Cut each prefix to its demonstrations, and separate suffixes that need wider rows.
 
-    The prefix is then the same in every call, whatever else the prompts of one call share.
+    Later tokens of the prefix move into the suffixes. The prefix is then the same in every call, whatever else the
+    prompts of one call share.
     """
     demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
     groups = []

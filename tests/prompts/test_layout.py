@@ -148,7 +148,7 @@ def test_label_words_have_the_tokens_that_they_have_in_prompts(tmp_path, prefix)
     path = gguf_tokenizers.sentencepiece(prefix).write(tmp_path / "t.gguf", "llama" if prefix else "gemma3")
     tokenize = layout.tokenize_with(model_tokenizers.load(path))
     task = dataclasses.replace(TASK, label_words=("the movie", "terrible"))
-    words = layout.continued(tokenize, [f" {word}" for word in task.label_words])
+    words = layout.tokenize_continuations(tokenize, [f" {word}" for word in task.label_words])
     query = tokenize([task.render(QUERIES[0])])[0]
     labelled = tokenize([f"{task.render(QUERIES[0])} {word}" for word in task.label_words])
     assert [query + word for word in words] == labelled
@@ -157,7 +157,7 @@ def test_label_words_have_the_tokens_that_they_have_in_prompts(tmp_path, prefix)
 
 def test_a_tokenizer_that_joins_words_to_a_colon_is_refused():
     with pytest.raises(errors.UserError, match="joins a colon to ' x'"):
-        layout.continued(lambda texts: [[len(text)] for text in texts], [" x"])
+        layout.tokenize_continuations(lambda texts: [[len(text)] for text in texts], [" x"])
 
 
 def test_label_tokens_are_the_last_sub_tokens_in_class_order_and_differ():
