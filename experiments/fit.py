@@ -1,6 +1,7 @@
 """Fits a classifier to a table of texts and labels, or to a task's rows, and saves it. An interrupted run resumes.
 
 python experiments/fit.py --train_file=train.csv --classifier=my_classifier
+python experiments/fit.py --train_file=train.csv,look/to_label.csv --classifier=my_classifier --overwrite
 python experiments/fit.py --train_file=train.csv --classifier=support --task=support.yaml --demo_shots=0
 python experiments/fit.py --experts=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
 

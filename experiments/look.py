@@ -1,6 +1,7 @@
-"""Shows the anchors of a saved classifier: probably wrong labels, a map, confusion and calibration.
+"""Shows the anchors of a saved classifier: probably wrong labels, rows to label next, a map, confusion and calibration.
 
 python experiments/look.py --classifier=my_classifier --output=look
+python experiments/look.py --classifier=my_classifier --input=unlabelled.csv --budget=50
 python experiments/fit.py --train_file=train.csv --classifier=my_classifier --overwrite --corrections=suggestions.csv
 """
 

@@ -7,7 +7,7 @@ import json
 import math
 import numbers
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Content:
         prompts: the demonstrations of each view; neighbours are searched for in the first.
         layer: the block whose output is kept beside each state; 0: none.
         num_rows: the number of rows given so far, from which later rows are numbered.
+        checked: the numbers of rows whose label a person found right.
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
@@ -64,6 +65,7 @@ class Content:
     prompts: tuple[Prompt, ...]
     layer: int
     num_rows: int
+    checked: tuple[int, ...]
     choice: Choice | None
     encoder: str
     model: lm.Identity
@@ -130,13 +132,16 @@ def origin_of(
     file_options: Mapping[str, str | bool],
     model: lm.Identity,
     encoder: str,
+    checked: Collection[int] = (),
 ) -> str:
     """Return a digest of all that determines the result of a fit, of its rows' numbers and of their file's options.
 
     `encoder` is the fingerprint of the sentence encoder: its name in the options does not change with its files.
     """
     described = json.dumps(
-        [_options_dict(options), dict(file_options), [row.row for row in rows]], sort_keys=True, default=str
+        [_options_dict(options), dict(file_options), [row.row for row in rows], sorted(checked)],
+        sort_keys=True,
+        default=str,
     )
     parts = [described, task.digest, splits.rows_digest(rows), *map(str, model.content), encoder]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -164,6 +169,7 @@ class _Document:
     prompts: tuple[Prompt, ...]
     layer: int
     num_rows: int
+    checked: tuple[int, ...]
     choice: Choice | None
     encoder: str
     model: lm.Identity
@@ -185,6 +191,7 @@ def to_json(content: Content) -> str:
         prompts=content.prompts,
         layer=content.layer,
         num_rows=content.num_rows,
+        checked=content.checked,
         choice=content.choice,
         encoder=content.encoder,
         model=content.model,
@@ -217,6 +224,7 @@ def from_json(text: bytes) -> Content:
         prompts=document.prompts,
         layer=document.layer,
         num_rows=document.num_rows,
+        checked=document.checked,
         choice=document.choice,
         encoder=document.encoder,
         model=document.model,
@@ -235,6 +243,8 @@ def _check(content: Content) -> None:
     numbers = [example.row for example in content.rows]
     if not 0 < len(numbers) == len(set(numbers)) or not all(0 <= number < content.num_rows for number in numbers):
         raise ValueError("duplicate row numbers, or some out of range")
+    if not set(content.checked) <= set(numbers):
+        raise ValueError("a checked row that does not exist")
     for example in content.rows:
         task.label_of(example.place, example.label)
         task.fields_of(example.place, example.fields)

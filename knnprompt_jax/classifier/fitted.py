@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -233,6 +233,7 @@ def fit(
     given_task: Task | None,
     labels: Sequence[Any],
     num_rows: int,
+    checked: Collection[int] = (),
     file_options: Mapping[str, str | bool] | None = None,
     cache: states_lib.Cache,
     repeated: bool = False,
@@ -243,6 +244,7 @@ def fit(
         given_task: the task that the next fit takes; None if it infers one.
         labels: the task's labels, in class order, as values of y's type.
         num_rows: the number of rows given, including rows that are left out.
+        checked: the numbers of rows whose label a person found right.
         file_options: how the rows' file was read, if there is one.
         cache: where states are looked up and kept.
         repeated: whether fits with the same demonstrations follow, as in `states.read`.
@@ -261,11 +263,12 @@ def fit(
         prompts=(),
         layer=layer_of(options, model.config),
         num_rows=num_rows,
+        checked=tuple(sorted(checked)),
         choice=None,
         encoder=encoder,
         model=model.identity,
         file_options=file_options or {},
-        origin=content_lib.origin_of(options, task, rows, file_options or {}, model.identity, encoder),
+        origin=content_lib.origin_of(options, task, rows, file_options or {}, model.identity, encoder, checked),
     )
     if isinstance(options, PublishedOptions):
         return _fit_published(content, options, model, cache, repeated)

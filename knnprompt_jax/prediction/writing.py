@@ -51,6 +51,13 @@ def renamed(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(free)
 
 
+def to_text(value: Any) -> str:
+    """Return a cell; nested values stay JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else str(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Format:
     """The format of predictions.
@@ -134,7 +141,7 @@ class Format:
     def _cells(self, record: dict[str, Any]) -> list[Any]:
         near = record.get("neighbours", ())
         neighbours = [" ".join(str(neighbour[name]) for neighbour in near) for name in ("id", "distance")]
-        texts = [_text(record[name]) for name in (*self.kept_as(self.kept), "label")]
+        texts = [to_text(record[name]) for name in (*self.kept_as(self.kept), "label")]
         probabilities = record.get("probabilities", {}).values()
         return [
             record["row"],
@@ -143,13 +150,6 @@ class Format:
             *(neighbours if self.has_neighbours else ()),
             *probabilities,
         ]
-
-
-def _text(value: Any) -> str:
-    """Return a cell; nested values stay JSON."""
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return "" if value is None else str(value)
 
 
 def _finite(value: Any) -> Any:

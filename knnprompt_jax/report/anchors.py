@@ -16,7 +16,9 @@ from knnprompt_jax.prediction import writing
 from knnprompt_jax.report import measures
 from knnprompt_jax.runs import corrections
 
-_MIN_LEAD = 0.5  # The lead of another class from which on a label is suspicious.
+_MIN_LEAD = 0.5  # The lead of another class from which on it is suggested.
+_MIN_SUM = 1e-300
+_REASONS = ("probability", "neighbours", "same_text")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +27,11 @@ class ClassifiedAnchors:
 
     Attributes:
         labels: the classes as pages show them; `names` are their labels in the task.
-        shares_NC: each class's probability if `has_probabilities`, else its share of the votes of the nearest anchors.
+        shares_NC: each class's probability, or its share of the votes of the nearest anchors.
         hidden_NE: the states from which the map is drawn.
         unit: the unit of the distances.
-        demonstrations: id, text and label of each demonstration.
+        demonstrations: id, text and label of each demonstration that is no anchor.
+        checked: the ids of anchors whose label a person found right.
         user_ids: the columns of the train file that are named like ids, for each anchor; empty if there are none.
     """
 
@@ -43,9 +46,9 @@ class ClassifiedAnchors:
     shares_NC: np.ndarray
     hidden_NE: np.ndarray
     unit: str
-    has_probabilities: bool = False
     user_ids: tuple[Mapping[str, Any], ...] = ()
     demonstrations: tuple[tuple[int, str, str], ...] = ()
+    checked: tuple[int, ...] = ()
 
     @property
     def measured(self) -> measures.Measures:
@@ -57,47 +60,59 @@ class ClassifiedAnchors:
         return self.names[self.y_N[index]]
 
 
-def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
-    """Return the anchors whose label another class leads by more than half, the largest lead first.
+def ranked(anchors: ClassifiedAnchors) -> pd.DataFrame:
+    """Return all anchors, the least probable label first; the index is the anchor's.
 
-    The index is the anchor's. The lead is a difference of shares of the nearest anchors or, if the classifier gives
-    probabilities and they lead by more, of probabilities. The columns are the leading class `suggested`, its `lead`
-    and the reason, `why`.
+    The columns are the class `suggested`, or -1, the label's `probability`, and how many of the nearest anchors have
+    another label, `differing`. A class is suggested if its probability leads the label's by more than half.
+
+    Probabilities are p / √share, scaled to a sum of 1: halfway between the classes' shares of the anchors and equal
+    shares. With the anchors' shares, right labels of a rare class would come before wrong labels of a common one, which
+    confident learning avoids by a threshold for each class (Northcutt et al., 2021). With equal shares, a class of few
+    anchors, whose probabilities are the least reliable, would hide its wrong labels.
     """
-    num_classes = len(anchors.labels)
-    rows = []
-    for label, near_k, shares_C in zip(anchors.y_N, anchors.near_Nk, anchors.shares_NC, strict=True):
-        votes_C = np.bincount(anchors.y_N[near_k], minlength=num_classes)
-        suggested = int(votes_C.argmax())
-        lead = float(votes_C[suggested] / len(near_k) - votes_C[label] / len(near_k))
-        why = f"{votes_C[suggested]} of {len(near_k)} nearest anchors"
-        if anchors.has_probabilities and shares_C.max() - shares_C[label] > lead:
-            suggested = int(shares_C.argmax())
-            lead = float(shares_C[suggested] - shares_C[label])
-            why = f"probability {100 * shares_C[suggested]:.0f} %"
-        rows.append((suggested, lead, why))
-    found = pd.DataFrame(rows, columns=["suggested", "lead", "why"])
-    return found[found.lead > _MIN_LEAD].sort_values("lead", ascending=False, kind="stable")
+    rows_N = np.arange(len(anchors.y_N))
+    shares_C = np.bincount(anchors.y_N, minlength=len(anchors.labels)) / len(anchors.y_N)
+    balanced_NC = np.divide(
+        anchors.shares_NC, np.sqrt(shares_C), out=np.zeros(anchors.shares_NC.shape), where=shares_C > 0
+    )
+    balanced_NC /= np.maximum(balanced_NC.sum(-1, keepdims=True), _MIN_SUM)
+    own_N = balanced_NC[rows_N, anchors.y_N]
+    best_N = balanced_NC.argmax(-1)
+    leads_N = balanced_NC[rows_N, best_N] - own_N > _MIN_LEAD
+    differing_N = np.sum(anchors.y_N[anchors.near_Nk] != anchors.y_N[:, None], -1)
+    found = pd.DataFrame(
+        {"suggested": np.where(leads_N, best_N, -1), "probability": own_N, "differing": differing_N}, rows_N
+    )
+    return found.sort_values("probability", kind="stable")
 
 
-def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
-    """Return a table of labels that may be wrong, for a person to review and `fit --corrections` to apply.
+def suggestions(anchors: ClassifiedAnchors, count: int) -> pd.DataFrame:
+    """Return a table of labels to check, for a person to review and `fit --corrections` to apply.
 
-    The most suspicious anchors come first. Then come those whose text also occurs with another label; these have no
-    suggestion.
+    The `count` least probable labels come first. Then come anchors whose text also occurs with another label. Labels
+    that a person found right are left out.
     """
-    suspected = suspects(anchors)
-    reasons = collections.defaultdict(list, {index: [why] for index, why in suspected.why.items()})
+    found = ranked(anchors)
+    checked = set(anchors.checked)
+    reasons = collections.defaultdict(list)
     for index, reason in _contradictions(anchors):
         reasons[index].append(reason)
+    unchecked = [index for index in found.index if anchors.ids[index] not in checked]
+    listed = [*unchecked[:count], *(index for index in unchecked[count:] if index in reasons)]
     user_columns = tuple(dict.fromkeys(name for ids in anchors.user_ids for name in ids))
+    num_near = anchors.near_Nk.shape[-1]
     rows = []
-    for index, why in reasons.items():
+    for index in listed:
         user_ids = [str(anchors.user_ids[index].get(name, "")) for name in user_columns]
-        suggested = anchors.names[suspected.suggested[index]] if index in suspected.index else ""
-        cells = [*user_ids, anchors.texts[index], anchors.label(index), suggested, "; ".join(why)]
-        rows.append([anchors.ids[index], *map(tables.to_cell, cells)])
-    columns = [corrections.TEXT, corrections.LABEL, corrections.SUGGESTED, "why"]
+        suggested = anchors.names[found.suggested[index]] if found.suggested[index] >= 0 else ""
+        texts = [*user_ids, anchors.texts[index], anchors.label(index), suggested]
+        neighbours = f"{found.differing[index]} of {num_near} differ"
+        numbers = ["", f"{found.probability[index]:.3f}", neighbours]
+        rows.append(
+            [anchors.ids[index], *map(tables.to_cell, texts), *numbers, tables.to_cell("; ".join(reasons[index]))]
+        )
+    columns = [corrections.TEXT, corrections.LABEL, corrections.SUGGESTED, corrections.CHECKED, *_REASONS]
     kept = writing.renamed(user_columns, (corrections.ID, *columns))
     return pd.DataFrame(rows, columns=[corrections.ID, *map(tables.to_cell, kept), *columns], dtype=object)
 
@@ -111,8 +126,8 @@ def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:
         for index in members:
             others = [other for other in members if anchors.y_N[other] != anchors.y_N[index]]
             if others:
-                yield index, f"same text as anchor {anchors.ids[others[0]]}, {anchors.label(others[0])!r}"
+                yield index, f"anchor {anchors.ids[others[0]]}: {anchors.label(others[0])!r}"
     for number, text, label in anchors.demonstrations:
         for index in same_text.get(characters.plain(text), ()):
             if anchors.label(index) != label:
-                yield index, f"same text as demonstration {number}, {label!r}"
+                yield index, f"demonstration {number}: {label!r}"

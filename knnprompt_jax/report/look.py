@@ -13,58 +13,89 @@ from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report import drawing, maps, measures, page
+from knnprompt_jax.report import drawing, maps, measures, page, to_label
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
+from knnprompt_jax.report.to_label import ToLabel
 from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
 
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
-_MAX_ROWS = 20  # Rows of the listing.
+_MAX_ROWS = 20  # Rows of a listing.
 _MAX_POINTS = 1000  # Anchors on the map.
 
 
 def run(settings: commands.LookSettings) -> str:
-    """Write the page of a saved classifier and the table of labels that may be wrong; return what the binary prints.
+    """Write the page of a saved classifier and the tables of rows to check and to label; return what is printed.
 
     Raises:
-        UserError: there is no saved classifier, it has too few anchors, or the output cannot be written.
+        UserError: there is no saved classifier, it has too few anchors, the unlabelled rows cannot be read, or the
+            output cannot be written.
     """
     page.check_libraries()
     output = page.folder(settings.output)
     saved = saving.read(pathlib.Path(settings.classifier))
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
     anchors = classify_anchors(fitted)
-    table = anchors_lib.suggestions(anchors)
-    path = _write_suggestions(output, table)  # Before the page is drawn: a person may edit the table meanwhile.
-    correct = f"fit again with --corrections={shlex.quote(str(path))}"
-    advice = f"in {path.name}, clear “suggested” where “label” is right; then {correct}"
+    chosen = to_label.choose(fitted, settings, anchors.near_Nk.shape[1]) if settings.input else None
+    # The tables are written before the page is drawn: a person may edit them meanwhile.
+    table = anchors_lib.suggestions(anchors, settings.suggestions)
+    lines = _write_suggestions(output, anchors, table)
+    if chosen:
+        lines += _write_to_label(output, fitted, chosen)
     with drawing.style():
-        sections = build(anchors, table, advice)
+        sections = build(anchors, table, chosen)
     title = f"Anchors of {saved.path.resolve().name}"
     written = page.write(output, title, _introduction(fitted, anchors), sections)
-    num_demonstrations = len(fitted.content.rows) - len(fitted.anchors)
-    unchecked = f" (the {num_demonstrations} demonstrations are not listed)" if num_demonstrations else ""
+    return "\n".join([*lines, f"page: {written}"])
+
+
+def _write_suggestions(output: pathlib.Path, anchors: ClassifiedAnchors, table: pd.DataFrame) -> list[str]:
+    """Write the table of labels to check; return what to print about it."""
+    content = tables.to_csv([table.columns, *table.itertuples(index=False)]).encode("utf-8", "backslashreplace")
+    paths = _write_new(output, commands.SUGGESTIONS, content)
+    num_suggested = int((table[corrections.SUGGESTED] != "").sum())
+    others = f"; {len(anchors.demonstrations):,} demonstrations are not compared" if anchors.demonstrations else ""
     lines = [
-        f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled{unchecked}: {path}",
-        f"page: {written}",
+        f"labels to check: {len(table):,} of {len(anchors.texts):,}, {num_suggested:,} with another label suggested"
+        f"{others}: {paths[-1]}"
     ]
+    if anchors.checked:
+        lines.append(f"labels checked earlier, not listed: {len(anchors.checked):,}")
     if len(table):
-        lines.append(f"next: in {path.name}, clear `suggested` where `label` is right; then {correct}")
-    return "\n".join(lines)
+        given = shlex.quote(",".join(map(str, paths)))
+        lines.append(
+            f"next: in {paths[-1].name}, write x into `{corrections.CHECKED}` where `{corrections.LABEL}` is right, and "
+            f"correct `{corrections.SUGGESTED}` elsewhere; then fit again with --corrections={given}"
+        )
+    return lines
 
 
-def _write_suggestions(output: pathlib.Path, table: pd.DataFrame) -> pathlib.Path:
-    """Write the table; return its path, which has a number if a person may have edited an earlier table."""
-    rows = [table.columns, *table.itertuples(index=False)]
-    content = tables.to_csv(rows).encode("utf-8", "backslashreplace")
-    path = output / commands.SUGGESTIONS
-    for number in itertools.count(2):
-        if not path.exists() or path.read_bytes() == content:
+def _write_to_label(output: pathlib.Path, fitted: Fitted, chosen: ToLabel) -> list[str]:
+    """Write the table of rows to label; return what to print about it."""
+    paths = _write_new(output, commands.TO_LABEL, to_label.to_csv(chosen, fitted.task))
+    given = shlex.quote(",".join(["train.csv", *map(str, paths)]))
+    return [
+        *chosen.notes,
+        f"rows to label: {len(chosen.examples):,}: {paths[-1]}",
+        f"next: fill in its column `{chosen.label_column}`; then fit again with --train_file={given}, where train.csv is the "
+        "train file",
+    ]
+
+
+def _write_new(output: pathlib.Path, name: str, content: bytes) -> list[pathlib.Path]:
+    """Write a table under a name that is free; return the paths of earlier tables and, last, its own.
+
+    A person may have edited an earlier table, so that one stays, and the new one has the next number.
+    """
+    paths = []
+    for number in itertools.count(1):
+        plain = pathlib.Path(name)
+        paths.append(output / (f"{plain.stem}-{number}{plain.suffix}" if number > 1 else name))
+        if not paths[-1].exists() or paths[-1].read_bytes() == content:
             break
-        path = output / f"{pathlib.Path(commands.SUGGESTIONS).stem}-{number}.csv"
-    files.write(path, content)
-    return path
+    files.write(paths[-1], content)
+    return paths
 
 
 def _introduction(fitted: Fitted, anchors: ClassifiedAnchors) -> str:
@@ -108,35 +139,64 @@ def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
         shares_NC=shares_NC,
         hidden_NE=np.asarray(fitted.states.hidden_NE, np.float32),
         unit=distances.get(fitted.content.distance).unit,
-        has_probabilities=not fitted.content.is_published,
+        checked=fitted.content.checked,
     )
 
 
-def build(anchors: ClassifiedAnchors, table: pd.DataFrame, advice: str) -> list[Section]:
-    """Return the page's sections; `table` has the suggestions, and `advice` says how to correct labels."""
-    suspects = f"Anchors whose label others contradict. To correct them: {advice}"
-    similar = "Similar anchors lie together. Check an anchor that lies among anchors of another label."
+def build(anchors: ClassifiedAnchors, table: pd.DataFrame, chosen: ToLabel | None = None) -> list[Section]:
+    """Return the page's sections; `table` has the labels to check, and `chosen` the rows to label."""
+    suspects = (
+        f"The least probable labels. To correct them, edit {commands.SUGGESTIONS}: write x into “{corrections.CHECKED}” "
+        f"where “{corrections.LABEL}” is right, and correct “{corrections.SUGGESTED}” elsewhere; then give the file to fit "
+        "with --corrections."
+    )
+    similar = "Similar texts lie together. Check an anchor that lies among anchors of another label."
     titles = dict(zip(anchors.names, anchors.labels, strict=True))
-    return [
-        Section("suspects", "Probably mislabelled", suspects, listings=(_listing(table, titles),)),
-        Section("map", "Map", similar, maps=(_map(anchors),)),
+    sections = [
+        Section("suspects", "Labels to check", suspects, listings=(_listing(table, titles),)),
+        Section("map", "Map", similar, maps=(_map(anchors, chosen),)),
         measures.confusion(anchors.measured, anchors.labels, "anchors"),
         measures.calibration(anchors.measured, "anchors"),
     ]
+    return [_to_label_section(chosen, titles), *sections] if chosen else sections
 
 
-def _map(anchors: ClassifiedAnchors) -> maps.Map:
-    """Return a map of at most `_MAX_POINTS` anchors, drawn at random; neighbours that were not drawn are left out."""
+def _to_label_section(chosen: ToLabel, titles: Mapping[str, str]) -> Section:
+    text = (
+        f"Rows whose labels would teach the classifier most, in this order. Fill in the column “{chosen.label_column}” of "
+        f"{commands.TO_LABEL}; then fit again with this file after the train file."
+    )
+    rows = tuple(itertools.islice(to_label.listed(chosen, titles), _MAX_ROWS))
+    listing = Listing(_cut(len(chosen.examples)), to_label.HEADERS, rows)
+    return Section("to_label", "What to label next", text, listings=(listing,))
+
+
+def _map(anchors: ClassifiedAnchors, chosen: ToLabel | None) -> maps.Map:
+    """Return a map of at most `_MAX_POINTS` anchors, drawn at random, and of the rows to label.
+
+    Neighbours that were not drawn are left out.
+    """
     count = len(anchors.texts)
     drawn = np.sort(np.random.default_rng(0).permutation(count)[:_MAX_POINTS])
     index_on_map = {anchor: index for index, anchor in enumerate(drawn.tolist())}
+
+    def neighbours(near_k: np.ndarray, distances_k: np.ndarray) -> tuple[tuple[int, float], ...]:
+        near = zip(near_k.tolist(), distances_k.tolist(), strict=True)
+        return tuple((index_on_map[other], distance) for other, distance in near if other in index_on_map)
+
     points = []
     for anchor in index_on_map:
-        near = zip(anchors.near_Nk[anchor].tolist(), anchors.distances_Nk[anchor].tolist(), strict=True)
-        kept = tuple((index_on_map[other], distance) for other, distance in near if other in index_on_map)
+        near = neighbours(anchors.near_Nk[anchor], anchors.distances_Nk[anchor])
         true = anchors.labels[anchors.y_N[anchor]]
         predicted = anchors.labels[anchors.predicted_N[anchor]]
-        points.append(maps.Point(anchors.texts[anchor], true, predicted, neighbours=kept))
+        points.append(maps.Point(anchors.texts[anchor], true, predicted, neighbours=near))
+    states = [anchors.hidden_NE[drawn]]
+    if chosen:
+        titles = dict(zip(anchors.names, anchors.labels, strict=True))
+        near_Qk = zip(np.asarray(chosen.near.indices_Qk), np.asarray(chosen.near.distances_Qk), strict=True)
+        for text, predicted, near in zip(chosen.texts, chosen.predicted, near_Qk, strict=True):
+            points.append(maps.Point(text, "", titles[predicted], neighbours=neighbours(*near)))
+        states.append(chosen.hidden_QE)
     share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "
     return maps.Map(
         title="",
@@ -144,24 +204,28 @@ def _map(anchors: ClassifiedAnchors) -> maps.Map:
         "another label.",
         labels=anchors.labels,
         points=tuple(points),
-        positions_N2=maps.layout(anchors.hidden_NE[drawn]),
+        positions_N2=maps.layout(np.concatenate(states)),
         unit=anchors.unit,
         row="anchor",
     )
 
 
 def _listing(table: pd.DataFrame, titles: Mapping[str, str]) -> Listing:
-    """Return the first rows of the table of suggestions, with the classes' titles, as in the other sections."""
+    """Return the first rows of the table of labels to check, with the classes' titles, as in the other sections."""
     rows = []
-    for row in table.head(_MAX_ROWS).itertuples(index=False):
-        cells = dict(zip(table.columns, (tables.from_cell(str(cell)) for cell in row), strict=True))
-        for column in {corrections.LABEL, corrections.SUGGESTED} & cells.keys():
+    for row in table.head(_MAX_ROWS).drop(columns=corrections.CHECKED).to_dict("records"):
+        cells = {str(column): tables.from_cell(str(cell)) for column, cell in row.items()}
+        for column in (corrections.LABEL, corrections.SUGGESTED):
             cells[column] = titles.get(cells[column], cells[column])
-        rows.append(tuple(cells.values()))
-    is_cut = len(table) > _MAX_ROWS
-    caption = f"The first {_MAX_ROWS} of {len(table):,} rows of the table." if is_cut else "The rows of the table."
+        rows.append(cells)
     why = (
-        "Order: by the suggestion's lead over the present label. Why: the nearest anchors with the suggested label, or "
-        "its probability."
+        "Order: by the label's probability, as if classes were more equally common. Neighbours: how many of the nearest "
+        "anchors have another label. Same text: anchors that have this text and another label."
     )
-    return Listing(f"{caption} {why}", tuple(table.columns), tuple(rows))
+    headers = tuple(str(column) for column in table.columns if column != corrections.CHECKED)
+    return Listing(f"{_cut(len(table))} {why}", headers, tuple(tuple(row.values()) for row in rows))
+
+
+def _cut(count: int) -> str:
+    """Return how many rows of a table the page lists."""
+    return f"The first {_MAX_ROWS} of {count:,} rows of the table." if count > _MAX_ROWS else "The rows of the table."

@@ -15,7 +15,10 @@ _MAX_LENGTH = 700  # Characters of a text that the page keeps.
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An anchor (without a prediction) or a test row; its nearest anchors are (index among the points, distance)."""
+    """An anchor (without a prediction), a test row, or a row to label (without a label).
+
+    Its nearest anchors are (index among the points, distance).
+    """
 
     text: str
     label: str
@@ -24,8 +27,15 @@ class Point:
     neighbours: tuple[tuple[int, float], ...] = ()
 
     @property
+    def colour(self) -> str:
+        """The label that gives the mark its colour and shape."""
+        return self.label or self.prediction
+
+    @property
     def kind(self) -> str:
-        """One of "anchor", "right" and "wrong"."""
+        """One of "anchor", "right", "wrong" and "unlabelled"."""
+        if not self.label:
+            return "unlabelled"
         if not self.prediction:
             return "anchor"
         return "right" if self.prediction == self.label else "wrong"

@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from knnprompt_jax import characters, errors, tables
 from knnprompt_jax.tasks import formats
@@ -13,26 +13,37 @@ from knnprompt_jax.tasks.task import Example, Task
 ID = "id"
 LABEL = "label"
 SUGGESTED = "suggested"
+CHECKED = "checked"
 TEXT = "text"  # Beside `suggested`: the row's text, by which a table of other rows is recognised.
+_YES = ("x", "yes", "true", "1")
+_NO = ("", "no", "false", "0")
 
 
-def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_labels: bool = False) -> dict[int, str]:
-    """Return the new label of each row number, without unchanged labels.
+class Corrections(NamedTuple):
+    """The new labels by row number, and the numbers of the rows whose label a person found right."""
+
+    labels: Mapping[int, str]
+    checked: frozenset[int]
+
+
+def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_labels: bool = False) -> Corrections:
+    """Return the new label of each row number, without unchanged labels, and the checked rows.
 
     In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested`
-    keeps the label. In other files `label` is the right one.
+    keeps the label, and so does an x in the column `checked`. In other files `label` is the right one.
 
     Args:
         rows: the train rows, with their present labels.
         merge_labels: a label of the same `characters.identity` as one of the task's is that label.
 
     Raises:
-        UserError: with file and line: a missing column, an id that no row has, or two labels for one id. Also a `text`
-            or `label` beside `suggested` that is not the row's: the table of other rows, or the right label in the
-            wrong column.
+        UserError: with file and line: a missing column, an id that no row has, two labels for one id, or a `checked`
+            other than x. Also a `text` or `label` beside `suggested` that is not the row's: the table of other rows, or
+            the right label in the wrong column.
     """
     by_number = {row.row: row for row in rows}
     wanted: dict[int, str] = {}
+    checked = set()
     for place, cells in formats.read(pathlib.Path(path), encoding):
         row = by_number.get(_number(place, cells))
         if row is None:
@@ -41,12 +52,15 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_la
             )
         if SUGGESTED in cells:
             _check_text(place, cells, row, task)
+        if _is_checked(place, cells):
+            checked.add(row.row)
         new = _new_label(place, cells, row, task, merge_labels)
         if new and wanted.setdefault(row.row, new) != new:
             raise errors.UserError(
                 f"{place}: id {row.row} has two labels in this file, {wanted[row.row]!r} and {new!r}"
             )
-    return {number: label for number, label in wanted.items() if label != by_number[number].label}
+    changed = {number: label for number, label in wanted.items() if label != by_number[number].label}
+    return Corrections(changed, frozenset(checked))
 
 
 def _number(place: str, cells: Mapping[str, Any]) -> int:
@@ -59,6 +73,15 @@ def _number(place: str, cells: Mapping[str, Any]) -> int:
     if not re.fullmatch(r"\d{1,18}", text):
         raise errors.UserError(f"{place}: id {text!r}: an integer is required, as in the listings of `look`")
     return int(text)
+
+
+def _is_checked(place: str, cells: Mapping[str, Any]) -> bool:
+    """Return whether a person found the label of a line right."""
+    value = cells.get(CHECKED)
+    text = "" if is_empty(value) else str(value).strip().casefold()
+    if text not in (*_YES, *_NO):
+        raise errors.UserError(f"{place}: {CHECKED} {value!r}: write x if the label is right, otherwise nothing")
+    return text in _YES
 
 
 def _check_text(place: str, cells: Mapping[str, Any], row: Example, task: Task) -> None:
@@ -79,7 +102,7 @@ def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task, m
         if not label:
             raise errors.UserError(f"{place}: the label is empty")
         return label
-    suggested = _label(place, cells, SUGGESTED, task, merges)
+    suggested = "" if _is_checked(place, cells) else _label(place, cells, SUGGESTED, task, merges)
     if LABEL in cells and row.label not in (label, suggested):
         raise errors.UserError(
             f"{place}: label {label!r} is not that of row {row.row}, {row.label!r}: write the right label into the column "

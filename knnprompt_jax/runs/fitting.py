@@ -48,12 +48,13 @@ def run(settings: commands.FitSettings) -> Result:
     path = pathlib.Path(settings.classifier)
     shared.check_no_folder(path)
     options = settings.classifier_options()
-    task, train, notes = _load_rows(settings)
+    task, train, checked, notes = _load_rows(settings)
     model = inputs.read_model(settings.model, settings)
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
+    checked &= {row.row for row in rows}
     with saving.lock(path):
         encoder = fitted_lib.encoder_fingerprint(options)
-        origin = content_lib.origin_of(options, task, rows, settings.file_options(), model.identity, encoder)
+        origin = content_lib.origin_of(options, task, rows, settings.file_options(), model.identity, encoder, checked)
         found = _finished(path, origin, settings.overwrite)
         if found:
             return Result(found, 0, 0, (*notes, "the file held this classifier already"))
@@ -66,6 +67,7 @@ def run(settings: commands.FitSettings) -> Result:
             given_task=task,
             labels=task.labels,
             num_rows=max(row.row for row in train) + 1,
+            checked=checked,
             file_options=settings.file_options(),
             cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
         )
@@ -74,23 +76,28 @@ def run(settings: commands.FitSettings) -> Result:
     return Result(fitted.content, statistics.requested_prompts, statistics.prompts, tuple(notes))
 
 
-def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example], list[str]]:
-    """Return the task and the train rows, corrected and without duplicates, and remarks about corrections."""
+def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example], set[int], list[str]]:
+    """Return the task, the train rows, corrected and without duplicates, the checked rows, and remarks about both."""
     name = settings.task or shared.OWN
-    task, train = inputs.load_train(settings, name, settings.train_file)
+    task, train = inputs.load_train(settings, name, "".join(settings.train_file[:1]), settings.train_file[1:])
     if name == shared.OWN:
         progress.note(_describe_columns(task, train))
+    checked: set[int] = set()
+    num_corrected = 0
+    for path in settings.corrections:
+        merges = bool(settings.merge_labels)
+        found = corrections.read(path, settings.encoding or "utf-8", task, train, merges)
+        train = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
+        task = _corrected(task, train, is_inferred=name == shared.OWN)
+        checked |= found.checked
+        num_corrected += len(found.labels)
     notes = []
     if settings.corrections:
-        merges = bool(settings.merge_labels)
-        wanted = corrections.read(settings.corrections, settings.encoding or "utf-8", task, train, merges)
-        train = [dataclasses.replace(row, label=wanted.get(row.row, row.label)) for row in train]
-        task = _corrected(task, train, is_inferred=name == shared.OWN)
-        caution = ". If you did not check them, estimates of accuracy are too high" if wanted else ""
-        notes.append(f"labels corrected: {len(wanted)}{caution}")
+        caution = ". If you did not check them, estimates of accuracy are too high" if num_corrected else ""
+        notes.append(f"labels corrected: {num_corrected}; checked and right: {len(checked)}{caution}")
     rows = defects.drop(train, ()) if settings.drop_duplicates else train
     _warn(train, rows)
-    return task, rows, notes
+    return task, rows, checked, notes
 
 
 def _corrected(task: Task, rows: Sequence[Example], is_inferred: bool) -> Task:

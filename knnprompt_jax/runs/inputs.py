@@ -76,10 +76,13 @@ def _make_mesh(options: shared.MeshOptions, dtype: str, batch: int, config: conf
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, batch))
 
 
-def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
+def load_train(
+    settings: shared.RowOptions, name: str, path: str = "", further: Sequence[str] = ()
+) -> tuple[Task, list[Example]]:
     """Load a task and its train rows, from the file at `path` if there is one.
 
-    The task "own" is inferred from the file's columns.
+    The task "own" is inferred from the file's columns. The rows of `further` files are numbered on; those without a
+    label are left out.
 
     Raises:
         UserError: the task or its rows cannot be read (`sources.load_rows`).
@@ -88,10 +91,11 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
     if name == shared.OWN:
         empty = settings.empty or ALLOW
-        return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.file_options())
+        arguments = {"on_bad": settings.on_bad, "further": further, **settings.file_options()}
+        return sources.load_table(path, settings.text_columns, empty, **arguments)
     task = catalogue.get(name)
     task = dataclasses.replace(task, empty=settings.empty or task.empty)
-    arguments = _row_arguments(settings, name, path)
+    arguments = {"further": further, **_row_arguments(settings, name, path)}
     return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **arguments)
 
 

@@ -67,6 +67,6 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_rows(self.task, self.train_file)
+        self.check_rows(self.task, bool(self.train_file))
         if not self.dry_run:
             self.refuse(("topology", "queries", "distance", "datastore"), "without --dry_run")

@@ -16,6 +16,7 @@ INPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
 OUTPUT_KINDS = ("jsonl", "csv")
 IDS = "ids"
 SUGGESTIONS = "suggestions.csv"
+TO_LABEL = "to_label.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
 _WITH_TEXT |= {"neighbours", "class_prior"}  # The options that --text allows.
@@ -52,13 +53,16 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
     classifier: str = options.option("", "File of the classifier.", nonempty=True, check=shared.check_new_classifier)
-    train_file: str = options.option(
-        "", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.", check=files.check_readable
+    train_file: tuple[str, ...] = options.option(
+        (),
+        "CSV, TSV, JSONL or Parquet file with a row for each text and its label. More files, after commas, need the text and "
+        "label columns of the first; their rows without a label are left out.",
+        check=files.check_readable,
     )
-    corrections: str = options.option(
-        "",
+    corrections: tuple[str, ...] = options.option(
+        (),
         "File of corrected labels by row: look's suggestions.csv, or columns id and label (UTF-8 unless --encoding). Ids "
-        "are row numbers of the train file, from 0.",
+        "are row numbers of the train files, from 0. More files, after commas, are applied in this order.",
         check=files.check_readable,
     )
     model: str | None = options.option(
@@ -93,7 +97,7 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
         super().__post_init__()
         if not self.train_file and self.task in (None, shared.OWN):
             raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
-        self.check_rows(self.task or shared.OWN, self.train_file)
+        self.check_rows(self.task or shared.OWN, bool(self.train_file))
         self.classifier_options()
 
     def classifier_options(self) -> AutoOptions:
@@ -191,12 +195,25 @@ class EvaluationSettings(
     )
 
 
-class LookSettings(shared.SavedOptions):
-    """The saved classifier, and the folder of its page."""
+class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
+    """The saved classifier, unlabelled rows, and the folder of the page."""
 
     output: str = options.option(
-        "look", f"Folder to write index.html and {SUGGESTIONS} to.", nonempty=True, check=files.check_output_folder
+        "look",
+        f"Folder to write index.html, {SUGGESTIONS} and {TO_LABEL} to.",
+        nonempty=True,
+        check=files.check_output_folder,
     )
+    suggestions: int = options.option(50, "Labels to check, the least probable ones, at most.", least=0)
+    input: str = options.option(
+        "", f"File of unlabelled rows, of which {TO_LABEL} lists those to label next.", check=files.check_readable
+    )
+    budget: int = options.option(50, "Rows to label, at most.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.input:
+            self.refuse(("budget", "text_columns", "encoding", "on_bad", "cache_gb"), "without --input")
 
 
 class ExplanationSettings(shared.SavedOptions):

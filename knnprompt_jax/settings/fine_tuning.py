@@ -113,7 +113,7 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
         for task in self.tasks:
             if task != shared.OWN:
                 catalogue.get(task)
-            self.check_rows(task, self.train_file)
+            self.check_rows(task, bool(self.train_file))
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")
 

@@ -227,13 +227,13 @@ class RowOptions(LabelledFileOptions):
         False, "Read train_dropped.jsonl too, to restore the train rows as published."
     )
 
-    def check_rows(self, task: str, train_file: str = "") -> None:
+    def check_rows(self, task: str, has_file: bool = False) -> None:
         """Raise UserError on an option without effect on the rows of this task."""
         if task != OWN:
             self.refuse(("text_columns",), f"with --task={task}, which names its fields")
         else:
             self.refuse(("data_dir", "hub"), f"with --task={task}")
-        if train_file:
+        if has_file:
             self.refuse(("restore_dropped",), "with --train_file, only with --data_dir")
         else:
             self.refuse(("encoding",), "on rows of --data_dir, --hub or the demo, which are UTF-8")
@@ -287,6 +287,6 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         super().__post_init__()
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
-        self.check_rows(self.task, self.train_file)
+        self.check_rows(self.task, bool(self.train_file))
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")

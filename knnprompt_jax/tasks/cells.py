@@ -9,6 +9,12 @@ from typing import Any
 
 from knnprompt_jax import characters, errors
 
+PREDICTED = "look_predicted"
+PROBABILITY = "look_probability"
+NOVELTY = "look_novelty"
+WHY = "look_why"
+ADDED = (PREDICTED, PROBABILITY, NOVELTY, WHY)
+"""The columns that `look` adds to a table of texts to label. They are no texts of the task."""
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _MAX_WHOLE = 2**53  # Larger floats are not exact.
 _SURROGATE = re.compile("[\ud800-\udfff]")

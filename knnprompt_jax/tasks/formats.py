@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.resources.abc import Traversable
 from typing import Any, TextIO
 
-from knnprompt_jax import errors
-from knnprompt_jax.tasks import delimited
+from knnprompt_jax import errors, tables
+from knnprompt_jax.tasks import cells, delimited
 
 Row = tuple[str, dict[str, Any]]
 """A row: its place and its columns."""
@@ -52,7 +52,22 @@ def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
 
 
 def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterator[Parsed]:
-    """Yield rows like `read`, but yield the error of a malformed row and continue; `kind` overrides the suffix."""
+    """Yield rows like `read`, but yield the error of a malformed row and continue; `kind` overrides the suffix.
+
+    In a table that `look` wrote, cells lose the apostrophe that guards them against spreadsheets.
+    """
+    for place, row in _parse(path, encoding, kind):
+        is_guarded = isinstance(row, dict) and cells.PREDICTED in row
+        yield place, _unguarded(row) if is_guarded else row
+
+
+def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        tables.from_cell(name): tables.from_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
+    }
+
+
+def _parse(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
     suffix = kind or pathlib.PurePath(path.name).suffix.lower()
     if suffix == ".parquet":
         yield from _read_parquet(path)

@@ -10,7 +10,7 @@ from absl import logging
 
 from knnprompt_jax import characters, errors
 from knnprompt_jax.tasks import catalogue, defects, formats, hub
-from knnprompt_jax.tasks.cells import label_string
+from knnprompt_jax.tasks.cells import is_empty, label_string
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task
 
@@ -27,6 +27,7 @@ def load_rows(
     *,
     data_dir: str | None = None,
     path: str | None = None,
+    further: Sequence[str] = (),
     encoding: str = "utf-8",
     hub_source: HubSource | None = None,
     restore_dropped: bool = False,
@@ -42,6 +43,7 @@ def load_rows(
         split: "train", "dev_subsample", "test", …; the file is `<data_dir>/<task.name>/<split>.jsonl`.
         data_dir: the folder of task folders in the published layout.
         path: a CSV, TSV (both with a header), JSONL or Parquet file that holds only this split.
+        further: more such files, whose rows are numbered on; those without a label are left out and counted.
         encoding: the encoding of a text file at `path`.
         hub_source: a dataset on the Hub, for example from `catalogue.hub_source`.
         restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
@@ -76,7 +78,9 @@ def load_rows(
         lambda place, label: task.label_of(place, label, merge_labels),
         advice="" if text_columns is None else NAME_COLUMNS,
     )
-    return reading.examples(source, rows, on_bad)
+    rows = list(rows)
+    examples = reading.examples(source, enumerate(rows), on_bad)
+    return examples + reading.labelled(further, encoding, len(rows), on_bad)
 
 
 def columns_of(task: Task, text_columns: Sequence[str], label_column: str = "") -> dict[str, str]:
@@ -100,6 +104,7 @@ def load_table(
     fields: Sequence[str] = (),
     empty: str = ALLOW,
     *,
+    further: Sequence[str] = (),
     encoding: str = "utf-8",
     label_column: str = "label",
     on_bad: str = STOP,
@@ -107,7 +112,8 @@ def load_table(
 ) -> tuple[Task, list[Example]]:
     """Return the task inferred from a table, as by `Task.infer`, and its rows; see `load_rows` for other arguments.
 
-    With `merge_labels`, labels of one `characters.identity` become the most frequent of them; a warning names them.
+    The first file alone determines the columns of texts. With `merge_labels`, labels of one `characters.identity`
+    become the most frequent of them; a warning names them.
     """
     _check_no_label(fields, label_column)
     rows = list(formats.parse(pathlib.Path(path), encoding))
@@ -118,7 +124,8 @@ def load_table(
         raise bad[0] if bad else errors.UserError(f"{path}: no rows")
     draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
     reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
-    examples = reading.examples(path, rows, on_bad)
+    examples = reading.examples(path, enumerate(rows), on_bad)
+    examples += reading.labelled(further, encoding, len(rows), on_bad)
     for doubt in defects.headers(examples, label_column):
         logging.warning("%s: %s", path, doubt)
     if merge_labels:
@@ -157,11 +164,30 @@ class _Reading:
     label_of: Callable[[str, Any], str]
     advice: str = ""
 
-    def examples(self, source: str, rows: Iterable[formats.Parsed], on_bad: str) -> list[Example]:
-        """Return the labelled examples; skip bad rows, with a warning, if `on_bad` or the task says so."""
+    def labelled(self, paths: Iterable[str], encoding: str, first: int, on_bad: str) -> list[Example]:
+        """Return the examples of files whose rows are numbered from `first`; rows without a label are left out."""
+        examples: list[Example] = []
+        for path in paths:
+            rows = list(enumerate(formats.parse(pathlib.Path(path), encoding), first))
+            first += len(rows)
+            labelled = [(index, parsed) for index, parsed in rows if not self._has_empty_label(parsed[1])]
+            if len(labelled) < len(rows):
+                logging.warning("%s: %d of %d rows have no label: left out", path, len(rows) - len(labelled), len(rows))
+            if labelled:
+                examples += self.examples(path, labelled, on_bad)
+        return examples
+
+    def _has_empty_label(self, row: dict[str, Any] | errors.UserError) -> bool:
+        return isinstance(row, dict) and self.label_column in row and is_empty(row[self.label_column])
+
+    def examples(self, source: str, rows: Iterable[tuple[int, formats.Parsed]], on_bad: str) -> list[Example]:
+        """Return the labelled examples; skip bad rows, with a warning, if `on_bad` or the task says so.
+
+        `rows` gives the number of each row too.
+        """
         examples: list[Example] = []
         bad: list[errors.UserError] = []
-        for index, (place, row) in enumerate(rows):
+        for index, (place, row) in rows:
             try:
                 examples.append(self._example(index, place, row))
             except errors.UserError as error:

@@ -311,8 +311,11 @@ class Task:
 
 
 def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
-    """Return the columns of texts besides `label`; identifiers are excluded unless every column is one."""
-    names = dict.fromkeys(column for row in rows for column in row)
+    """Return the columns of texts besides `label` and `cells.ADDED`.
+
+    Identifiers are excluded unless every column is one.
+    """
+    names = dict.fromkeys(column for row in rows for column in row if column not in cells.ADDED)
     values = {column: [row[column] for row in rows if column in row] for column in names if column != label}
     shares = {column: cells.text_share(present) * len(present) / len(rows) for column, present in values.items()}
     columns = [column for column, share in shares.items() if share >= _MOST]

@@ -147,6 +147,7 @@ FORGED = {
     "an unknown member": (lambda content: json.dumps(content | {"more": 1}), "unknown member 'more'"),
     "a duplicate member": (lambda content: json.dumps(content)[:-1] + ', "format": 12}', "a duplicate member"),
     "NaN": (lambda content: json.dumps(content | {"num_rows": float("nan")}), "NaN is not JSON"),
+    "a checked row": (lambda content: json.dumps(content | {"checked": [10**6]}), "a checked row that does not exist"),
     "a wrong type": (lambda content: json.dumps(content | {"num_rows": "many"}), "num_rows: int expected, not str"),
     "a bool for an int": (lambda content: json.dumps(content | {"num_rows": True}), "num_rows: int expected"),
     "no options": (lambda content: json.dumps(content | {"published": None}), "one kind of options"),

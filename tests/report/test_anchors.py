@@ -37,19 +37,36 @@ def anchors():
     return make(y_N, near_NK, np.take_along_axis(distances_NN, near_NK, 1), shares_NC)
 
 
-@pytest.mark.parametrize("has_probabilities", [False, True])
-def test_suspects_are_led_by_another_class(anchors, has_probabilities):
-    found = anchors_lib.suspects(dataclasses.replace(anchors, has_probabilities=has_probabilities))
-    expected = {}
+def test_labels_are_ranked_by_their_probability_if_classes_are_more_equally_common(anchors):
+    found = anchors_lib.ranked(anchors)
+    scale_C = np.sqrt([np.mean(anchors.y_N == each) for each in range(C)])
     for anchor, label in enumerate(anchors.y_N):
-        shares = [np.mean(anchors.y_N[anchors.near_Nk[anchor]] == each) for each in range(C)]
-        kinds = [shares, anchors.shares_NC[anchor]] if has_probabilities else [shares]
-        chosen_C = max(kinds, key=lambda share_C: max(share_C) - share_C[label])
-        if (lead := max(chosen_C) - chosen_C[label]) > 0.5:
-            expected[anchor] = (int(np.argmax(chosen_C)), pytest.approx(lead), chosen_C is shares)
-    assert {row.Index: (row.suggested, row.lead, "nearest" in row.why) for row in found.itertuples()} == expected
-    assert len({is_vote for *_, is_vote in expected.values()}) == 1 + has_probabilities
-    assert found.lead.is_monotonic_decreasing
+        balanced_C = anchors.shares_NC[anchor] / scale_C / sum(anchors.shares_NC[anchor] / scale_C)
+        row = found.loc[anchor]
+        assert row.probability == pytest.approx(balanced_C[label])
+        assert row.differing == sum(anchors.y_N[other] != label for other in anchors.near_Nk[anchor])
+        assert row.suggested == (balanced_C.argmax() if balanced_C.max() - balanced_C[label] > 0.5 else -1)
+    assert found.probability.is_monotonic_increasing and len(found) == N
+    assert {-1} < set(found.suggested)
+
+
+def test_right_labels_of_a_rare_class_follow_a_wrong_label_of_a_common_one():
+    """Each rare row has a lower probability than the mislabelled row, but only because its class is rare."""
+    y_N = np.array([0] * 19 + [1] * 3)
+    shares_NC = np.tile([0.97, 0.03], (22, 1))
+    shares_NC[0] = [0.45, 0.55]
+    shares_NC[19:] = [0.7, 0.3]
+    nothing = np.zeros((22, 2), int)
+    found = anchors_lib.ranked(make(y_N, nothing, nothing, shares_NC, labels=tuple("ab"), names=tuple("ab")))
+    assert found.index[0] == 0 and shares_NC[0, 0] > shares_NC[19:, 1].max()
+
+
+def test_as_many_labels_as_asked_for_and_no_checked_ones(anchors):
+    order = [anchors.ids[index] for index in anchors_lib.ranked(anchors).index]
+    assert anchors_lib.suggestions(anchors, 5).id.tolist() == order[:5]
+    kept = dataclasses.replace(anchors, checked=(order[0], order[3], order[9]))
+    assert anchors_lib.suggestions(kept, 5).id.tolist() == [order[index] for index in (1, 2, 4, 5, 6)]
+    assert len(anchors_lib.suggestions(kept, 99)) == N - 3 and anchors_lib.suggestions(kept, 0).empty
 
 
 def test_calibration_bins_by_the_probability_of_the_predicted_class():
@@ -60,14 +77,13 @@ def test_calibration_bins_by_the_probability_of_the_predicted_class():
 
 
 def test_suggestions_are_not_formulas():
-    y_N, nothing = np.array([1, 1, 0]), np.zeros((3, 2))
+    y_N, shares_NC = np.array([1, 1, 0]), np.array([[0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
     given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X ")}
-    anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), nothing, nothing, predicted_N=y_N, **given)
-    table = anchors_lib.suggestions(anchors).to_csv(index=False)
-    assert table.splitlines() == [
-        "id,text,label,suggested,why",
-        "8,X ,'=a,b,\"2 of 2 nearest anchors; same text as anchor 5, 'b'\"",
-        "5,x,b,,\"same text as anchor 8, '=a'\"",
+    anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), np.zeros((3, 2)), shares_NC, **given)
+    assert anchors_lib.suggestions(anchors, 1).to_csv(index=False).splitlines() == [
+        "id,text,label,suggested,checked,probability,neighbours,same_text",
+        "8,X ,'=a,b,,0.136,2 of 2 differ,anchor 5: 'b'",
+        "5,x,b,,,0.739,1 of 2 differ,anchor 8: '=a'",
     ]
 
 
@@ -76,7 +92,6 @@ def test_an_anchor_with_the_text_of_a_demonstration_and_another_label_is_listed(
     given = {"labels": ("a", "b"), "names": ("a", "b"), "ids": (3, 5, 8), "texts": ("u", "v", "w")}
     shown = ((0, "V", "a"), (1, "w", "b"), (2, "z", "a"))
     near_Nk = np.array([[1, 2], [0, 2], [0, 1]])
-    table = anchors_lib.suggestions(
-        make(y_N, near_Nk, nothing, nothing, predicted_N=y_N, demonstrations=shown, **given)
-    )
-    assert table.to_csv(index=False).splitlines()[1:] == ["5,v,b,,\"same text as demonstration 0, 'a'\""]
+    anchors = make(y_N, near_Nk, nothing, nothing, predicted_N=y_N, demonstrations=shown, **given)
+    table = anchors_lib.suggestions(anchors, 0)
+    assert table[["id", "same_text"]].values.tolist() == [[5, "demonstration 0: 'a'"]]

@@ -30,3 +30,8 @@ def test_the_data_of_a_point_is_short():
     assert [point["text"] for point in data["points"]] == ["x" * 700 + " … (701 characters)", "y"]
     assert data["points"][1]["neighbours"] == [[0, 0.1235]] and data["row"] == "Test row"
     assert [point.kind for point in points] == ["anchor", "wrong"]
+
+
+def test_a_row_to_label_has_the_colour_of_its_prediction():
+    point = maps.Point("x", "", "b")
+    assert (point.kind, point.colour) == ("unlabelled", "b") and maps.Point("x", "a", "b").colour == "a"

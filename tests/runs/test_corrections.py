@@ -30,11 +30,19 @@ def read(tmp_path, text, name="corrections.csv"):
     ],
 )
 def test_corrected_labels(tmp_path, text, labels):
-    assert read(tmp_path, text) == labels
+    assert read(tmp_path, text) == (labels, frozenset())
+
+
+@pytest.mark.parametrize("mark", ["x", " X", "yes", "True", "1"])
+def test_a_checked_row_keeps_its_label(tmp_path, mark):
+    """A spreadsheet may leave the suggestion beside the mark."""
+    text = f"id,text,label,suggested,checked\n0,t0,bad,so so,{mark}\n3,t3,'=good,,\n2,x,bad,so so,no\n"
+    assert read(tmp_path, text) == ({2: "so so"}, {0})
+    assert read(tmp_path, f"id,label,checked\n7,bad,{mark}\n") == ({7: "bad"}, {7})
 
 
 def test_ids_and_labels_may_be_numbers(tmp_path):
-    assert read(tmp_path, '{"id": 3, "label": 5}\n', "c.jsonl") == {3: "5"}
+    assert read(tmp_path, '{"id": 3, "label": 5}\n', "c.jsonl").labels == {3: "5"}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +56,7 @@ def test_a_class_by_another_name(tmp_path, header, label, merges, expected):
     path.write_text(f"{header}\n0,{label}\n", encoding="utf-8")
     task = Task("mood", ("text",), "{text}\nMood:", ("0", "1"), ("bad", "good"))
     rows = [Example({"text": "t"}, "0", 0)]
-    assert corrections.read(str(path), "utf-8", task, rows, merges) == {0: expected}
+    assert corrections.read(str(path), "utf-8", task, rows, merges).labels == {0: expected}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +74,8 @@ def test_a_class_by_another_name(tmp_path, header, label, merges, expected):
         ("id,label\n3,bad\n0,bad\n3,so so\n", "csv:4: id 3 has two labels in this file, 'bad' and 'so so'"),
         ("id,label\n3, \n", "csv:2: the label is empty"),
         ("id,text,label,suggested\n0,t3,bad,=good\n", "csv:2: the text is not that of row 0: the row is gone, or the"),
+        ("id,label,suggested,checked\n0,bad,so so,maybe\n", "csv:2: checked 'maybe': write x if the label is right"),
+        ("id,label,suggested,checked\n0,so so,bad,x\n", "csv:2: label 'so so' is not that of row 0, 'bad'"),
         ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of row 0, 'bad': write the"),
     ],
 )

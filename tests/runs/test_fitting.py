@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -18,6 +19,7 @@ from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands
+from knnprompt_jax.tasks import cells
 
 BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
 OUTAGE = ("the site is down", "nothing loads", "server error")
@@ -39,7 +41,7 @@ def table(tmp_path):
 
 def settings(table, **options):
     given = {
-        "train_file": str(table),
+        "train_file": (str(table),),
         "label_column": "team",
         "model": "tiny",
         "classifier": str(table.parent / "mine"),
@@ -145,19 +147,52 @@ def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_
     fitting.run(job)
     path = tmp_path / "suggestions.csv"
     path.write_text(f"id,text,label,suggested\n0,{BILLING[0]},billing team,outage\n1,{BILLING[1]},billing team,\n")
-    corrected = fitting.run(dataclasses.replace(job, corrections=str(path)))
+    corrected = fitting.run(dataclasses.replace(job, corrections=(str(path),)))
     labels = {example.row: example.label for example in corrected.content.anchors}
     assert labels[0] == "outage" and labels[1] == "billing team"
-    assert corrected.num_read == 0 and "labels corrected: 1. If you did not check them" in corrected.notes[0]
+    expected = "labels corrected: 1; checked and right: 0. If you did not check them"
+    assert corrected.num_read == 0 and expected in corrected.notes[0]
     path.write_text("id,label\n2,new team\n")
-    assert fitting.run(dataclasses.replace(job, corrections=str(path))).content.task.labels == (
+    assert fitting.run(dataclasses.replace(job, corrections=(str(path),))).content.task.labels == (
         *("billing team", "new team", "outage"),
     )
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[:5]))
     path.write_text("id,label\n6,outage\n")
     with pytest.raises(errors.UserError, match="suggestions.csv:2: no train row has id 6: the row is gone"):
-        fitting.run(dataclasses.replace(job, corrections=str(path)))
+        fitting.run(dataclasses.replace(job, corrections=(str(path),)))
+
+
+def test_files_of_corrections_are_applied_in_their_order_and_checked_rows_are_kept(table, tmp_path):
+    job = settings(table, demo_shots=(0,), experts=("knn",), overwrite=True)
+    fitting.run(job)
+    paths = (str(tmp_path / "suggestions.csv"), str(tmp_path / "suggestions-2.csv"))
+    lines = ["0,billing team,outage,", "1,billing team,outage,x"], ["0,outage,billing team,", "6,outage,,x"]
+    for path, rows in zip(paths, lines, strict=True):
+        pathlib.Path(path).write_text("\n".join(["id,label,suggested,checked", *rows]))
+    done = fitting.run(dataclasses.replace(job, corrections=paths))
+    assert done.notes[0].startswith("labels corrected: 2; checked and right: 2. If")
+    assert saving.read(table.parent / "mine").content.checked == (1, 6)
+    assert {row.row: row.label for row in done.content.rows}[0] == "billing team"
+    assert fitting.run(dataclasses.replace(job, corrections=paths)).notes[-1] == "the file held this classifier already"
+
+
+def test_rows_of_a_second_file_are_numbered_on(table, tmp_path, caplog, capsys):
+    """The first file names the texts: what `look` says about a row is not in its prompt."""
+    header = ("message", "team", *cells.ADDED, "day")
+    rows = [
+        ("'=late", "outage", "billing team", "0.5", "0.1", "why", "x"),
+        ("new", "", "outage", "0.5", "0.1", "why", "x"),
+    ]
+    rows += [("dear", "billing team", "outage", "0.5", "0.1", "why", "x")]
+    second = write_table(tmp_path / "to_label.csv", rows, header)
+    done = fitting.run(settings(table, train_file=(str(table), str(second)), demo_shots=(0,), experts=("knn",)))
+    assert {row.row: row.fields for row in done.content.rows if row.row > 7} == {
+        8: {"message": "=late"},
+        10: {"message": "dear"},
+    }
+    assert "to_label.csv: 1 of 3 rows have no label: left out" in caplog.text
+    assert "columns in the prompt: message; left out:" in capsys.readouterr().err
 
 
 def test_as_many_demonstrations_as_the_context_holds(shared, tmp_path):
@@ -212,25 +247,27 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     classifier = kp.load(tmp_path / "mine")
     assert classifier.anchors_[11].ids == {"ticket_id": "T-11"}
     header, *suggestions = (
-        anchors.suggestions(look.classify_anchors(classifier.fitted_)).to_csv(index=False).splitlines()
+        anchors.suggestions(look.classify_anchors(classifier.fitted_), 3).to_csv(index=False).splitlines()
     )
-    assert header == "id,ticket_id,text,label,suggested,why" and any(",T-" in line for line in suggestions)
+    assert header.startswith("id,ticket_id,text,label,suggested,checked,") and any(
+        ",T-" in line for line in suggestions
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_file": ""}, "--train_file: give a table, or a task"),
-        ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
+        ({"train_file": ()}, "--train_file: give a table, or a task"),
+        ({"train_file": ("none.csv",)}, "none.csv: cannot read the file"),
         ({"label_column": "kind"}, "train.csv:2: no label column 'kind', only ticket_id, message, day, team: name it"),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),
         ({"task": "own", "data_dir": "data"}, "--data_dir: has no effect with --task=own; leave it out"),
         ({"task": "own", "hub": True}, "--hub: has no effect with --task=own; leave it out"),
         ({"restore_dropped": True}, "--restore_dropped: has no effect with --train_file"),
-        ({"train_file": "", "task": "demo", "encoding": "cp1252"}, "--encoding: has no effect on rows of --data_dir"),
+        ({"train_file": (), "task": "demo", "encoding": "cp1252"}, "--encoding: has no effect on rows of --data_dir"),
         (
-            {"train_file": "", "task": "mr", "hub": True, "label_column": "x"},
+            {"train_file": (), "task": "mr", "hub": True, "label_column": "x"},
             "--label_column: has no effect with --hub",
         ),
         ({"experts": ("words",)}, "experts=words: add one that reads prompts"),

@@ -23,6 +23,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
 
   function describe(point) {
     const other = point.other ? ` ${data.other}: ${point.other}.` : "";
+    if (!point.label) return `Row to label. Prediction: ${point.prediction}.`;
     if (!point.prediction) return `Anchor. Label: ${point.label}.${other}`;
     return `${data.row}. Label: ${point.label}. Prediction: ${point.prediction}.${other}`;
   }
@@ -110,7 +111,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     const pressed = buttons.filter((button) => button.getAttribute("aria-pressed") === "true").map((button) => button.dataset);
     const labels = pressed.flatMap(({ label }) => label ?? []), kinds = pressed.flatMap(({ kind }) => kind ?? []);
     marks.forEach((mark, index) => {
-      const hasLabel = !labels.length || labels.includes(data.points[index].label);
+      const hasLabel = !labels.length || labels.includes(data.points[index].label || data.points[index].prediction);
       const hasKind = !kinds.length || kinds.some((kind) => mark.classList.contains(kind));
       mark.classList.toggle("filtered", !(hasLabel && hasKind));
     });
