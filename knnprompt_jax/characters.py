@@ -95,8 +95,8 @@ def difference(name: str, others: Iterable[str]) -> str:
     kind = kinds[0] if kinds else "case, blanks, invisible characters, number format or Unicode form"
     if not kinds and isinstance(likeness(name), decimal.Decimal):
         kind = "number format"
-    shown = [_quoted(each, is_form=kind not in ("blanks", "case", "number format")) for each in (name, other)]
-    return f"; {shown[0]} and {shown[1]} differ only in {kind}"
+    is_form = kind not in ("blanks", "case", "number format")
+    return f"; {_quoted(name, is_form)} and {_quoted(other, is_form)} differ only in {kind}"
 
 
 def shell_word(name: str) -> str:

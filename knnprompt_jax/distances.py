@@ -168,4 +168,4 @@ def turned(name: str, direction: str) -> str:
     if not distance.direction:
         return name
     wanted = distance.representation, direction
-    return next(name for name, each in DISTANCES.items() if (each.representation, each.direction) == wanted)
+    return next(name for name, found in DISTANCES.items() if (found.representation, found.direction) == wanted)

@@ -133,8 +133,8 @@ class HarnessModel(model_lib.TemplateLM):
         # The last token is scored but not read.
         built = continuations.build(families(texts, order), self.max_length + 1)
         layout.warn_truncated(built.num_truncated, len(texts), self.max_length)
-        shown = contextlib.nullcontext() if disable_tqdm else progress.bar(len(texts), unit="text")
-        with shown as report:
+        progress_bar = contextlib.nullcontext() if disable_tqdm else progress.bar(len(texts), unit="text")
+        with progress_bar as report:
             scores = self.lm.score(built, report)
         answers = {
             texts[index]: (float(log_p.sum(dtype=np.float64)), bool(is_greatest.all()))

@@ -130,8 +130,8 @@ def _run(item: findings.Check, inputs: inputs_lib.Inputs, seconds_left: float) -
         stopped = item.stopped(error)
         fails |= isinstance(stopped, findings.Failed)
         yield stopped
-    if others := _processes_that_fail(fails):
-        yield findings.Failed("", f"it fails in process {errors.join_names(others)}")
+    if failing := _processes_that_fail(fails):
+        yield findings.Failed("", f"it fails in process {errors.join_names(failing)}")
 
 
 def _obstacle(

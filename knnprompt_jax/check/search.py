@@ -37,10 +37,10 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     for kind, distance in _SEARCHES:
         yield _compare(small, mesh, classifiers.StoreOptions(kind), distance, "k nearest")
     large = worlds.draw(_MANY_ANCHORS, _MANY_QUERIES, _SMALL_VOCABULARY)
-    one = parallel.make_mesh_on(jax.local_devices()[:1], 1, 1)
+    single = parallel.make_mesh_on(jax.local_devices()[:1], 1, 1)
     for kind, distance, memory_mb in _LARGE_SEARCHES:
         title = f"k nearest of {_MANY_ANCHORS} in {memory_mb:.0f} MiB"
-        yield _compare(large, one, classifiers.StoreOptions(kind, memory_mb), distance, title)
+        yield _compare(large, single, classifiers.StoreOptions(kind, memory_mb), distance, title)
     yield findings.compare(
         "ties, neighbours that differ", lambda: count_wrong_ties(mesh), 0, "distances of integers are exact"
     )
@@ -71,8 +71,8 @@ def deviation(near: kernel.Neighbours, wanted_QN: np.ndarray) -> float:
     if not exist.all() or any(len(np.unique(row)) < len(row) for row in indices_Qk):
         return np.inf
     sorted_Qk = np.sort(wanted_QN)[:, : indices_Qk.shape[1]]
-    of_found_Qk = np.take_along_axis(wanted_QN, indices_Qk, -1)
-    errors = [near.distances_Qk - sorted_Qk, of_found_Qk - sorted_Qk]
+    found_Qk = np.take_along_axis(wanted_QN, indices_Qk, -1)
+    errors = [near.distances_Qk - sorted_Qk, found_Qk - sorted_Qk]
     return float(np.abs(errors).max())
 
 

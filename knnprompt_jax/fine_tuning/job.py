@@ -104,15 +104,15 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
         parallel.call_in_main(functools.partial(files.check_writable, path, folder=True))
     runs = list(plan(settings))
     done = records.finished(folder, runs)
-    for one in runs:
-        if one.file_name not in done:
-            path = folder / one.experiment / one.file_name
+    for planned in runs:
+        if planned.file_name not in done:
+            path = folder / planned.experiment / planned.file_name
             with parallel.enter_in_main(files.lock(path)):
-                done[one.file_name] = _run(one, settings)
-                parallel.call_in_main(functools.partial(records.write, path.parent, done[one.file_name]))
-            parallel.call_in_main(functools.partial(shutil.rmtree, _checkpoints(settings, one), ignore_errors=True))
+                done[planned.file_name] = _run(planned, settings)
+                parallel.call_in_main(functools.partial(records.write, path.parent, done[planned.file_name]))
+            parallel.call_in_main(functools.partial(shutil.rmtree, _checkpoints(settings, planned), ignore_errors=True))
     parallel.wait_for_all("records")
-    return [done[one.file_name] for one in runs]
+    return [done[planned.file_name] for planned in runs]
 
 
 def plan(settings: FineTuneSettings) -> Iterator[Run]:
@@ -135,31 +135,33 @@ def plan(settings: FineTuneSettings) -> Iterator[Run]:
                 )
 
 
-def _checkpoints(settings: FineTuneSettings, one: Run) -> pathlib.Path:
+def _checkpoints(settings: FineTuneSettings, planned: Run) -> pathlib.Path:
     """Return the folder of a run's checkpoints."""
-    return pathlib.Path(settings.checkpoints) / one.file_name.removesuffix(".json")
+    return pathlib.Path(settings.checkpoints) / planned.file_name.removesuffix(".json")
 
 
-def _run(one: Run, settings: FineTuneSettings) -> records.Record:
+def _run(planned: Run, settings: FineTuneSettings) -> records.Record:
     """Train on a split and classify its evaluation rows."""
     started = time.monotonic()
-    problem = one.problem
+    problem = planned.problem
     task = problem.task
-    hyperparameters = one.hyperparameters
+    hyperparameters = planned.hyperparameters
     mesh = trainer.make_mesh(hyperparameters.batch)
     backbone = checkpoints.load(
-        one.model.path, one.model.config, jnp.float32, lambda path: jax.NamedSharding(mesh, P())
+        planned.model.path, planned.model.config, jnp.float32, lambda path: jax.NamedSharding(mesh, P())
     )
     network = classifier.SequenceClassifier(backbone, task.num_classes, nnx.Rngs(problem.split.seed))
-    length = min(hyperparameters.max_length, one.model.config.num_positions)
+    length = min(hyperparameters.max_length, planned.model.config.num_positions)
     encode = functools.partial(
-        texts.encode, task, tokenizer=one.model.tokenizer, max_length=length, as_pairs=network.is_bidirectional
+        texts.encode, task, tokenizer=planned.model.tokenizer, max_length=length, as_pairs=network.is_bidirectional
     )
     train_rows = encode(problem.train_rows)
     queries = encode(problem.evaluation)
     y = np.array([task.class_index(example.label) for example in problem.train_rows])
     tuner = trainer.Trainer(network, hyperparameters, mesh, problem.split.seed)
-    losses = tuner.train(train_rows, y, _checkpoints(settings, one), settings.checkpoint_every, {"key": one.key})
+    losses = tuner.train(
+        train_rows, y, _checkpoints(settings, planned), settings.checkpoint_every, {"key": planned.key}
+    )
     predicted = tuple(task.labels[index] for index in tuner.predict_proba(queries).argmax(-1))
     note = f"{hyperparameters.steps} steps of {hyperparameters.batch} rows"
     if losses:
@@ -174,7 +176,7 @@ def _run(one: Run, settings: FineTuneSettings) -> records.Record:
         lm_tokens=int(queries.lengths_N.sum() + trained),
         note=note,
     )
-    return records.Record.of(one, outcome)
+    return records.Record.of(planned, outcome)
 
 
 def render(done: Sequence[records.Record]) -> str:

@@ -184,7 +184,7 @@ def _prove_once(path: pathlib.Path, case: Case, device: jax.Device) -> Outcome:
 
 
 def _device(case: Case) -> jax.Device:
-    return next(each for each in jax.local_devices(backend=case.platform) if each.device_kind == case.device_kind)
+    return next(device for device in jax.local_devices(backend=case.platform) if device.device_kind == case.device_kind)
 
 
 def _deviation(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> float:

@@ -218,12 +218,14 @@ def _check_merges(path: pathlib.Path, tokenizer: Any, texts: list[str]) -> None:
         raise errors.UserError(
             f"{path}: its tokenizer drops merges at random, so results could not be repeated: set dropout to null"
         )
-    others = {*map(str, tokenizer.added_tokens_decoder.values()), tokenizer.unk_token}
+    unmerged = {*map(str, tokenizer.added_tokens_decoder.values()), tokenizer.unk_token}
 
     def is_merged(token: str) -> bool:
-        return len(token) > 1 and token not in others and not _BYTE.fullmatch(token)
+        return len(token) > 1 and token not in unmerged and not _BYTE.fullmatch(token)
 
-    texts = [2 * text for text in texts if len(text) > 1 and text not in others]  # Twice: in no vocabulary as a whole.
+    texts = [
+        2 * text for text in texts if len(text) > 1 and text not in unmerged
+    ]  # Twice: in no vocabulary as a whole.
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     num_merged = sum(any(map(is_merged, tokenizer.convert_ids_to_tokens(ids))) for ids in encoded)
     if 4 * num_merged < len(texts):

@@ -32,9 +32,9 @@ def run(settings: grids.ReportSettings) -> str:
     if settings.format == "html":
         page.check_libraries()
         return f"page: {write(folder, page.folder(settings.output))}"
-    results, others = _read(folder)
-    found = [overview.section(others)] if others else []
-    if any(results.values()) or not others:
+    results, unknown = _read(folder)
+    found = [overview.section(unknown)] if unknown else []
+    if any(results.values()) or not unknown:
         found += _draw({name: records for name, records in results.items() if records}, folder)
     return "\n".join(page.to_text(section, settings.format == "markdown") for section in found if section.tables)
 
@@ -59,16 +59,16 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
     Raises:
         UserError: there is no folder, it has no records, or a file is of another version.
     """
-    results, others = _read(folder)
-    if others and not any(results.values()):
-        return [overview.section(others)]
+    results, unknown = _read(folder)
+    if unknown and not any(results.values()):
+        return [overview.section(unknown)]
     drawn = _draw(results, folder)
-    if others:
+    if unknown:
         logging.warning(
             "%s: %d of %d records belong to no table of the paper and are left out; --format=text shows them",
             folder,
-            len(others),
-            len(others) + sum(map(len, results.values())),
+            len(unknown),
+            len(unknown) + sum(map(len, results.values())),
         )
     return drawn
 

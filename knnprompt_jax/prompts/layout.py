@@ -203,10 +203,10 @@ def label_tokens(task: Task, tokenize: Tokenize, which: str = "last") -> list[in
     for word, token in zip(task.label_words, ids, strict=True):
         if token in words:
             shared = "end in" if which == "last" else "begin with"
-            other = "first" if which == "last" else "last"
+            alternative = "first" if which == "last" else "last"
             raise errors.UserError(
                 f"task {task.name!r}: the label words {words[token]!r} and {word!r} {shared} the same token ({token}), "
-                f"so their classes cannot be told apart: use label_token={other!r}, the method icl_multi_token or "
+                f"so their classes cannot be told apart: use label_token={alternative!r}, the method icl_multi_token or "
                 "other words"
             )
         words[token] = word

@@ -157,10 +157,10 @@ def doubtful_fields(rows: Sequence[Example]) -> Iterator[str]:
     distinct = {field: len({row.fields[field] for row in rows}) for field in rows[0].fields}
     for field, count in distinct.items():
         if count**2 <= len(rows) and count < max(distinct.values()):
-            others = ",".join(other for other in distinct if other != field)
+            remaining = ",".join(name for name in distinct if name != field)
             yield (
                 f"column {field!r} is in the prompt, but has only {count} distinct texts in {len(rows)} rows: to leave "
-                f"it out, add --text_columns={characters.shell_word(others)}"
+                f"it out, add --text_columns={characters.shell_word(remaining)}"
             )
 
 

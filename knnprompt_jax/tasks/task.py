@@ -245,8 +245,8 @@ class Task:
         if name in self.classes:
             return name
         if merges or _WHOLE.fullmatch(name):
-            other = self._by_identity.get(characters.identity(name))
-            return other if merges or (other and _WHOLE.fullmatch(other)) else None
+            label = self._by_identity.get(characters.identity(name))
+            return label if merges or (label and _WHOLE.fullmatch(label)) else None
         return None
 
     def fields_of(
@@ -340,8 +340,8 @@ def _kind(values: Sequence[Any]) -> str:
 def _check_nameable(name: str, fields: Sequence[str]) -> None:
     """Raise UserError if no template can name a column."""
     if awkward := templates.awkward(fields):
-        others = ",".join(field for field in fields if field not in awkward)
-        advice = f" or leave it out: --text_columns={characters.shell_word(others)}" if others else ""
+        usable = ",".join(field for field in fields if field not in awkward)
+        advice = f" or leave it out: --text_columns={characters.shell_word(usable)}" if usable else ""
         raise errors.UserError(
             f"task {name!r}: a template cannot name the column {awkward[0]!r}, which has a brace: rename it{advice}"
         )

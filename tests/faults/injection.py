@@ -52,12 +52,9 @@ def every_fault(
     """
     trials = _Trials(folder, writer, reader, prepare)
     for kind in KINDS:
-        for first in itertools.count(1):
-            if not trials.run(kind, first):
-                break
-            for second in itertools.count(1) if twice else ():
-                if not trials.run(kind, first, second):
-                    break
+        for first in trials.run_each(kind):
+            if twice:
+                list(trials.run_each(kind, first))
     return trials.tally
 
 
@@ -95,6 +92,13 @@ class _Trials:
                 self.tally.survived += 1
                 assert self._read(place) == self._result, (kind, faults)
             return True
+
+    def run_each(self, kind: str, *faults: int) -> Iterator[int]:
+        """Run with a further fault at each call in turn, and yield the number of the call."""
+        for at in itertools.count(1):
+            if not self.run(kind, *faults, at):
+                return
+            yield at
 
     @contextlib.contextmanager
     def _new_place(self) -> Iterator[pathlib.Path]:
