@@ -79,7 +79,7 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | N
     num_truncated = 0
     with progress.whole(len(examples), "row", len(fitted.content.prompts)) as settle:
         for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
-            predictions = fitted.answer(fitted.read_prompts(batch.queries, cache, title=""))
+            predictions = fitted.answer(fitted.read_prompts(batch.queries, cache, title=""), with_neighbours=False)
             predicted += predictions.labels.tolist()
             num_truncated += batch.queries.num_truncated
             probabilities.append(np.asarray(predictions.probabilities, np.float64))

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import functools
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -19,7 +19,7 @@ from knnprompt_jax.classifier import draws, inputs
 from knnprompt_jax.classifier.content import AnyOptions, Content, Prompt
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.confidence.novelty import Novelty
-from knnprompt_jax.experts import expert, fitting, views
+from knnprompt_jax.experts import expert, fitting, views, words
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
@@ -53,14 +53,14 @@ class Fitted:
         content: the task, the options, the rows, and the experts with their weights.
         model: the language model.
         readings: the anchors' texts and states, in the order of the anchors, in host memory.
-        store: the store of the anchors' states in the first view, whose ids are row numbers; or of the class means.
+        make_store: returns `store`, and builds it at the first call; copies of the classifier share it.
         pool: the experts, fitted to the anchors; None for the published vote.
     """
 
     content: Content
     model: lm_lib.LanguageModel
     readings: Readings
-    store: store_lib.Store
+    make_store: Callable[[], store_lib.Store]
     pool: fitting.Pool | None
 
     @property
@@ -92,6 +92,11 @@ class Fitted:
         return self.readings.states[self.content.prompts[0].demo_shots]
 
     @property
+    def store(self) -> store_lib.Store:
+        """The store of the anchors' states in the first view, whose ids are row numbers; or of the class means."""
+        return self.make_store()
+
+    @property
     def has_centroids(self) -> bool:
         """Whether class means replace the anchors."""
         return _centroid(self.options) != "none"
@@ -102,10 +107,12 @@ class Fitted:
         if all(getattr(options, name) is getattr(self.options, name) for name in names):
             return self
         changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
-        fitted = dataclasses.replace(self, content=dataclasses.replace(self.content, options=changed))
-        if fitted.content.distance == self.store.distance.name:
-            return fitted
-        return dataclasses.replace(fitted, store=_build_store(fitted.content, self.model, self.states))
+        content = dataclasses.replace(self.content, options=changed)
+        if content.distance == self.content.distance:
+            return dataclasses.replace(self, content=content)
+        make_store = functools.cache(functools.partial(_build_store, content, self.model, self.states))
+        make_store()  # It refuses label words that share a token.
+        return dataclasses.replace(self, content=content, make_store=make_store)
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -158,20 +165,29 @@ class Fitted:
         order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
         return jax.tree.map(lambda array: jnp.take_along_axis(array, order_Nk, -1), nearest)
 
-    def answer(self, readings: Readings) -> Predictions:
-        """Return predictions for texts."""
-        near = self.search(readings, self.content.k)
+    def answer(self, readings: Readings, with_neighbours: bool = True) -> Predictions:
+        """Return predictions for texts.
+
+        Args:
+            with_neighbours: whether predictions have neighbours; a pool searches for them only then.
+        """
+        distances_Qk = np.zeros((len(readings.texts), 0), np.float32)
+        ids_Qk = np.zeros(distances_Qk.shape, int)
+        if self.pool is None or with_neighbours:
+            near = self.search(readings, self.content.k)
+        if with_neighbours and not self.has_centroids:  # Class means are no anchors.
+            distances_Qk = np.asarray(near.distances_Qk)
+            ids_Qk = self.store.ids_N[np.asarray(near.indices_Qk)]
         if self.pool is None:
             classes_Q, p_QC = self._vote(near)
         else:
             p_QC = self.pool.probabilities(readings, self.prior_C)
             classes_Q = p_QC.argmax(-1)
-        k = 0 if self.has_centroids else None  # Class means are no anchors.
         return Predictions(
             labels=self.content.labels_C[classes_Q],
             probabilities=p_QC[:, inputs.label_order(self.content.labels_C)],
-            distances=np.asarray(near.distances_Qk)[:, :k],
-            ids=self.store.ids_N[np.asarray(near.indices_Qk)][:, :k],
+            distances=distances_Qk,
+            ids=ids_Qk,
         )
 
     def novelty(self, readings: Readings) -> np.ndarray:
@@ -337,20 +353,29 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     return complete(grown, fitted.model, joined)
 
 
-def complete(content: Content, model: lm_lib.LanguageModel, states: Mapping[int, lm_lib.States]) -> Fitted:
-    """Build the store of the anchors and fit the experts to them.
+def complete(
+    content: Content,
+    model: lm_lib.LanguageModel,
+    states: Mapping[int, lm_lib.States],
+    terms: words.Terms | None = None,
+) -> Fitted:
+    """Fit the experts to the anchors, or build the store of the anchors that vote.
 
     Args:
         states: the states of the anchors, in host memory, of each view.
+        terms: the expert on words, if it is fitted already.
     """
     readings = Readings(fitting.joined_texts(content.task, content.anchors), states)
-    store = _build_store(content, model, states[content.prompts[0].demo_shots])
+    first_states = states[content.prompts[0].demo_shots]
+    make_store = functools.cache(functools.partial(_build_store, content, model, first_states))
     pool = None
     if content.choice:
         check_label_words(content.task, model, content.options, content.choice)
         resources = _resources(content, model)
-        pool = fitting.Pool.fit(content.choice, readings, content.y_N, content.task.num_classes, resources)
-    return Fitted(content, model, readings, store, pool)
+        pool = fitting.Pool.fit(content.choice, readings, content.y_N, content.task.num_classes, resources, terms)
+    else:
+        make_store()
+    return Fitted(content, model, readings, make_store, pool)
 
 
 def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> store_lib.Store:

@@ -6,6 +6,8 @@
 | hidden_8_NE.npy     | the states of the anchors' prompts with 8 demonstrations per      |
 | log_z_8_N.npy       | class, in the order of the rows; and so on for each view          |
 | layer_8_ND.npy      | the outputs of a block, if the experts read them                  |
+| terms.txt           | the terms of the expert on words, if there is one, one per line;  |
+| terms_FC.npy        | and its table                                                     |
 
 A file is replaced whole. Reading one runs no code and trusts nothing in it.
 """
@@ -33,12 +35,16 @@ from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier import inputs
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.experts import words
+from knnprompt_jax.experts.expert import Words
 from knnprompt_jax.settings import shared
 
 _CONTENT = "classifier.json"
 _HIDDEN = "hidden_{}_NE.npy"
 _LOG_Z = "log_z_{}_N.npy"
 _LAYER = "layer_{}_ND.npy"
+_TERMS = "terms.txt"
+_TABLE = "terms_FC.npy"
 _END = b"PK\x05\x06"
 _END_BYTES = 22  # The size of the last record of an archive without a comment.
 _HEADER_START = 10  # Bytes of a .npy file before its header: the format, its version and the header's length.
@@ -55,12 +61,14 @@ class Saved:
 
     Attributes:
         states: the states of the anchors, by demonstrations per class.
+        terms: the fitted expert on words; None if the pool has none.
         digest: SHA-256 of the file.
     """
 
     path: pathlib.Path
     content: Content
     states: Mapping[int, lm_lib.States]
+    terms: words.Terms | None
     digest: str
 
     def with_prior(self, class_prior: Any) -> "Saved":
@@ -98,7 +106,7 @@ class Saved:
         check_model(self, model)
         if self.content.encoder != fitted_lib.encoder_fingerprint(self.content.options):
             raise errors.UserError(f"{self.path}: its sentence encoder has changed; restore its files, or fit again")
-        return fitted_lib.complete(self.content, model, self.states)
+        return fitted_lib.complete(self.content, model, self.states, self.terms)
 
 
 def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
@@ -176,7 +184,7 @@ def read(path: pathlib.Path) -> Saved:
     try:
         with file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            content, states = _read(file)
+            content, states, terms = _read(file)
     except _INVALID as error:
         # Other messages are those of libraries, about JSON or archives.
         reason = (
@@ -185,7 +193,7 @@ def read(path: pathlib.Path) -> Saved:
         raise errors.UserError(f"{path}: not a classifier, or damaged{reason}") from None
     if parallel.call_in_main(lambda: digest) != digest:
         raise errors.UserError(f"{path}: not the classifier of process 0: give every process the same file")
-    return Saved(path, content, states, digest)
+    return Saved(path, content, states, terms, digest)
 
 
 def to_bytes(fitted: Fitted) -> bytes:
@@ -206,15 +214,19 @@ def _write(fitted: Fitted, file: IO[bytes]) -> None:
         arrays[_HIDDEN.format(shots)] = states.hidden_NE
         arrays[_LOG_Z.format(shots)] = states.log_z_N
         arrays |= {_LAYER.format(shots): array_ND for array_ND in states.layers.values()}
+    terms = fitted.pool.terms if fitted.pool else None
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_CONTENT), content_lib.to_json(fitted.content))
+        if terms:
+            archive.writestr(zipfile.ZipInfo(_TERMS), "\n".join(terms.terms).encode())
+            arrays[_TABLE] = terms.table_FC
         for name, array in arrays.items():
             # Without a date, equal classifiers have equal files.
             with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(array, "<f4"), version=(1, 0), allow_pickle=False)
 
 
-def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States]]:
+def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States], words.Terms | None]:
     """Read and check a classifier; raise one of `_INVALID` or UserError if it is none."""
     _check_ends(file)
     with zipfile.ZipFile(file) as archive:
@@ -224,9 +236,11 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States]]:
         content = content_lib.from_json(archive.read(members[_CONTENT]))
         kinds = (_HIDDEN, _LOG_Z, _LAYER) if content.layer else (_HIDDEN, _LOG_Z)
         names = {kind.format(prompt.demo_shots) for prompt in content.prompts for kind in kinds}
-        if members.keys() != {_CONTENT, *names}:
+        has_terms = content.choice is not None and any(one.expert == Words.name for one in content.choice.members)
+        if members.keys() != {_CONTENT, *names, *((_TERMS, _TABLE) if has_terms else ())}:
             raise ValueError(f"its members are not {', '.join(sorted(names))}")
         arrays = {name: _read_array(archive, members[name], len(content.anchors)) for name in sorted(names)}
+        terms = _read_terms(archive, members, content) if has_terms else None
     states = {}
     for prompt in content.prompts:
         shots = prompt.demo_shots
@@ -235,7 +249,16 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States]]:
         states[shots] = lm_lib.States(
             arrays[_HIDDEN.format(shots)], arrays[_LOG_Z.format(shots)], is_deterministic, layers
         )
-    return content, states
+    return content, states, terms
+
+
+def _read_terms(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], content: Content) -> words.Terms:
+    """Return the expert on words; raise ValueError unless it has a number for each class that has anchors."""
+    terms = archive.read(members[_TERMS]).decode().split("\n")
+    table_FC = _read_array(archive, members[_TABLE], len(terms) + 1)
+    if table_FC.shape[1] != 1 + len(np.unique(content.y_N)):
+        raise ValueError(f"{_TABLE}: its columns are not the classes")
+    return words.Terms(terms, table_FC)
 
 
 def _check_ends(file: IO[bytes]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel, rounding
-from knnprompt_jax.experts import linear
+from knnprompt_jax.experts import linear, words
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
@@ -210,19 +210,22 @@ class Words(_Ridge):
     def obstacle(self, readings: Readings) -> str:
         return "" if any(map(str.strip, readings.texts)) else "no row has a word"
 
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> "WordScorer":
+        return WordScorer(words.fit(readings.texts, y_N, num_classes, setting))
+
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
-        vectorizer = text_vectorizer().fit(readings.texts)
+        vectorizer = words.text_vectorizer().fit(readings.texts)
         return lambda queries: vectorizer.transform(queries.texts)
 
 
-def text_vectorizer() -> Any:
-    """Return scikit-learn's TF-IDF of words, pairs of words, and runs of characters in words, of norm 1."""
-    from sklearn import pipeline, preprocessing
-    from sklearn.feature_extraction import text
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordScorer:
+    """The fitted expert on words."""
 
-    words = text.TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\S+")
-    parts = text.TfidfVectorizer(sublinear_tf=True, ngram_range=(2, 5), analyzer="char_wb")
-    return pipeline.make_pipeline(pipeline.make_union(words, parts), preprocessing.Normalizer())
+    terms: words.Terms
+
+    def __call__(self, readings: Readings) -> np.ndarray:
+        return self.terms.scores(readings.texts)
 
 
 class SentenceEmbedding(_Ridge):

@@ -8,7 +8,7 @@ import numpy as np
 
 from knnprompt_jax import errors, lm, progress
 from knnprompt_jax.experts import expert as expert_lib
-from knnprompt_jax.experts import folds
+from knnprompt_jax.experts import folds, words
 from knnprompt_jax.experts import pool as pool_lib
 from knnprompt_jax.experts.expert import Readings, Resources
 from knnprompt_jax.experts.pool import Choice
@@ -39,15 +39,34 @@ class Pool:
     scorers: tuple[expert_lib.Scorer, ...]
 
     @classmethod
-    def fit(cls, choice: Choice, readings: Readings, y_N: np.ndarray, num_classes: int, resources: Resources) -> Self:
-        """Fit the experts of a choice to rows of classes `y_N`."""
+    def fit(
+        cls,
+        choice: Choice,
+        readings: Readings,
+        y_N: np.ndarray,
+        num_classes: int,
+        resources: Resources,
+        terms: words.Terms | None = None,
+    ) -> Self:
+        """Fit the experts of a choice to rows of classes `y_N`.
+
+        Args:
+            terms: the expert on words, if it is fitted already.
+        """
+        fitted = {expert_lib.Words.name: expert_lib.WordScorer(terms)} if terms else {}
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
-        scorers = []
+        scorers: list[expert_lib.Scorer] = []
         for member in choice.members:
             one = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
-            scorers.append(one.fit(readings, y_N, len(present_P), member.setting))
+            scorer = fitted.get(member.expert) or one.fit(readings, y_N, len(present_P), member.setting)
+            scorers.append(scorer)
         counts_J = np.array([member.weight * member.factor for member in choice.members])
         return cls(choice, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
+
+    @property
+    def terms(self) -> words.Terms | None:
+        """The fitted expert on words; None if the pool has none."""
+        return next((scorer.terms for scorer in self.scorers if isinstance(scorer, expert_lib.WordScorer)), None)
 
     def probabilities(self, readings: Readings, prior_C: np.ndarray | None = None) -> np.ndarray:
         """Return the probability of every class [Q, C]; a class without rows has 0.

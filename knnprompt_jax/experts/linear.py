@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import linalg
 
 Scorer = Callable[[Any], np.ndarray]
 """A function from inputs [Q, F] to scores [Q, C]."""
@@ -38,6 +37,12 @@ def standardise(x_NF: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def fit_ridge(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: float) -> Scorer:
     """Fit a ridge regression of the classes; `x_NF` may be sparse and should have a mean square norm of about 1."""
+    slope_FC, intercept_C = ridge_coefficients(x_NF, y_N, num_classes, penalty)
+    return lambda x_QF: x_QF @ slope_FC + intercept_C
+
+
+def ridge_coefficients(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the slopes [F, C] and intercepts [C] of `fit_ridge`."""
     weights_N = class_weights(y_N)
     truth_NC = centred_targets(y_N, num_classes)
     is_sparse = not isinstance(x_NF, np.ndarray)
@@ -45,7 +50,7 @@ def fit_ridge(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: float) -> S
         from sklearn import linear_model  # Its import takes longer than the prediction of a text.
 
         ridge = linear_model.Ridge(penalty, solver="sparse_cg").fit(x_NF, truth_NC, sample_weight=weights_N)
-        return lambda x_QF: ridge.predict(x_QF).reshape(x_QF.shape[0], num_classes)
+        return ridge.coef_.reshape(num_classes, -1).T, np.broadcast_to(ridge.intercept_, num_classes)
     root_N = np.sqrt(weights_N)
     shares_N = weights_N / weights_N.sum()
     mean_F = shares_N @ x_NF
@@ -59,8 +64,7 @@ def fit_ridge(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: float) -> S
         scaled_NF = root_N[:, None] * (x_NF - mean_F)
         product_FF = scaled_NF.T @ scaled_NF + penalty * np.eye(x_NF.shape[1])
         slope_FC = np.linalg.solve(product_FF, scaled_NF.T @ scaled_NC)
-    intercept_C = mean_C - mean_F @ slope_FC
-    return lambda x_QF: x_QF @ slope_FC + intercept_C
+    return slope_FC, mean_C - mean_F @ slope_FC
 
 
 def held_out_ridge(
@@ -72,6 +76,8 @@ def held_out_ridge(
     residuals of a held-out fold B are (I − H_BB)⁻¹ r_B, where r are the residuals of one regression of all rows. So no
     regression is repeated, and the result is exact.
     """
+    from scipy import linalg  # Its import takes longer than the prediction of a text.
+
     root_N = np.sqrt(class_weights(y_N))
     intercept_N = root_N / np.linalg.norm(root_N)
     gram_NN = _centred_gram(x_NF, root_N)
@@ -120,6 +126,8 @@ def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int, is_whitened: 
     def transform(x_QF: np.ndarray) -> np.ndarray:
         centred_QF = x_QF - centre_F
         if whitening_FF is not None:
+            from scipy import linalg
+
             centred_QF = linalg.solve_triangular(whitening_FF, centred_QF.T, lower=True).T
         return centred_QF / np.linalg.norm(centred_QF, axis=-1, keepdims=True).clip(_MIN_SCALE)
 
@@ -130,6 +138,8 @@ def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int, is_whitened: 
 
 def _whitening(residuals_NF: np.ndarray) -> np.ndarray:
     """Return the Cholesky factor [F, F] of the covariance of residuals, shrunk towards a multiple of the identity."""
+    from scipy import linalg
+
     covariance_FF = residuals_NF.T @ residuals_NF / len(residuals_NF)
     variance = max(np.trace(covariance_FF) / len(covariance_FF), _MIN_SCALE)
     return linalg.cholesky(

@@ -84,7 +84,7 @@ def _label(
         while batch := parallel.call_in_main(functools.partial(next, batches, None)):
             app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
             readings = fitted.read_prompts(batch.queries, cache, title="")
-            predictions = fitted.answer(readings).abstaining(settings.abstain)
+            predictions = fitted.answer(readings, settings.neighbours).abstaining(settings.abstain)
             parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
             count += len(batch.examples)
             num_truncated += batch.queries.num_truncated

@@ -13,6 +13,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import inputs, saving
+from knnprompt_jax.experts import words
 
 CONTENT = "classifier.json"
 
@@ -232,6 +233,26 @@ def test_forged_experts_are_refused(model, task, rows, tmp_path, change, message
         else:
             with pytest.raises(kp.UserError, match=message):
                 saving.read(path)
+
+
+def test_the_expert_on_words_is_kept_and_checked(model, task, rows, tmp_path, monkeypatch):
+    """A saved classifier predicts without scikit-learn, whose import takes longer than a text."""
+    path = tmp_path / "pool"
+    texts = [f"Straße {text}" for text in rows[0][:67]]
+    pool = kp.AutoClassifier(model, task, experts=("knn", "words"), demo_shots=0).fit(texts, rows[1][:67])
+    pool.save(path)
+    monkeypatch.setattr(words, "text_vectorizer", None)
+    wanted_QC = pool.predict_proba(rows[0][67:])
+    np.testing.assert_array_equal(kp.load(path, model).predict_proba(rows[0][67:]), wanted_QC)
+    contents = members(path)
+    terms = contents["terms.txt"].split(b"\n")
+    for changed_terms, table in ((terms, array((len(terms) + 1, 3))), (terms[1:], contents["terms_FC.npy"])):
+        write(path, contents | {"terms.txt": b"\n".join(changed_terms), "terms_FC.npy": table})
+        with pytest.raises(kp.UserError, match="damaged: terms_FC.npy: (its columns|not a float32 array)"):
+            saving.read(path)
+    write(path, {name: content for name, content in contents.items() if name != "terms.txt"})
+    with pytest.raises(kp.UserError, match="its members are not"):
+        saving.read(path)
 
 
 @pytest.mark.parametrize("name", FORGED)

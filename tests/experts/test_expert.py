@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.experts import expert, fitting, folds, linear
+from knnprompt_jax.experts import expert, fitting, folds, words
 from knnprompt_jax.models import head as head_lib
 
 COUNT = 41
@@ -89,10 +89,9 @@ def test_words_alone_are_ridge_regression_with_calibrated_probabilities(y_N):
     assert (p_NC[:, CLASSES] == 0).all() and (p_NC.argmax(-1) == y_N).all()
     ratios_NC = np.log(p_NC[:, :CLASSES]) - np.log(np.bincount(y_N))
     ratios_NC -= ratios_NC.mean(-1, keepdims=True)
-    x_NF = expert.text_vectorizer().fit_transform(texts)
     correlations = []
     for penalty in expert.PENALTIES:
-        scores_NC = linear.fit_ridge(x_NF, y_N, CLASSES, penalty)(x_NF)
+        scores_NC = words.fit(texts, y_N, CLASSES, penalty).scores(texts)
         scores_NC -= scores_NC.mean(-1, keepdims=True)
         correlations.append(np.corrcoef(scores_NC.ravel(), ratios_NC.ravel())[0, 1])
     assert max(correlations) > 0.9999

@@ -1,0 +1,36 @@
+"""Words without scikit-learn: against its vectorizer and regression."""
+
+import numpy as np
+import pytest
+from sklearn import linear_model
+
+from knnprompt_jax.experts import linear, words
+
+TEXTS = [
+    "A red  red\tcar",
+    "Ünïcode İ ß ﬁne",
+    "a",
+    "",
+    " \u2003 it\u00a0is\x1cso",
+    "longest words, again and again",
+    "red a car",
+]
+QUERIES = ["the red car car", "", "zzz", "A", "again\u3000İ ﬁn", *TEXTS]
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_scores_are_those_of_scikit_learn(num_classes):
+    y_N = np.arange(len(TEXTS)) % num_classes
+    vectorizer = words.text_vectorizer().fit(TEXTS)
+    truth_NC = linear.centred_targets(y_N, num_classes)
+    ridge = linear_model.Ridge(0.7, solver="sparse_cg")
+    ridge.fit(vectorizer.transform(TEXTS), truth_NC, sample_weight=linear.class_weights(y_N))
+    found_QC = words.fit(TEXTS, y_N, num_classes, 0.7).scores(QUERIES)
+    np.testing.assert_allclose(found_QC, ridge.predict(vectorizer.transform(QUERIES)), atol=1e-6)
+
+
+def test_terms_and_their_repetitions_are_those_of_scikit_learn():
+    for text in QUERIES:
+        kinds = [kind.build_analyzer() for _, kind in words.text_vectorizer()[0].transformer_list]
+        expected = ["\t" + word for word in kinds[0](text)] + list(kinds[1](text))
+        assert sorted(words.split(text)) == sorted(expected)
