@@ -127,7 +127,8 @@ def _opened(
             yield (), output
             return
         if not output.num_bytes:
-            output.kept = writing.kept(settings.keep, first.extra)
+            is_ragged = rows.kind_of(settings.input, settings.format) == "jsonl"
+            output.kept = writing.kept(settings.keep, first.extra, is_ragged)
             rest = [name for name in first.extra if name not in (*output.kept, *(settings.text_columns or task.fields))]
             if rest and settings.keep == commands.IDS:
                 progress.note(f"columns not copied: {errors.join_names(rest)} (--keep=all copies them)")

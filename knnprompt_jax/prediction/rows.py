@@ -46,7 +46,7 @@ def read(
     Raises:
         UserError: the file cannot be read or decoded, or lacks a column; the message names the file and the line.
     """
-    kind = kind or pathlib.PurePath(path).suffix[1:].lower()
+    kind = kind_of(path, kind)
     columns = sources.columns_of(task, text_columns)
     for index, (place, cells) in enumerate(_parse(path, kind, encoding)):
         if isinstance(cells, dict) and kind == "txt" and len(task.fields) == 1:
@@ -65,6 +65,11 @@ def read(
                 yield sources.with_advice(error)
         else:
             yield row
+
+
+def kind_of(path: str, kind: str = "") -> str:
+    """Return the given format of an input, or else the ending of its name."""
+    return kind or pathlib.PurePath(path).suffix[1:].lower()
 
 
 def _check_columns(path: str, columns: Iterable[str], cells: dict[str, Any]) -> None:
@@ -141,7 +146,7 @@ def count(path: str, kind: str = "", encoding: str = "utf-8") -> int | None:
     """Return the number of rows of a file, bad rows included; None for standard input and pipes."""
     if path == STANDARD or not pathlib.Path(path).is_file():
         return None
-    kind = kind or pathlib.PurePath(path).suffix[1:].lower()
+    kind = kind_of(path, kind)
     return sum(1 for _ in _parse(path, kind, encoding))
 
 

@@ -20,12 +20,13 @@ ALL, NONE = "all", "none"
 _OURS = ("row", "label", "probability", "neighbours", "distances")
 
 
-def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
+def kept(keep: str, columns: Iterable[str], is_ragged: bool = False) -> tuple[str, ...]:
     """Return the columns of an input to copy.
 
     Args:
         keep: "ids" (columns named like ids), "all", "none", or names separated by commas.
-        columns: the columns of the input.
+        columns: the columns of the input, or of its first row.
+        is_ragged: whether each row has its own columns, as JSON lines do: a warning names missing columns.
 
     Raises:
         UserError: the input lacks a named column.
@@ -34,7 +35,10 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     if keep in (IDS, ALL, NONE):
         return tuple(name for name in columns if keep == ALL or (keep == IDS and cells.is_named_as_identifier(name)))
     names = tuple(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
-    if missing := [name for name in names if name not in columns]:
+    missing = [name for name in names if name not in columns]
+    if missing and is_ragged:
+        logging.warning("--keep=%s: the first row has no column %r; rows without it get null", keep, missing[0])
+    elif missing:
         choices = errors.join_names([IDS, ALL, NONE, *columns])
         raise errors.UserError(f"--keep={keep}: the input has no column {missing[0]!r}; choose from {choices}")
     return names

@@ -70,9 +70,10 @@ def _number(place: str, cells: Mapping[str, Any]) -> int:
             names = f"{errors.join_names(cells)}{characters.difference(column, cells)}"
             raise errors.UserError(f"{place}: lacks the column {column!r}; it has {names}")
     text = "" if is_empty(cells[ID]) else label_string(place, cells[ID]).strip()
-    if not re.fullmatch(r"\d{1,18}", text):
+    found = re.fullmatch(r"(\d{1,18})(?:\.0+)?", text, re.ASCII)  # pandas writes 1 as 1.0 beside an empty cell.
+    if not found:
         raise errors.UserError(f"{place}: id {text!r}: an integer is required, as in the listings of `look`")
-    return int(text)
+    return int(found[1])
 
 
 def _is_checked(place: str, cells: Mapping[str, Any]) -> bool:

@@ -122,8 +122,20 @@ def merged_labels(rows: Iterable[Example]) -> Iterator[str]:
         if len(names) > 1
     ]
     if groups:
-        more = [f"… ({len(groups)} in all)"] if len(groups) > _MAX_GROUPS else []
-        yield f"merged labels (rows): {'; '.join([*groups[:_MAX_GROUPS], *more])}"
+        yield _merged_message(groups)
+
+
+def renamed_labels(counts: Mapping[tuple[str, str], int]) -> str:
+    """Return a message with the labels that were read as others, by the rows of each pair."""
+    groups: dict[str, dict[str, int]] = collections.defaultdict(dict)
+    for (name, label), count in counts.items():
+        groups[label][name] = count
+    return _merged_message([f"{_counted([*names], names)} -> {label!r}" for label, names in groups.items()])
+
+
+def _merged_message(groups: Sequence[str]) -> str:
+    more = [f"… ({len(groups)} in all)"] if len(groups) > _MAX_GROUPS else []
+    return f"merged labels (rows): {'; '.join([*groups[:_MAX_GROUPS], *more])}"
 
 
 def _merged_names(counts: Mapping[str, int]) -> dict[str, str]:

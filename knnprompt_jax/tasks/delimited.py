@@ -26,6 +26,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 _CLOSING = re.compile(
     r'[^"]*(?:""[^"]*)*"(?!")'
 )  # A line that closes a cell of earlier lines: quotes within are doubled.
+_TYPOGRAPHIC = re.compile("[“”„«»]")
 _WHOLE = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _UNSEEN = r"[^\S\r\n]|[\u00ad\u200b-\u200f\u2060\ufeff]"  # What may precede the quote of a cell.
 
@@ -214,10 +215,13 @@ def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str,
             names = [characters.plain(column) for column in header]
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-            yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
+            hint = '; quotes around a cell must be ", not typographic' if _TYPOGRAPHIC.search(line) else ""
+            yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}{hint}")
         elif _is_header(place, cells, names):
             yield place, errors.UserError(f"{place}: repeats the header: is the file made of several?")
         else:
+            if len(names) == 1 and characters.plain(cells[0][:_MAX_NAME]) == names[0]:
+                logging.warning("%s: a text that is the header's name: is the file made of several?", place)
             _warn_of_lost_quote(place, source.number - first + 1, cells, header, delimiter)
             yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
     if not header:

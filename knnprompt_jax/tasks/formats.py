@@ -20,6 +20,7 @@ Row = tuple[str, dict[str, Any]]
 Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or the error of a malformed row."""
 
+_MARK = "\ufeff"  # The byte order mark as a character.
 _MAX_LINE = 2**26  # Characters of a line: without a bound, an endless line would fill the memory.
 _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins with a mark of UTF-16.
     codecs.BOM_UTF32_LE: "utf-32",
@@ -92,7 +93,8 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
         except errors.UserError as error:
             row = errors.UserError(f"{place}: {error}")
         except (ValueError, RecursionError) as error:
-            row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object per line")
+            reason = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            row = errors.UserError(f"{place}: not JSON: {reason}; the file should hold one JSON object per line")
         if not isinstance(row, dict | errors.UserError):
             row = errors.UserError(f"{place}: a JSON {type(row).__name__}, not an object with the row's fields")
         yield place, row
@@ -120,13 +122,17 @@ def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
-    """Yield the lines of a file; raise UserError at one that is too long."""
+    """Yield the lines of a file, without the byte order marks of files that were appended to it.
+
+    Raises:
+        UserError: a line is too long.
+    """
     for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), ""), start=1):
         if len(line) == _MAX_LINE:
             raise errors.UserError(
                 f"{name}:{number}: the line has {_MAX_LINE:,} characters or more: is it a file of rows?"
             )
-        yield line
+        yield line.removeprefix(_MARK)
 
 
 TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {

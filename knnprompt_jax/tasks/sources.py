@@ -1,5 +1,6 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is validated."""
 
+import collections
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,16 +72,21 @@ def load_rows(
         source = f"{folder / split}.jsonl"
         rows = read_split(folder, split, restore_dropped)
     columns = columns_of(task, text_columns or (), label_column)
-    reading = _Reading(
-        task,
-        columns,
-        label_column,
-        lambda place, label: task.label_of(place, label, merge_labels),
-        advice="" if text_columns is None else NAME_COLUMNS,
-    )
+    merged: collections.Counter[tuple[str, str]] = collections.Counter()
+
+    def label_of(place: str, label: Any) -> str:
+        found = task.label_of(place, label, merge_labels)
+        if merge_labels and (name := label_string(place, label)) != found:
+            merged[name, found] += 1
+        return found
+
+    reading = _Reading(task, columns, label_column, label_of, advice="" if text_columns is None else NAME_COLUMNS)
     rows = list(rows)
     examples = reading.examples(source, enumerate(rows), on_bad)
-    return examples + reading.labelled(further, encoding, len(rows), on_bad)
+    examples += reading.labelled(further, encoding, len(rows), on_bad)
+    if merged:
+        logging.warning("%s: %s", source, defects.renamed_labels(merged))
+    return examples
 
 
 def columns_of(task: Task, text_columns: Sequence[str], label_column: str = "") -> dict[str, str]:

@@ -114,10 +114,15 @@ class Task:
         if unknown := [name for name in used if name not in self.fields]:
             raise self._error(f"{attribute} has {{{characters.escaped(unknown[0])}}}{self._advice(unknown[0])}")
         if unused := set(self.fields).difference(used):
-            raise self._error(f"{attribute} does not use the field {min(unused)!r}")
+            field = min(unused)
+            is_plain = f"{{{{{field}}}}}" in template
+            hint = f": {{{{{field}}}}} is text in braces; write {{{field}}}" if is_plain else ""
+            raise self._error(f"{attribute} does not use the field {field!r}{hint}")
 
     def _advice(self, unknown: str) -> str:
         """Return how to write an unknown name in a template."""
+        if not unknown:
+            return f": a field's name is required in braces; write {{{self.fields[0]}}}"
         for field in self.fields:
             rest = unknown.removeprefix(field)
             if unknown != rest and rest.startswith(("!", ":", ".", "[")):

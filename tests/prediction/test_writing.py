@@ -118,3 +118,8 @@ COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")
 )
 def test_kept_columns_are_ids_or_named_ones(keep, columns):
     assert writing.kept(keep, COLUMNS) == columns
+
+
+def test_a_named_column_may_be_missing_in_the_first_of_rows_with_columns_of_their_own(caplog):
+    assert writing.kept("team,label", ("text", "label"), is_ragged=True) == ("team", "label")
+    assert "--keep=team,label: the first row has no column 'team'" in caplog.text

@@ -26,6 +26,7 @@ def read(tmp_path, text, name="corrections.csv"):
         ("id,label\n0,so so\n0,so so\n2,bad\n", {0: "so so"}),
         ("id,text,label,suggested,why\n0,t0,bad,so so,near\n3,T3 ,'=good,,near\n7,'=t7,so so,so so,x\n", {0: "so so"}),
         ("id,suggested\n0, new \n3,\n", {0: "new"}),
+        ("id,label\n0.0,so so\n", {0: "so so"}),
         ("id,text,label,suggested,why\n7,'=t7,bad,so so,corrected in the table\n", {}),
     ],
 )
@@ -66,6 +67,8 @@ def test_a_class_by_another_name(tmp_path, header, label, merges, expected):
         ("label\nbad\n", "csv:2: lacks the column 'id'; it has label"),
         ("id\n3\n", "csv:2: lacks the column 'label'; it has id"),
         ("id,label\n3.5,bad\n", "csv:2: id '3.5': an integer is required"),
+        ("id,label\n'-1,bad\n", 'csv:2: id "\'-1": an integer is required'),
+        ('id,label\n"1,0",bad\n', "csv:2: id '1,0': an integer is required"),
         (
             "id,label\n0,bad\n5,bad\n",
             "csv:3: no train row has id 5: the row is gone, or the file belongs to other rows",

@@ -116,6 +116,25 @@ def test_a_quote_that_is_never_closed_is_refused_soon(tmp_path):
     assert "rows.csv:1: not CSV: unexpected end of data" in refusal(tmp_path / "rows.csv", "utf-8")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.txt", "a\n\ufeffb\n"),
+        ("rows.csv", 'text\na\n\ufeff"b"\n'),
+        ("rows.jsonl", '{"text": "a"}\n\ufeff{"text": "b"}'),
+    ],
+)
+def test_byte_order_marks_of_appended_files_are_no_text(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert read(tmp_path / name) == [{"text": "a"}, {"text": "b"}]
+
+
+def test_the_header_of_an_appended_table_of_one_column_is_named(tmp_path, caplog):
+    (tmp_path / "rows.csv").write_text("text\na\nText\n")
+    assert read(tmp_path / "rows.csv") == [{"text": "a"}, {"text": "Text"}]
+    assert "rows.csv:3: a text that is the header's name" in caplog.text
+
+
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE])
 def test_byte_order_marks_of_utf_32_are_recognised(tmp_path, mark):
     order = {codecs.BOM_UTF32_LE: "le", codecs.BOM_UTF32_BE: "be"}[mark]
@@ -179,6 +198,8 @@ def test_rows_are_read_one_at_a_time(tmp_path):
         ("rows.csv", "text,label,text\n", "rows.csv:1: the header has 'text' more than once: text, label, text"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', "rows.jsonl:3: not JSON"),
         ("rows.jsonl", "[" * 10**5, "rows.jsonl:1: not JSON"),
+        ("rows.jsonl", '{"text": "a"}\n{"text": "b"}{"text": "c"}\n', "jsonl:2: not JSON: Extra data at character 14;"),
+        ("rows.csv", "text,label\n“a, b”,x\n", "csv:2: 3 cells, but the header has 2; quotes around a cell must be"),
         ("rows.jsonl", '"a"', "rows.jsonl:1: a JSON str, not an object"),
         ("rows.parquet", "PAR1 or so", "rows.parquet:1: not Parquet"),
         ("rows.doc", "a", "rows.doc: unknown kind of file; its name should end in .csv, .tsv, .jsonl, .txt, .parquet"),

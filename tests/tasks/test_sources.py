@@ -86,6 +86,14 @@ def test_the_label_column_can_have_any_name(tmp_path):
         sources.load_table(str(path), ["sentence", "team"], label_column="team")
 
 
+def test_merged_labels_of_test_rows_are_named(tmp_path, caplog):
+    path = tmp_path / "rows.csv"
+    path.write_text("sentence,label\na,0\nb,1.0\nc, 1\nd, 1\n")
+    rows = sources.load_rows(TASK, "evaluation", path=str(path), merge_labels=True)
+    assert [row.label for row in rows] == ["0", "1", "1", "1"]
+    assert "rows.csv: merged labels (rows): '1.0' (1), ' 1' (2) -> '1'" in caplog.text
+
+
 MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n , ,odd\nfog,in the bay,dry\n"
 
 
