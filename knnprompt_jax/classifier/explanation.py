@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from knnprompt_jax import distances, errors, lm
 from knnprompt_jax import states as states_lib
@@ -147,6 +148,8 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
     shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
     contributions = [shares_Q[0] - share for share in shares_Q[1:]]
     distance = distances.get(fitted.content.distance)
+    if num_tokens and distance.terms is None:
+        logging.warning("no tokens: %s is no sum over tokens; a KL divergence is (distance='kl')", distance.title)
     return Explanation(
         fields=query.fields,
         label=label,

@@ -19,6 +19,7 @@ from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 _VOCABULARIES = ("vocab.txt", ".model", ".tiktoken")  # Of other kinds of tokenizers.
 _JSON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "config.json")
 _BYTE = re.compile("<0x[0-9A-F]{2}>")  # A token of a byte, which no merge makes.
+_MERGED_SHARE = 0.98  # Of the longer tokens of vocab.json; special tokens are among them, and have no merges.
 _NUM_PROBES = 64
 _MOST_GROWTH = 100  # Characters that a normalizer may make of one.
 
@@ -112,6 +113,24 @@ def _check_files(folder: pathlib.Path) -> None:
     has_vocabulary = {"vocab.json", "merges.txt"} <= names or any(name.endswith(_VOCABULARIES) for name in names)
     if "tokenizer.json" not in names and not has_vocabulary:
         raise errors.UserError(f"{folder}: no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
+    if "tokenizer.json" not in names and has_vocabulary and "merges.txt" in names:
+        _check_merges_file(folder)
+
+
+def _check_merges_file(folder: pathlib.Path) -> None:
+    """Raise UserError if merges.txt lacks the merges of many tokens of vocab.json, as after a download that was cut."""
+    try:
+        vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
+        lines = (folder / "merges.txt").read_text("utf-8").splitlines()
+    except (ValueError, OSError):
+        return  # `_load_folder` names the damage.
+    count = sum(1 for line in lines if line.strip() and not line.startswith("#version"))
+    longer = sum(len(token) > 1 for token in vocabulary)
+    if 0 < count < _MERGED_SHARE * longer:
+        raise errors.UserError(
+            f"{folder / 'merges.txt'}: {count:,} merges for {longer:,} tokens of several characters: it is cut off; take "
+            "the file that was published with the model"
+        )
 
 
 def _load_folder(folder: pathlib.Path) -> Any:

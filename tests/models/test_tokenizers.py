@@ -169,14 +169,22 @@ def test_a_tokenizer_with_random_or_no_merges_is_refused(folder, values, message
         tokenizers.load(folder)
 
 
-def test_an_empty_file_of_merges_is_refused(folder):
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [(0, "its tokenizer has no merges"), (0.7, r"\d merges for [\d,]+ tokens .* cut off"), (1, "")],
+)
+def test_a_file_of_merges_that_is_cut_is_refused(folder, share, message):
     file = folder / "tokenizer.json"
-    vocabulary = json.loads(file.read_text())["model"]["vocab"]
+    model = json.loads(file.read_text())["model"]
     file.unlink()
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "merges.txt").write_text("")
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("\n".join(merges[: int(share * len(merges))]))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
-    with pytest.raises(errors.UserError, match="its tokenizer has no merges"):
+    if not message:
+        assert len(tokenizers.load(folder)("a text")["input_ids"]) < 6
+        return
+    with pytest.raises(errors.UserError, match=message):
         tokenizers.load(folder)
 
 

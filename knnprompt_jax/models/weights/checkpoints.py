@@ -8,6 +8,7 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ Source = tuple[conversion.Piece, tensor_files.Tensor]
 Placement = Callable[[str], jax.sharding.Sharding | Format]
 
 _MAX_LISTED = 8
+_CHECKSUMS = "checksums"  # A key of the metadata of kept arrays.
 _COMPARED_ROWS = 4096
 
 
@@ -77,7 +79,7 @@ def _converted(
         arrays = {name: _read_whole(sources[name], shape) for name, shape in shapes.items()}
         gguf_tensors.release()
         with contextlib.suppress(errors.UserError), files_lib.new_file(path) as draft:
-            safetensors.numpy.save_file(arrays, draft)
+            safetensors.numpy.save_file(arrays, draft, {_CHECKSUMS: _checksums(arrays)})
         del arrays
         found = _read_arrays(path, shapes)
     if found is not None:
@@ -89,10 +91,23 @@ def _read_arrays(path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
     """Return the arrays of a file; None if it is missing or damaged."""
     try:
         found = {tensor.key: tensor for tensor in tensor_files.read([path])}
-    except errors.UserError:
+        with safetensors.safe_open(path, "np") as file:
+            checksums = (file.metadata() or {}).get(_CHECKSUMS)
+    except (errors.UserError, OSError, safetensors.SafetensorError):
         return None
     kinds = {key: (tensor.shape, tensor.dtype) for key, tensor in found.items()}
-    return found if kinds == {key: (shape, np.float32) for key, shape in shapes.items()} else None
+    if kinds != {key: (shape, np.float32) for key, shape in shapes.items()}:
+        return None
+    return found if checksums == _checksums({key: tensor.view() for key, tensor in found.items()}) else None
+
+
+def _checksums(arrays: Mapping[str, Any]) -> str:
+    """Return sums of the bits of float32 arrays as integers, which take no longer than reading the arrays."""
+    sums = {}
+    for name, array in sorted(arrays.items()):
+        bits = np.ascontiguousarray(array).ravel().view(np.uint32)
+        sums[name] = int(bits.view(np.uint64 if bits.size % 2 == 0 else np.uint32).sum(dtype=np.uint64))
+    return json.dumps(sums)
 
 
 def _read_whole(sources: list[Source], shape: tuple[int, ...]) -> np.ndarray:

@@ -41,7 +41,8 @@ def test_weights_are_kept_by_content_and_replaced_where_damaged(file, tmp_path, 
         patched.setattr(gguf_header, "read", None)
         assert load(file) == expected, "nothing is converted again"
     whole = kept.read_bytes()
-    for damaged in (whole[:-4], whole + b"0", b"", bytes(4), bytes([whole[0] ^ 1]) + whole[1:]):
+    flipped = [whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :] for at in (0, len(whole) - 401, len(whole) - 1)]
+    for damaged in (whole[:-4], whole + b"0", b"", bytes(4), *flipped):
         kept.write_bytes(damaged)
         assert load(file) == expected and kept.read_bytes() == whole
 
