@@ -23,7 +23,7 @@ def test_scores_are_those_of_scikit_learn(num_classes):
     y_N = np.arange(len(TEXTS)) % num_classes
     vectorizer = words.text_vectorizer().fit(TEXTS)
     truth_NC = linear.centred_targets(y_N, num_classes)
-    ridge = linear_model.Ridge(0.7, solver="sparse_cg")
+    ridge = linear_model.Ridge(0.7, solver="sparse_cg", tol=1e-12)
     ridge.fit(vectorizer.transform(TEXTS), truth_NC, sample_weight=linear.class_weights(y_N))
     found_QC = words.fit(TEXTS, y_N, num_classes, 0.7).scores(QUERIES)
     np.testing.assert_allclose(found_QC, ridge.predict(vectorizer.transform(QUERIES)), atol=1e-6)
