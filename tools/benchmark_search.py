@@ -104,7 +104,7 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         vectors_QW = _affine(queries).vector
         work: Work = {
             "labels": functools.partial(_labels, store, states, settings.k),
-            "from_keys": functools.partial(kernel.search, queries, store.keys, store.classes_M, plan.kernel),
+            "from_keys": functools.partial(kernel.search, queries, store.keys, store.classes_M, plan.options),
             "product": functools.partial(_product, keys.vector, vectors_QW),
             "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }

@@ -99,7 +99,7 @@ def count_wrong_ties(mesh: Mesh) -> float:
     else:
         keys = jnp.asarray(keys_NE)
         classes = jnp.asarray(classes_N)
-    options = kernel.Options(23, distances.get("l2").measure)
+    options = kernel.SearchOptions(23, distances.get("l2").measure)
     found = parallel.replicate(kernel.search(_put_over(mesh)(queries_QE), keys, classes, options))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     wanted_Qk = np.argsort(distances_QN, -1, kind="stable")[:, :23]

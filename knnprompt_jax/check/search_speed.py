@@ -26,7 +26,7 @@ def run(inputs: inputs_lib.Inputs, kind: str, anchors: int, queries: int) -> Ite
     head = searching.random_head(workload.describe(_MODEL).config)
     store = searching.random_store(head, kind, _DISTANCE, anchors)
     encoded = store.codec.queries(searching.random_states(head, queries, 2))
-    options = store.plan(queries, _K).kernel
+    options = store.plan(queries, _K).options
     search = functools.partial(kernel.search, encoded, store.keys, store.classes_M, options)
     seconds = timing.medians({"search": timing.stopwatch(search)}, _REPETITIONS)["search"]
     bound = _bound(inputs, store.keys.vector.size, queries)

@@ -39,7 +39,7 @@ class Neighbours:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class SearchOptions:
     """The options of a search.
 
     Attributes:
@@ -55,7 +55,7 @@ class Options:
     anchors_per_tile: int = 0
 
 
-def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Options) -> Neighbours:
+def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: SearchOptions) -> Neighbours:
     """Return the k nearest anchors of every query.
 
     Anchors with a negative class are padding; at least k real anchors are required. Keys whose rows are split over the
@@ -72,14 +72,19 @@ def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Opti
     compiler_options={"xla_gpu_experimental_force_split_k": 1},
 )
 def search_on(
-    queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Options, mesh: Mesh | None = None, axes: Any = None
+    queries: Any,
+    keys: Any,
+    classes_N: Array | np.ndarray,
+    options: SearchOptions,
+    mesh: Mesh | None = None,
+    axes: Any = None,
 ) -> Neighbours:
     """Do the work of `search` for keys that are split over these axes of a mesh, or that are on one device."""
     if mesh is None:
-        return _search(queries, keys, classes_N, options)
+        return _search_device(queries, keys, classes_N, options)
 
     def search_shard(queries: Any, keys: Any, classes_n: Array | np.ndarray) -> Neighbours:
-        near = _search(queries, keys, classes_n, options)
+        near = _search_device(queries, keys, classes_n, options)
         first = jax.lax.axis_index(axes) * len(classes_n)
         near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
         return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], options.k)
@@ -123,7 +128,7 @@ def vote(
     return np.take_along_axis(classes_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
 
 
-def _search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Options) -> Neighbours:
+def _search_device(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: SearchOptions) -> Neighbours:
     """Return the k nearest anchors of every query on one device, tile by tile."""
     num_queries = rowwise.num_rows(queries)
     num_anchors = len(classes_N)

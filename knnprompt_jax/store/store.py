@@ -36,12 +36,12 @@ class SearchPlan:
 
     Attributes:
         queries_per_block: the number of queries that are encoded and searched at a time.
-        kernel: the options of `kernel.search`, with the queries and anchors per tile.
+        options: the options of `kernel.search`, with the queries and anchors per tile.
         num_bytes: the memory of the search on each device, beside the anchors, the head and the neighbours.
     """
 
     queries_per_block: int
-    kernel: kernel.Options
+    options: kernel.SearchOptions
     num_bytes: int
 
 
@@ -106,7 +106,7 @@ class Store:
         """
         padded = rowwise.pad(states.with_layers(()), plan.queries_per_block)
         queries = self.codec.queries(rowwise.split(padded, self.mesh) if self.mesh else padded)
-        nearest = kernel.search(queries, self.keys, self.classes_M, plan.kernel)
+        nearest = kernel.search(queries, self.keys, self.classes_M, plan.options)
         return rowwise.take(nearest, slice(0, plan.queries_per_block))
 
 
@@ -239,7 +239,7 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
         raise errors.UserError(
             f"memory_mb={memory / 2**20:g}: this search needs about {num_bytes / 2**20:.1f} MiB; choose a higher memory_mb"
         )
-    options = kernel.Options(k, codec.distance.measure, tile, anchors)
+    options = kernel.SearchOptions(k, codec.distance.measure, tile, anchors)
     return SearchPlan(block, options, num_bytes)
 
 

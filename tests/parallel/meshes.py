@@ -125,7 +125,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     count = 61 + -61 % mesh.size
     classes_M = rowwise.pad(np.arange(61, dtype=np.int32), count, rowwise.PADDING)
     keys, classes_M = rowwise.split((keys_NE, classes_M), mesh)
-    found = kernel.search(queries_QE, keys, classes_M, kernel.Options(23, distances.get("l2").measure))
+    found = kernel.search(queries_QE, keys, classes_M, kernel.SearchOptions(23, distances.get("l2").measure))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 

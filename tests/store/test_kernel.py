@@ -37,7 +37,7 @@ def search(queries, keys, name, k, labels=None, **options):
     distance = distances.get(name)
     queries = jax.vmap(distance.prepare_query)(jnp.asarray(queries))
     keys = jax.vmap(distance.prepare_anchor)(jnp.asarray(keys))
-    return kernel.search(queries, keys, jnp.asarray(labels), kernel.Options(k, distance.measure, **options))
+    return kernel.search(queries, keys, jnp.asarray(labels), kernel.SearchOptions(k, distance.measure, **options))
 
 
 @pytest.mark.parametrize(

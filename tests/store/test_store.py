@@ -86,7 +86,7 @@ def test_little_memory_changes_no_result(world, kind, distance):
 
 def test_more_neighbours_than_a_tile_has_anchors(world):
     small = dataclasses.replace(world.build("factored", "kl"), memory_mb=1.7)
-    assert small.plan(len(world.queries), len(small)).kernel.anchors_per_tile < len(small) / 2
+    assert small.plan(len(world.queries), len(small)).options.anchors_per_tile < len(small) / 2
     np.testing.assert_allclose(world.all_distances(small), world.distances("kl"), atol=1e-4)
 
 
@@ -106,6 +106,6 @@ def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_qu
     queries = jax.eval_shape(store.codec.queries, abstract(world.queries, sizes.queries_per_block))
     assert rowwise.row_bytes(queries) == rowwise.row_bytes(keys), "the plan takes queries to be as large as keys"
     classes_M = abstract(store.classes_M, 20_011)
-    compiled = kernel.search_on.lower(queries, keys, classes_M, sizes.kernel).compile()
+    compiled = kernel.search_on.lower(queries, keys, classes_M, sizes.options).compile()
     required = compiled.memory_analysis().temp_size_in_bytes + sizes.queries_per_block * rowwise.row_bytes(queries)
     assert required <= 1.1 * sizes.num_bytes <= 1.1 * memory_mb * 2**20
