@@ -78,7 +78,7 @@ def _output_spread(config: config_lib.DecoderConfig) -> float:
 def _heads(x_BSD: Array, kernel_DHK: Array, bias_HK: Array | None) -> Array:
     """Return x · kernel + bias, [B, S, H, K].
 
-    All heads are columns of one product: with heads of 64 as an axis of their own, a TPU would run at half the rate.
+    All heads are columns, F = H · K, of one product: with heads of 64 as an axis, a TPU would run at half the rate.
     """
     out_BSF = x_BSD @ kernel_DHK.reshape(len(kernel_DHK), -1)
     if bias_HK is not None:
@@ -151,7 +151,7 @@ class Attention(nnx.Module):
     @jax.named_scope("projections")
     def keys_and_values(self, x_BSD: Array, rotate: Rotate) -> tuple[Array, Array]:
         """Return keys with their positions, and values, each [B, S, G, K]."""
-        kernel_DnGK = self.kv_kernel[...]
+        kernel_DnGK = self.kv_kernel[...]  # n: keys, then values.
         bias_nGK = self.kv_bias[...] if self.has_bias else (None, None)
         k_BSGK = _heads(x_BSD, kernel_DnGK[:, 0], bias_nGK[0])
         v_BSGK = _heads(x_BSD, kernel_DnGK[:, 1], bias_nGK[1])
@@ -161,7 +161,7 @@ class Attention(nnx.Module):
 
     @jax.named_scope("projections")
     def output(self, attended_BSHK: Array) -> Array:
-        """Project the outputs of the heads to the model's width [B, S, D]."""
+        """Project the outputs of the heads, F = H · K numbers, to the model's width [B, S, D]."""
         kernel_HKD = self.out_kernel[...]
         kernel_FD = kernel_HKD.reshape(-1, kernel_HKD.shape[-1])
         out_BSD = attended_BSHK.reshape(*attended_BSHK.shape[:2], len(kernel_FD)) @ kernel_FD
