@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 import numpy as np
-from scipy import linalg
 
 from knnprompt_jax.experts import linear
 
@@ -159,6 +158,8 @@ def _downdated(distances: np.ndarray, ratios: np.ndarray, leverages: np.ndarray)
 
 def _whitening(scatter_FF: np.ndarray, num_rows: int) -> np.ndarray:
     """Return the matrix W [F, F] for which W Wᵀ is the inverse of the shrunk covariance."""
+    from scipy import linalg  # Its import takes longer than the prediction of a text.
+
     covariance_FF = scatter_FF / num_rows
     variance = max(np.trace(covariance_FF) / len(covariance_FF), _MIN_VARIANCE)
     shrunk_FF = (1 - _SHRINKAGE) * covariance_FF + _SHRINKAGE * variance * np.eye(len(covariance_FF))
