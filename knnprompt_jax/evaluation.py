@@ -1,5 +1,6 @@
 """Measure a saved classifier on labelled rows: measures as text, as JSON, as CSV and on a page."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -10,14 +11,15 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import files, parallel, progress, states, tables
+from knnprompt_jax import errors, files, parallel, progress, states, tables
 from knnprompt_jax.classifier import inputs, saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.report import drawing, measures, page
+from knnprompt_jax.report import drawing, measures, page, promises
 from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing, Section
+from knnprompt_jax.report.promises import Promise
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example, Task
@@ -54,8 +56,9 @@ def run(settings: commands.EvaluationSettings) -> str:
         logging.warning(message, len(found), len(examples), repeat, found[0][0].place)
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
     measured = measure(fitted, examples, states.open_disk_cache(settings.cache_gb))
+    promised = measure_promises(fitted, measured)
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
-    content = json.dumps({**about, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
+    content = json.dumps({**about, **to_dict(measured, promised)}, indent=1, ensure_ascii=False) + "\n"
     files.write(output / "measures.json", content)
     files.write(output / "measures.csv", to_csv(measured))
     mistakes = to_mistakes(measured, examples, task)
@@ -64,12 +67,12 @@ def run(settings: commands.EvaluationSettings) -> str:
         f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name} with {len(fitted.anchors):,} anchors "
         f"and {len(fitted.demonstrations)} demonstrations."
     )
-    described = "\n\n".join([describe(measured), *advise_on_prior(measured, fitted)])
+    described = "\n\n".join([describe(measured, promised), *advise_on_prior(measured, fitted)])
     title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
     if no_page:
         (output / "index.html").unlink(missing_ok=True)  # An earlier page has other measures.
         return described
-    return f"{described}\n\npage: {page.write(output, title, text, build(measured, examples, task))}"
+    return f"{described}\n\npage: {page.write(output, title, text, build(measured, promised, examples, task))}"
 
 
 def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None = None) -> Measures:
@@ -96,6 +99,15 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | N
     )
 
 
+def measure_promises(fitted: Fitted, measured: Measures) -> list[Promise]:
+    """Return what promised error rates give on the measured rows; nothing, with a warning, if none can be promised."""
+    try:
+        return promises.measure(*fitted.held_out(), measured)
+    except errors.UserError as error:
+        logging.warning("%s", error)
+        return []
+
+
 def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     """Return a remark if classes are not as common among the measured rows as the classifier assumes; or nothing.
 
@@ -119,7 +131,7 @@ def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     ]
 
 
-def to_dict(measured: Measures) -> dict[str, Any]:
+def to_dict(measured: Measures, promised: Sequence[Promise] = ()) -> dict[str, Any]:
     """Return all measures by name."""
     overall = dict(measured.overall)
     interval = {"low": overall.pop("accuracy_low"), "high": overall.pop("accuracy_high")}
@@ -129,6 +141,7 @@ def to_dict(measured: Measures) -> dict[str, Any]:
         "classes": measured.per_class.to_dict("records"),
         "confusion": {"labels": list(measured.labels), "counts": measured.confusion_CC.tolist()},
         "risk_coverage": measured.coverage.to_dict("records"),
+        "promises": [dataclasses.asdict(promise) for promise in promised],
     }
 
 
@@ -170,11 +183,13 @@ def _cells(example: Example, ids: Sequence[str], task: Task) -> list[str]:
     return [*(str(example.ids.get(name, "")) for name in ids), line, task.retrieval_text(example)]
 
 
-def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:
+def build(measured: Measures, promised: Sequence[Promise], examples: Sequence[Example], task: Task) -> list[Section]:
     """Return the sections in order."""
     titles = dict(zip(task.labels, task.titles, strict=True))
     labels = tuple(titles[label] for label in measured.labels)
-    coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
+    coverage = (
+        "Wrong answers if only the rows with the highest probabilities are answered, and people answer the others."
+    )
     mistakes = "The most probable predictions come first: check these labels, or add anchors like these texts."
     with drawing.style():
         return [
@@ -183,18 +198,20 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
             measures.confusion(measured, labels),
             Section(
                 "coverage",
-                "Accuracy against coverage",
+                "Error against coverage",
                 coverage,
-                listings=(_coverage(measured),),
-                figures=(_risk(measured),),
+                listings=(*_promises(promised), _coverage(measured)),
+                figures=(promises.draw(measured, promised),),
             ),
             measures.calibration(measured),
         ]
 
 
-def describe(measured: Measures) -> str:
+def describe(measured: Measures, promised: Sequence[Promise] = ()) -> str:
     """Return the measures of all rows and of each class as text."""
-    summary, *listings = _summary(measured), _coverage(measured), measures.list_classes(measured, measured.labels)
+    summary = _summary(measured)
+    classes = measures.list_classes(measured, measured.labels)
+    listings = [*_promises(promised), _coverage(measured), classes]
     lines = [f"{name}: {value}. {meaning}" for name, value, meaning in summary.rows]
     described = [f"{listing.caption}\n\n{tables.render(listing.headers, listing.rows)}" for listing in listings]
     return "\n\n".join([f"{summary.caption}\n\n" + "\n".join(lines), *described])
@@ -224,6 +241,10 @@ def _summary(measured: Measures) -> Listing:
     return Listing(f"Rows measured: {overall['rows']:,}.", ("Measure", "Value", "Meaning"), rows)
 
 
+def _promises(promised: Sequence[Promise]) -> list[Listing]:
+    return [promises.list_promises(promised)] if promised else []
+
+
 def _coverage(measured: Measures) -> Listing:
     rows = tuple(
         (percent(point.coverage), f"{math.floor(1000 * point.probability) / 1000:.3f}", percent(point.accuracy))
@@ -232,18 +253,6 @@ def _coverage(measured: Measures) -> Listing:
     headers = ("Rows answered", "Probability at least", "Accuracy")
     caption = "Accuracy if predict --abstain= keeps only predictions of at least this probability."
     return Listing(caption, headers, rows)
-
-
-def _risk(measured: Measures) -> drawing.Figure:
-    """Draw accuracy against coverage."""
-    panel = drawing.Panel("", "rows answered, %", "accuracy, %")
-    curve = measured.coverage
-    style = drawing.line_style(0) | ({"marker": ""} if len(curve) > _MAX_MISTAKES else {})
-    panel.axes.plot(100 * curve.coverage, 100 * curve.accuracy, **style)
-    panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
-    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * curve.accuracy.min()), 102))
-    caption = "Accuracy on the rows of highest probability, by their share of all rows; dotted: on all rows."
-    return drawing.Figure("coverage", caption, (panel.svg,))
 
 
 def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, labels: Sequence[str]) -> Listing:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import inputs, schema
-from knnprompt_jax.experts import expert
+from knnprompt_jax.experts import expert, pool
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.settings.shared import DTYPES
@@ -118,6 +118,27 @@ class Content:
     def distance(self) -> str:
         """The distance of neighbours."""
         return self.options.distance if isinstance(self.options, PublishedOptions) else expert.DISTANCE
+
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
+
+        Raises:
+            UserError: there are too few rows, or their shares of classes or their anchors have changed.
+        """
+        assert self.choice is not None and isinstance(self.options, AutoOptions)
+        reason = ""
+        if self.options.class_prior is not None:
+            reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
+        elif self.choice.is_earlier:
+            reason = "rows were added by partial_fit: fit again"
+        elif not self.choice.outcomes:
+            least = f"{pool.MIN_ROWS} rows, and {pool.MIN_ROWS_PER_CLASS} per class on average"
+            reason = f"the classifier has {self.choice.num_rows} rows: fit at least {least}"
+        if reason:
+            raise errors.UserError(f"no error rate can be promised: {reason}")
+        pairs = [(outcome.probability, outcome.is_right) for outcome in self.choice.outcomes]
+        p_N, right_N = np.array(pairs).T
+        return p_N, right_N.astype(bool)
 
     @property
     def is_published(self) -> bool:

@@ -123,9 +123,20 @@ class Classifier(scikit.ScikitInterface):
         fitted = self._check_fitted()
         return fitted.answer(fitted.read(inputs.queries(fitted.task, X), _CACHE))
 
-    def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
-        """Return labels [Q], of y's type; None where the label has a lower probability than `abstain`."""
-        return self.answer(X).abstaining(abstain).labels
+    def predict(self, X: Any, abstain: float = 0.0, max_error: float | None = None) -> np.ndarray:
+        """Return labels [Q], of y's type; None where the classifier abstains.
+
+        Args:
+            X: texts, as in `fit`.
+            abstain: the smallest probability of a label.
+            max_error: the largest share of wrong labels among those that are not None, such as 0.05. It is kept for at
+                least 90 % of the draws of train rows, if X comes from the same mixture of texts as they do.
+
+        Raises:
+            UserError: `max_error` cannot be promised with so few rows; the message says how many would do.
+        """
+        least = 0.0 if max_error is None else self._check_fitted().threshold(max_error)
+        return self.answer(X).abstaining(abstain).abstaining(least).labels
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy, a share; labels that are no classes count as wrong predictions.

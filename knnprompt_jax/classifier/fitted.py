@@ -18,6 +18,7 @@ from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, inputs
 from knnprompt_jax.classifier.content import AnyOptions, Content, Prompt
 from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.confidence import selective
 from knnprompt_jax.confidence.novelty import Novelty
 from knnprompt_jax.experts import expert, fitting, views, words
 from knnprompt_jax.experts.expert import Readings
@@ -226,6 +227,27 @@ class Fitted:
         arguments = (self.readings, self.content.y_N, self.task.num_classes, resources)
         p_NC = fitting.held_out_probabilities(self.content.choice, *arguments)
         return p_NC.argmax(-1), p_NC
+
+    def threshold(self, max_error: Any) -> float:
+        """Return the smallest probability from which on labels keep a promised error rate, as in `selective.certify`.
+
+        Raises:
+            UserError: not a share, or it cannot be promised with these rows.
+        """
+        return selective.certify(*self.held_out(), max_error)
+
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
+
+        `KNNPrompting` leaves out each anchor in turn. The pool has kept what its weights were fitted to.
+
+        Raises:
+            UserError: as `left_out` and `Content.held_out`.
+        """
+        if self.content.choice:
+            return self.content.held_out()
+        classes_N, p_NC = self.left_out()
+        return p_NC.max(-1), classes_N == self.content.y_N
 
     def _vote(self, near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:
         options = self.options

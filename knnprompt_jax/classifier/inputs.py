@@ -12,6 +12,10 @@ from knnprompt_jax.tasks.cells import as_python, check_ordered, is_empty, is_num
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 UNIFORM = "uniform"
+ANSWERED = "answered"
+UNCERTAIN = "uncertain"
+OUTCOMES = (ANSWERED, UNCERTAIN)
+"""The outcomes of a text: a label, or none because its probability is too low."""
 
 
 def check_model(model: Any) -> None:
@@ -48,6 +52,11 @@ class Predictions:
         labels = self.labels.astype(object)
         labels[self.probabilities.max(-1, initial=0) < threshold] = None
         return dataclasses.replace(self, labels=labels)
+
+    @property
+    def outcomes(self) -> list[str]:
+        """The outcome of each text [Q], one of `OUTCOMES`."""
+        return [UNCERTAIN if label is None else ANSWERED for label in self.labels.tolist()]
 
 
 def queries(task: Task, X: Any) -> list[Example]:

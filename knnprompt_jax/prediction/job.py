@@ -1,5 +1,6 @@
 """Label a file of rows with a saved classifier; an interrupted run can be resumed."""
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -12,6 +13,7 @@ from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.confidence import selective
 from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
@@ -27,11 +29,13 @@ class Summary:
         rows: the number of rows that the run labelled.
         earlier: the number of rows that earlier runs labelled; 0 except in process 0.
         seconds: the time of the run without the loading of the model.
+        outcomes: the number of rows of all runs by outcome, in process 0.
     """
 
     rows: int
     earlier: int
     seconds: float
+    outcomes: collections.Counter[str]
 
 
 def run(settings: commands.PredictionSettings) -> Summary:
@@ -41,10 +45,13 @@ def run(settings: commands.PredictionSettings) -> Summary:
 
     Raises:
         UserError: the classifier, the input or the model does not exist; the output exists, cannot be written or is
-            written by another process; or a row is bad (the rows before it are written first).
+            written by another process; the error rate cannot be promised; or a row is bad (the rows before it are
+            written first).
     """
     inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
+    if settings.max_error is not None and saved.content.choice:
+        selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
     mesh = parallel.make_mesh(0, settings.mesh_model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
@@ -55,18 +62,33 @@ def run(settings: commands.PredictionSettings) -> Summary:
         )
         output.header = form.header()
         earlier = output.num_predictions
+        least = _least_probability(settings, fitted)
         started = time.monotonic()
         num_views = len(fitted.content.prompts)
         with progress.whole(_num_rows(settings, saved, bool(opened)), "row", num_views) as settle:
             settle(output.num_rows)
-            count = _label(settings, fitted, remaining, output, form, settle)
+            count = _label(settings, fitted, least, remaining, output, form, settle)
         parallel.call_in_main(output.finish)
-    return Summary(count, earlier, time.monotonic() - started)
+    return Summary(count, earlier, time.monotonic() - started, output.outcomes)
+
+
+def _least_probability(settings: commands.PredictionSettings, fitted: Fitted) -> float:
+    """Return the probability from which on labels are written; a line on standard error says what a promise assumes."""
+    if settings.max_error is None:
+        return settings.abstain
+    least = fitted.threshold(settings.max_error)
+    share = f"{100 * settings.max_error:g} %"
+    progress.note(
+        f"labels of probability {least:.4g} or more are written, so that at most {share} of them are wrong if these texts "
+        "come from the same mixture as the train rows"
+    )
+    return least
 
 
 def _label(
     settings: commands.PredictionSettings,
     fitted: Fitted,
+    least: float,
     remaining: Iterable[rows.Row],
     output: outputs.Output,
     form: writing.Format,
@@ -84,7 +106,7 @@ def _label(
         while batch := parallel.call_in_main(functools.partial(next, batches, None)):
             app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
             readings = fitted.read_prompts(batch.queries, cache, title="")
-            predictions = fitted.answer(readings, settings.neighbours).abstaining(settings.abstain)
+            predictions = fitted.answer(readings, settings.neighbours).abstaining(least)
             parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
             count += len(batch.examples)
             num_truncated += batch.queries.num_truncated
@@ -116,7 +138,7 @@ def _opened(
             rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
-    names = ("probabilities", "abstain", "keep", "neighbours", "class_prior")
+    names = ("probabilities", "max_error", "abstain", "keep", "neighbours", "class_prior")
     plan |= {name: getattr(settings, name) for name in names}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)
@@ -136,4 +158,4 @@ def _opened(
 
 
 def _write(output: outputs.Output, form: writing.Format, examples: Sequence[Example], predictions: Predictions) -> None:
-    output.write(form.lines(examples, predictions), examples)
+    output.write(form.lines(examples, predictions), examples, predictions.outcomes)

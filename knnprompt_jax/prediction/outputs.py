@@ -3,6 +3,7 @@
 A file appears when it is complete, and an interrupted run resumes.
 """
 
+import collections
 import contextlib
 import hashlib
 import itertools
@@ -10,7 +11,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, files
@@ -27,6 +28,7 @@ class Output:
         num_rows: finished rows of the input, including bad rows.
         num_predictions: rows of the output.
         num_bytes: finished bytes of the output.
+        outcomes: the number of rows of the output by outcome.
         kept: the columns of the input that are copied; set before the first batch.
         header: the first bytes of the output; set before the first batch.
     """
@@ -37,16 +39,20 @@ class Output:
     kept: tuple[str, ...] = ()
     header: bytes = b""
 
+    def __init__(self) -> None:
+        self.outcomes: collections.Counter[str] = collections.Counter()
+
     def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
         """Return the rows that no earlier run has finished; see `FileOutput.unfinished`."""
         return read()
 
-    def write(self, content: bytes, examples: Sequence[Example]) -> None:
+    def write(self, content: bytes, examples: Sequence[Example], outcomes: Iterable[str] = ()) -> None:
         """Append the predictions of a batch; the header precedes the first batch."""
         if not self.num_bytes:
             content = self.header + content
         self.num_bytes += len(content)
         self.num_predictions += len(examples)
+        self.outcomes.update(outcomes)
         self.put(content, examples)
 
     def put(self, content: bytes, examples: Sequence[Example]) -> None:
@@ -75,6 +81,7 @@ class FileOutput(Output):
         Raises:
             UserError: the file exists already, or an unfinished run had another plan or was damaged.
         """
+        super().__init__()
         self.path = path
         self.plan = plan
         self._overwrite = overwrite
@@ -137,6 +144,7 @@ class FileOutput(Output):
             "predictions": self.num_predictions,
             "bytes": self.num_bytes,
             "kept": self.kept,
+            "outcomes": self.outcomes,
         }
         files.write(self._progress, json.dumps(progress))
 
@@ -156,6 +164,7 @@ class FileOutput(Output):
             self.num_predictions = int(progress["predictions"])
             self.num_bytes = int(progress["bytes"])
             self.kept = tuple(progress["kept"])
+            self.outcomes.update({str(name): int(count) for name, count in progress["outcomes"].items()})
             self._checksum = progress["checksum"]
             size = self._draft.stat().st_size
             if size < self.num_bytes:
@@ -179,6 +188,7 @@ class FileOutput(Output):
         """Begin an empty output, without what earlier runs wrote."""
         self.num_rows = self.num_predictions = self.num_bytes = 0
         self.kept = ()
+        self.outcomes.clear()
         self._digest = hashlib.sha256()
         self._checksum = self._digest.hexdigest()
         with files.refusals(self.path):

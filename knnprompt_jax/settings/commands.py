@@ -19,7 +19,7 @@ SUGGESTIONS = "suggestions.csv"
 TO_LABEL = "to_label.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
-_WITH_TEXT |= {"neighbours", "class_prior"}  # The options that --text allows.
+_WITH_TEXT |= {"max_error", "neighbours", "class_prior"}  # The options that --text allows.
 
 
 def _check_input(name: str) -> None:
@@ -128,6 +128,13 @@ class PredictionSettings(
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     neighbours: bool = options.option(False, "Write the nearest anchors with their distances too.")
+    max_error: float | None = options.option(
+        None,
+        "Promise: the largest share of wrong labels among the written ones, such as 0.05; other labels are left empty. It assumes "
+        "that these texts come from the same mixture as the train rows.",
+        least=0.001,
+        most=0.999,
+    )
     abstain: float = options.option(
         0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
     )
@@ -144,6 +151,11 @@ class PredictionSettings(
         super().__post_init__()
         if bool(self.input) == bool(self.text):
             raise errors.UserError("--input, --text: give a file of rows or one text")
+        if self.max_error is not None:
+            self.refuse(("abstain",), "with --max_error, which chooses the probability")
+            self.refuse(
+                ("class_prior",), "with --max_error, which assumes that classes are as common as among the rows"
+            )
         if self.text:
             self.refuse((name for name in vars(self) if name not in _WITH_TEXT), "with --text")
         if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):

@@ -60,6 +60,36 @@ def test_novelty_tells_other_texts_apart_and_survives_saving(pool, rows, saved, 
     assert published.novelty(published.read(inputs.queries(fitted.task, ["0 1 2 3 ; ; ; {}"]))) < 0.2
 
 
+def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
+    """Here 21 of 67 held-out rows are wrong."""
+    with pytest.raises(
+        kp.UserError, match="max_error=0.1: cannot be promised from 67 held-out rows, 21 of them wrong: at least"
+    ):
+        pool.predict(rows[0][67:], max_error=0.1)
+    labels = pool.predict(rows[0][67:], max_error=0.2)
+    p_Q = pool.predict_proba(rows[0][67:]).max(-1)
+    is_answered_Q = np.array([label is not None for label in labels])
+    assert 0 < is_answered_Q.sum() < len(labels) and p_Q[~is_answered_Q].max() < p_Q[is_answered_Q].min()
+    assert np.mean(labels[is_answered_Q] != np.array(rows[1][67:])[is_answered_Q]) <= 0.2
+    more = pool.predict(rows[0][67:], max_error=0.4)
+    assert sum(label is None for label in more) < np.sum(~is_answered_Q)
+    sure = pool.predict(rows[0][67:], abstain=0.9, max_error=0.2)
+    assert [label is None for label in sure] == (p_Q < 0.9).tolist()
+
+
+def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, model, task, rows):
+    few = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:24], rows[1][:24])
+    with pytest.raises(
+        kp.UserError, match="no error rate can be promised: the classifier has 24 rows: fit at least 50"
+    ):
+        few.predict(["x"], max_error=0.5)
+    with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
+        pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
+    pool.set_params(class_prior=None).partial_fit(rows[0][67:68], rows[1][67:68])
+    with pytest.raises(kp.UserError, match="no error rate can be promised: rows were added by partial_fit"):
+        pool.predict(["x"], max_error=0.5)
+
+
 def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool):
     estimate = pool.choice_.estimate
     assert estimate.low < np.mean(pool.predict(rows[0][67:]) == rows[1][67:]) < estimate.high

@@ -58,6 +58,25 @@ def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, 
 
 
 @pytest.mark.usefixtures("loaded")
+def test_a_promise_leaves_labels_empty_and_a_resumed_run_counts_all_rows(classifier, saved, table, tmp_path, capsys):
+    lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
+    table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
+    failure(job.run, settings(saved, table, output, max_error=0.7))
+    assert "labels of probability 0.6667 or more are written, so that at most 70 % of them" in capsys.readouterr().err
+    table.write_bytes(b"".join(lines))
+    differs = "an unfinished run had another --max_error: choose another file"
+    assert differs in failure(job.run, settings(saved, table, output, max_error=0.8))
+    done = job.run(settings(saved, table, output, max_error=0.7))
+    records = [json.loads(line) for line in output.read_text().splitlines()]
+    assert all((record["label"] is None) == (record["probability"] < 0.66) for record in records)
+    empty = sum(record["label"] is None for record in records)
+    assert 0 < empty < 180 and done.outcomes == {"answered": 180 - empty, "uncertain": empty}
+    assert "max_error=0.3: cannot be promised from 24" in failure(
+        job.run, settings(saved, table, output, max_error=0.3, overwrite=True)
+    )
+
+
+@pytest.mark.usefixtures("loaded")
 def test_a_killed_run_resumes_to_the_same_bytes(saved, table, tmp_path):
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     job.run(settings(saved, table, whole))

@@ -54,13 +54,15 @@ def test_two_runs_exclude_each_other(path):
         outputs.opened(str(path), PLAN).__enter__()
 
 
-@pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN}), None])
+@pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN}), "counts", None])
 def test_damaged_runs_are_refused(path, note):
     """A note that is none, or fewer bytes than it counts."""
     outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
     draft, progress = path.parent / ".out.jsonl.writing", path.parent / ".out.jsonl.progress"
     if note is None:
         draft.write_bytes(b"on")
+    elif note == "counts":
+        progress.write_text(json.dumps(json.loads(progress.read_text()) | {"outcomes": ["answered"]}))
     else:
         progress.write_text(note)
     message = failure(outputs.FileOutput, path, PLAN)

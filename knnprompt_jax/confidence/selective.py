@@ -1,0 +1,156 @@
+"""Promised error rates: answer only where the share of wrong answers stays below a given number.
+
+Held-out rows show how often predictions of at least each probability are wrong. Geifman and El-Yaniv, "Selective
+classification for deep neural networks" (NeurIPS 2017), choose the threshold on the probability by binomial tests on
+such rows; they try about log N thresholds, and share the risk of a wrong decision between them. Here every threshold is
+tried, and the risk is computed exactly.
+
+Let a be the promise, and t the threshold above which new predictions are wrong with probability a. Assume that less
+probable predictions are not more often right. Then the errors among the k most probable rows, where k passes t, are at
+least those of k tosses of a coin that fails with probability a. Some number of errors is allowed at each k, such that
+the tosses stay within it at any k with probability 10 % at most. So the promise is kept for at least 90 % of the draws
+of rows, if new texts come from the same mixture as the rows.
+
+In names of arrays, N counts held-out rows, from the most probable prediction on, T distinct probabilities, and W wrong
+predictions.
+"""
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from knnprompt_jax import errors
+
+CONFIDENCE = 0.9  # The share of draws of rows for which a promise is kept.
+LEAST = 0.001
+MOST = 0.999
+MOST_ROWS = 1024  # For which `rows_needed` looks: experts are compared on no more.
+_BISECTIONS = 12
+
+
+def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: Any) -> float:
+    """Return the smallest probability from which on predictions keep the promise.
+
+    Args:
+        p_N: the probability of the prediction of each held-out row, in any order; at least one.
+        right_N: whether the prediction is right.
+        max_error: the promise.
+
+    Raises:
+        UserError: the promise is no share, or no threshold can be certified; the message says how many rows like these
+            would do.
+    """
+    if isinstance(max_error, bool) or not isinstance(max_error, numbers.Real) or not LEAST <= max_error <= MOST:
+        raise errors.UserError(f"max_error={max_error!r}: choose a share of wrong labels from {LEAST} to {MOST}")
+    found = threshold(p_N, right_N, max_error)
+    if found is not None:
+        return found
+    wrong = f"{len(p_N):,} held-out rows, {len(p_N) - int(np.sum(right_N)):,} of them wrong"
+    count = rows_needed(p_N, right_N, max_error)
+    advice = (
+        f"at least {count:,} rows like these are required" if count else f"{MOST_ROWS:,} rows like these would not do"
+    )
+    smallest = _smallest(p_N, right_N, max_error)
+    advice += "" if smallest is None else f"; max_error={smallest:g} can be promised"
+    raise errors.UserError(f"max_error={max_error:g}: cannot be promised from {wrong}: {advice}")
+
+
+def threshold(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:
+    """Return the smallest probability from which on predictions keep the promise; None if none can be certified."""
+    p_T, rows_T, wrong_T = _curve(p_N, right_N)
+    certified = np.flatnonzero(wrong_T <= allowed_errors(rows_T, max_error))
+    return float(p_T[certified[-1]]) if len(certified) else None
+
+
+def _curve(p_N: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct probabilities, the largest first, and the number of rows and of errors from each on [T]."""
+    order_N = np.argsort(-p_N, kind="stable")
+    p_N = p_N[order_N]
+    last_T = np.append(np.flatnonzero(np.diff(p_N)), len(p_N) - 1) if len(p_N) else np.zeros(0, int)
+    return p_N[last_T], last_T + 1, np.cumsum(~right_N[order_N].astype(bool))[last_T]
+
+
+def allowed_errors(rows_T: np.ndarray, max_error: float) -> np.ndarray:
+    """Return the number of errors [T] up to which the promise is certified at each number of rows; -1: not at all.
+
+    All tests have the same level. It is the largest one, up to a factor of 1.002, at which failures that have the
+    probability `max_error` pass any test with probability 1 − `CONFIDENCE` at most.
+    """
+    risk = 1 - CONFIDENCE
+    low = risk / max(1, len(rows_T))
+    high = risk
+    for _ in range(_BISECTIONS if len(rows_T) > 1 else 0):
+        middle = math.sqrt(low * high)
+        if _risk(_limits(rows_T, max_error, middle), rows_T, max_error) <= risk:
+            low = middle
+        else:
+            high = middle
+    return _limits(rows_T, max_error, low if len(rows_T) > 1 else risk)
+
+
+def _limits(rows_T: np.ndarray, max_error: float, level: float) -> np.ndarray:
+    """Return the largest number of errors [T] whose binomial probability, or fewer errors, is at most the level."""
+    limits_T = np.full(len(rows_T), -1)
+    limit = -1
+    for index, count in enumerate(rows_T):
+        while special.bdtr(limit + 1, count, max_error) <= level:
+            limit += 1
+        limits_T[index] = limit
+    return limits_T
+
+
+def _risk(limits_T: np.ndarray, rows_T: np.ndarray, max_error: float) -> float:
+    """Return the probability that tosses that fail with probability `max_error` are within the limit at any T."""
+    tosses_T = np.diff(rows_T, prepend=0)
+    failures = {n: np.diff(special.bdtr(np.arange(n + 1), n, max_error), prepend=0.0) for n in set(tosses_T.tolist())}
+    most = max(1, limits_T[-1] + 1)  # More failures never pass.
+    p_W = np.ones(1)  # Of the number of failures, for tosses that were never within a limit.
+    passed = 0.0
+    for limit, tosses in zip(limits_T.tolist(), tosses_T.tolist(), strict=True):
+        p_W = np.convolve(p_W, failures[tosses])[:most]
+        passed += float(p_W[: limit + 1].sum())
+        p_W[: limit + 1] = 0
+    return passed
+
+
+def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int | None:
+    """Return how many rows with the curve of these rows would certify a threshold; None if `MOST_ROWS` would not.
+
+    The number is rounded up to two digits. Few rows without an error suggest too small a number.
+    """
+    _, rows_T, wrong_T = _curve(p_N, right_N)
+
+    def suffice(count: int) -> bool:
+        scale = count / len(p_N)
+        scaled_T = np.unique(np.maximum(1, (rows_T * scale).astype(int)))
+        errors_T = np.interp(scaled_T, rows_T * scale, wrong_T * scale)
+        return bool((errors_T <= allowed_errors(scaled_T, max_error)).any())
+
+    low = len(p_N)
+    high = MOST_ROWS
+    if low >= high or not suffice(high):
+        return None
+    while high - low > max(1, low // 20):
+        middle = (low + high) // 2
+        if suffice(middle):
+            high = middle
+        else:
+            low = middle
+    unit = 10 ** max(0, len(str(high)) - 2)
+    return min(MOST_ROWS, -(-high // unit) * unit)
+
+
+def _smallest(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:
+    """Return the smallest promise above `max_error`, in steps of 0.01, that these rows keep; None if there is none."""
+    low = math.floor(100 * max_error)
+    high = 100
+    while high - low > 1:
+        middle = (low + high) // 2
+        if threshold(p_N, right_N, middle / 100) is None:
+            low = middle
+        else:
+            high = middle
+    return high / 100 if high < 100 else None
