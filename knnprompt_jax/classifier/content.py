@@ -38,7 +38,7 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a classifier is made of, apart from states.
+    """The parts of a classifier, apart from states.
 
     Attributes:
         options: the options of the fit.

@@ -92,7 +92,7 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True)
 class Opinion:
-    """What one expert says alone: its title, its share of the pool, its label and the probability of that label."""
+    """The answer of one expert: its title, its share of the pool, its label and the probability of that label."""
 
     title: str
     share: float

@@ -40,7 +40,7 @@ MANY_CLASSES = 20  # From so many classes on, class means are whitened.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Readings:
-    """What experts read of N texts.
+    """The readings of N texts, which experts score.
 
     Attributes:
         texts: the fields of each text, joined.
@@ -62,7 +62,7 @@ Scorer = Callable[[Readings], np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resources:
-    """What experts need besides readings; those that read no prompts need no model.
+    """The needs of experts besides readings; those that read no prompts need no model.
 
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
