@@ -193,9 +193,9 @@ def _map(anchors: ClassifiedAnchors, chosen: ToLabel | None) -> maps.Map:
     states = [anchors.hidden_NE[drawn]]
     if chosen:
         titles = dict(zip(anchors.names, anchors.labels, strict=True))
-        near_Qk = zip(np.asarray(chosen.near.indices_Qk), np.asarray(chosen.near.distances_Qk), strict=True)
-        for text, predicted, near in zip(chosen.texts, chosen.predicted, near_Qk, strict=True):
-            points.append(maps.Point(text, "", titles[predicted], neighbours=neighbours(*near)))
+        arrays = np.asarray(chosen.near.indices_Qk), np.asarray(chosen.near.distances_Qk)
+        for text, predicted, near_k, distances_k in zip(chosen.texts, chosen.predicted, *arrays, strict=True):
+            points.append(maps.Point(text, "", titles[predicted], neighbours=neighbours(near_k, distances_k)))
         states.append(chosen.hidden_QE)
     share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "
     return maps.Map(

@@ -58,8 +58,9 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
     In a table that `look` wrote, cells lose the apostrophe that guards them against spreadsheets.
     """
     for place, row in _parse(path, encoding, kind):
-        is_guarded = isinstance(row, dict) and cells.PREDICTED in row
-        yield place, _unguarded(row) if is_guarded else row
+        if isinstance(row, dict) and cells.PREDICTED in row:
+            row = _unguarded(row)
+        yield place, row
 
 
 def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
