@@ -16,6 +16,17 @@ _WITHOUT_GLYPH = re.compile(
 )
 
 
+# Cyrillic and Greek letters, dashes and apostrophes, and the characters of ASCII that look like them.
+_TWINS = (
+    str.maketrans("\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u03bf", "aeopcyxijso")
+    | str.maketrans(
+        "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405", "ABEKMHOPCTXIJS"
+    )
+    | str.maketrans("\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7", "ABEZHIKMNOPTX")
+    | str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2212\u2018\u2019\u02bc", "------'''")
+)
+
+
 def is_invisible(character: str) -> bool:
     """Whether a character has no glyph and is no blank: control and format characters, fillers, selectors."""
     if unicodedata.category(character) in ("Cf", "Cc"):
@@ -48,8 +59,11 @@ def plain(text: str) -> str:
 
 
 def likeness(text: str) -> str | decimal.Decimal:
-    """Return a key that is equal for two names that are probably the same: `plain`, and the value of a number."""
-    return _valued(plain(text))
+    """Return a key that is equal for two names that are probably the same.
+
+    It is `plain` with characters of ASCII for others that look like them, and the value of a number.
+    """
+    return _valued(plain(text.translate(_TWINS)))
 
 
 def identity(text: str) -> str | decimal.Decimal:
@@ -90,6 +104,7 @@ def difference(name: str, others: Iterable[str]) -> str:
         "blanks": lambda text: " ".join(text.split()),
         "their Unicode form": lambda text: unicodedata.normalize("NFKC", text),
         "case": str.casefold,
+        "characters that look alike": lambda text: text.translate(_TWINS),
     }
     kinds = [kind for kind, change in steps.items() if change(name) == change(other)]
     kind = kinds[0] if kinds else "case, blanks, invisible characters, number format or Unicode form"
@@ -97,6 +112,12 @@ def difference(name: str, others: Iterable[str]) -> str:
         kind = "number format"
     is_form = kind not in ("blanks", "case", "number format")
     return f"; {_quoted(name, is_form)} and {_quoted(other, is_form)} differ only in {kind}"
+
+
+def look_alike(names: Iterable[str]) -> bool:
+    """Whether two of the names differ only in their Unicode form, or in characters that look alike."""
+    seen = [unicodedata.normalize("NFC", name).translate(_TWINS) for name in names]
+    return len({*seen}) < len(seen)
 
 
 def shell_word(name: str) -> str:

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -95,15 +94,16 @@ def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
         if len(names) > 1:
             can_merge = len({characters.identity(name) for name in names}) < len(names)
             yield (
-                "labels that differ only in case, spaces, number format or Unicode form are different classes (rows): "
+                "labels that differ only in case, spaces, number format, Unicode form or characters that look alike are "
+                "different classes (rows): "
                 f"{_counted(names, counts)}; {advice if can_merge else WRITE_ALIKE}"
             )
 
 
 def _counted(names: Sequence[str], counts: Mapping[str, int]) -> str:
-    """Return labels with their numbers of rows, for a message; escaped where they differ only in Unicode form."""
-    is_form = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
-    return ", ".join(f"{ascii(name) if is_form else repr(name)} ({counts[name]})" for name in names)
+    """Return labels with their numbers of rows, for a message; escaped where they look the same."""
+    shown = ascii if characters.look_alike(names) else repr
+    return ", ".join(f"{shown(name)} ({counts[name]})" for name in names)
 
 
 def merge_labels(rows: Sequence[Example]) -> list[Example]:
