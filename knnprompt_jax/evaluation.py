@@ -5,7 +5,7 @@ import json
 import math
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from absl import logging
 from knnprompt_jax import errors, files, parallel, progress, states, tables
 from knnprompt_jax.classifier import inputs, saving
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.confidence import novelty
+from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.report import drawing, measures, page, promises
+from knnprompt_jax.report import drawing, measures, page, promises, scope
 from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.report.promises import Promise
+from knnprompt_jax.report.scope import ScopeMeasures
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example, Task
@@ -34,7 +37,7 @@ def run(settings: commands.EvaluationSettings) -> str:
 
     Raises:
         UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
-            not know.
+            not know; a text out of scope with a label that it knows.
     """
     saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     output = page.folder(settings.output)
@@ -54,11 +57,14 @@ def run(settings: commands.EvaluationSettings) -> str:
         repeat = "repeats" if len(found) == 1 else "repeat"
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
         logging.warning(message, len(found), len(examples), repeat, found[0][0].place)
+    others = _load_out_of_scope(settings, saved) if settings.out_of_scope else []
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
-    measured = measure(fitted, examples, states.open_disk_cache(settings.cache_gb))
+    cache = states.open_disk_cache(settings.cache_gb)
+    measured = measure(fitted, examples, cache)
     promised = measure_promises(fitted, measured)
+    of_scope = measure_scope(fitted, measured, others, settings.reject_novel, cache) if others else None
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
-    content = json.dumps({**about, **to_dict(measured, promised)}, indent=1, ensure_ascii=False) + "\n"
+    content = json.dumps({**about, **to_dict(measured, promised, of_scope)}, indent=1, ensure_ascii=False) + "\n"
     files.write(output / "measures.json", content)
     files.write(output / "measures.csv", to_csv(measured))
     mistakes = to_mistakes(measured, examples, task)
@@ -67,27 +73,25 @@ def run(settings: commands.EvaluationSettings) -> str:
         f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name} with {len(fitted.anchors):,} anchors "
         f"and {len(fitted.demonstrations)} demonstrations."
     )
-    described = "\n\n".join([describe(measured, promised), *advise_on_prior(measured, fitted)])
+    described = "\n\n".join([describe(measured, promised, of_scope), *advise_on_prior(measured, fitted)])
     title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
     if no_page:
         (output / "index.html").unlink(missing_ok=True)  # An earlier page has other measures.
         return described
-    return f"{described}\n\npage: {page.write(output, title, text, build(measured, promised, examples, task))}"
+    sections = build(measured, promised, examples, task, of_scope)
+    return f"{described}\n\npage: {page.write(output, title, text, sections)}"
 
 
 def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None = None) -> Measures:
     """Measure a classifier on labelled examples; cache their states. Classes are in the order of `Fitted.classes`."""
     predicted: list[Any] = []
     probabilities = []
-    num_truncated = 0
-    with progress.whole(len(examples), "row", len(fitted.content.prompts)) as settle:
-        for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
-            predictions = fitted.answer(fitted.read_prompts(batch.queries, cache, title=""), with_neighbours=False)
-            predicted += predictions.labels.tolist()
-            num_truncated += batch.queries.num_truncated
-            probabilities.append(np.asarray(predictions.probabilities, np.float64))
-            settle(len(predicted))
-    layout.warn_truncated(num_truncated, len(examples), fitted.model.context)
+    novelty_scores = []
+    for readings in _read(fitted, examples, cache):
+        predictions = fitted.answer(readings, with_neighbours=False)
+        predicted += predictions.labels.tolist()
+        probabilities.append(np.asarray(predictions.probabilities, np.float64))
+        novelty_scores.append(fitted.novelty_scores(readings))
     labels = tuple(map(str, fitted.classes.tolist()))
     p_QC = np.concatenate(probabilities)
     class_of = {label: index for index, label in enumerate(labels)}
@@ -96,6 +100,7 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | N
         y_Q=np.array([class_of[example.label] for example in examples]),
         predicted_Q=np.array([class_of[str(label)] for label in predicted]),
         probabilities_QC=p_QC / p_QC.sum(-1, keepdims=True),  # Float32 shares do not sum to 1 exactly.
+        novelty_Q=np.concatenate(novelty_scores),
     )
 
 
@@ -106,6 +111,53 @@ def measure_promises(fitted: Fitted, measured: Measures) -> list[Promise]:
     except errors.UserError as error:
         logging.warning("%s", error)
         return []
+
+
+def measure_scope(
+    fitted: Fitted, measured: Measures, others: Sequence[Example], threshold: float, cache: states.Cache | None = None
+) -> ScopeMeasures:
+    """Measure how well novelty tells the measured rows from texts out of scope; cache their states."""
+    scores_M = np.concatenate([fitted.novelty_scores(readings) for readings in _read(fitted, others, cache)])
+    return scope.measure(measured, scores_M, fitted.scope, threshold)
+
+
+def _read(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None) -> Iterator[Readings]:
+    """Yield the readings of the examples batch by batch; report progress, and warn of prompts that were cut."""
+    num_read = 0
+    num_truncated = 0
+    with progress.whole(len(examples), "row", len(fitted.content.prompts)) as settle:
+        for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
+            yield fitted.read_prompts(batch.queries, cache, title="")
+            num_read += len(batch.examples)
+            num_truncated += batch.queries.num_truncated
+            settle(num_read)
+    layout.warn_truncated(num_truncated, len(examples), fitted.model.context)
+
+
+def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Saved) -> list[Example]:
+    """Return the texts out of scope.
+
+    Raises:
+        UserError: a row is bad or has a label of the classifier, there is no row, or the classifier has too few rows
+            for the p-value.
+    """
+    novelty.check_threshold(settings.reject_novel, len(saved.content.anchors))
+    task = saved.content.task
+    options = settings.file_options(saved.content.file_options)
+    path = settings.out_of_scope
+    others = []
+    for row in rows_lib.read(task, path, "", options["encoding"], settings.on_bad, settings.text_columns):
+        if isinstance(row, errors.UserError):
+            raise row
+        label = row.extra.get(options["label_column"])
+        if label is not None and (known := task.find_label(str(label), options["merge_labels"])) is not None:
+            raise errors.UserError(
+                f"{row.place}: {known!r} is a label of the classifier; leave its rows out of --out_of_scope"
+            )
+        others.append(row)
+    if not others:
+        raise errors.UserError(f"{path}: has no rows")
+    return others
 
 
 def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
@@ -131,7 +183,9 @@ def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     ]
 
 
-def to_dict(measured: Measures, promised: Sequence[Promise] = ()) -> dict[str, Any]:
+def to_dict(
+    measured: Measures, promised: Sequence[Promise] = (), of_scope: ScopeMeasures | None = None
+) -> dict[str, Any]:
     """Return all measures by name."""
     overall = dict(measured.overall)
     interval = {"low": overall.pop("accuracy_low"), "high": overall.pop("accuracy_high")}
@@ -142,6 +196,7 @@ def to_dict(measured: Measures, promised: Sequence[Promise] = ()) -> dict[str, A
         "confusion": {"labels": list(measured.labels), "counts": measured.confusion_CC.tolist()},
         "risk_coverage": measured.coverage.to_dict("records"),
         "promises": [dataclasses.asdict(promise) for promise in promised],
+        "out_of_scope": of_scope and of_scope.overall,
     }
 
 
@@ -183,7 +238,13 @@ def _cells(example: Example, ids: Sequence[str], task: Task) -> list[str]:
     return [*(str(example.ids.get(name, "")) for name in ids), line, task.retrieval_text(example)]
 
 
-def build(measured: Measures, promised: Sequence[Promise], examples: Sequence[Example], task: Task) -> list[Section]:
+def build(
+    measured: Measures,
+    promised: Sequence[Promise],
+    examples: Sequence[Example],
+    task: Task,
+    of_scope: ScopeMeasures | None = None,
+) -> list[Section]:
     """Return the sections in order."""
     titles = dict(zip(task.labels, task.titles, strict=True))
     labels = tuple(titles[label] for label in measured.labels)
@@ -204,17 +265,23 @@ def build(measured: Measures, promised: Sequence[Promise], examples: Sequence[Ex
                 figures=(promises.draw(measured, promised),),
             ),
             measures.calibration(measured),
+            *([scope.build(of_scope)] if of_scope else []),
         ]
 
 
-def describe(measured: Measures, promised: Sequence[Promise] = ()) -> str:
+def describe(measured: Measures, promised: Sequence[Promise] = (), of_scope: ScopeMeasures | None = None) -> str:
     """Return the measures of all rows and of each class as text."""
     summary = _summary(measured)
     classes = measures.list_classes(measured, measured.labels)
     listings = [*_promises(promised), _coverage(measured), classes]
-    lines = [f"{name}: {value}. {meaning}" for name, value, meaning in summary.rows]
     described = [f"{listing.caption}\n\n{tables.render(listing.headers, listing.rows)}" for listing in listings]
-    return "\n\n".join([f"{summary.caption}\n\n" + "\n".join(lines), *described])
+    others = [_as_lines(scope.list_measures(of_scope))] if of_scope else []
+    return "\n\n".join([_as_lines(summary), *described, *others])
+
+
+def _as_lines(listing: Listing) -> str:
+    lines = [f"{name}: {value}. {meaning}" for name, value, meaning in listing.rows]
+    return f"{listing.caption}\n\n" + "\n".join(lines)
 
 
 def _summary(measured: Measures) -> Listing:

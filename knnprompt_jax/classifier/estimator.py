@@ -21,6 +21,7 @@ from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import explanation, inputs, saving, scikit
 from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.tasks import defects
@@ -123,7 +124,9 @@ class Classifier(scikit.ScikitInterface):
         fitted = self._check_fitted()
         return fitted.answer(fitted.read(inputs.queries(fitted.task, X), _CACHE))
 
-    def predict(self, X: Any, abstain: float = 0.0, max_error: float | None = None) -> np.ndarray:
+    def predict(
+        self, X: Any, abstain: float = 0.0, max_error: float | None = None, reject_novel: float | None = None
+    ) -> np.ndarray:
         """Return labels [Q], of y's type; None where the classifier abstains.
 
         Args:
@@ -131,12 +134,31 @@ class Classifier(scikit.ScikitInterface):
             abstain: the smallest probability of a label.
             max_error: the largest share of wrong labels among those that are not None, such as 0.05. It is kept for at
                 least 90 % of the draws of train rows, if X comes from the same mixture of texts as they do.
+            reject_novel: the largest p-value, as in `novelty`, of texts that are left out as unlike the train rows;
+                0.02 leaves out about 2 % of texts that do belong.
 
         Raises:
-            UserError: `max_error` cannot be promised with so few rows; the message says how many would do.
+            UserError: `max_error` cannot be promised with so few rows, or no p-value is as small as `reject_novel`; the
+                message says how many rows would do.
         """
-        least = 0.0 if max_error is None else self._check_fitted().threshold(max_error)
-        return self.answer(X).abstaining(abstain).abstaining(least).labels
+        fitted = self._check_fitted()
+        least = 0.0 if max_error is None else fitted.threshold(max_error)
+        if reject_novel is not None:
+            novelty.check_threshold(reject_novel, len(fitted.anchors))
+        readings = fitted.read(inputs.queries(fitted.task, X), _CACHE)
+        predictions = fitted.answer(readings).abstaining(abstain).abstaining(least)
+        if reject_novel is not None:
+            predictions = predictions.rejecting(fitted.novelty(readings), reject_novel)
+        return predictions.labels
+
+    def novelty(self, X: Any) -> np.ndarray:
+        """Return a p-value [Q] for each text: the share of anchors that are at least as unlike the other anchors.
+
+        A small p-value means that the text is unlike the anchors. Texts that do belong have p-values from 0 to 1 alike:
+        about 2 % of them have one of at most 0.02.
+        """
+        fitted = self._check_fitted()
+        return fitted.novelty(fitted.read(inputs.queries(fitted.task, X), _CACHE))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy, a share; labels that are no classes count as wrong predictions.

@@ -14,8 +14,9 @@ from knnprompt_jax.tasks.task import SKIP, Example, Task
 UNIFORM = "uniform"
 ANSWERED = "answered"
 UNCERTAIN = "uncertain"
-OUTCOMES = (ANSWERED, UNCERTAIN)
-"""The outcomes of a text: a label, or none because its probability is too low."""
+NOVEL = "novel"
+OUTCOMES = (ANSWERED, UNCERTAIN, NOVEL)
+"""The outcomes of a text: a label, or none because its probability is low, or because it is unlike the train rows."""
 
 
 def check_model(model: Any) -> None:
@@ -36,12 +37,16 @@ class Predictions:
       probabilities: of the classes [Q, C], in the order of `classes_`.
       distances: of the neighbours [Q, k], nearest first, in the unit of the classifier's distance.
       ids: of the neighbours [Q, k], as in `anchors_`.
+      novelty: p-values [Q], small for texts that are unlike the train rows; None if they were not computed.
+      is_novel: whether each text [Q] was left out because of its p-value; None as `novelty`.
     """
 
     labels: np.ndarray
     probabilities: np.ndarray
     distances: np.ndarray
     ids: np.ndarray
+    novelty: np.ndarray | None = None
+    is_novel: np.ndarray | None = None
 
     def abstaining(self, threshold: float) -> "Predictions":
         """Replace each label of a lower probability than `threshold` by None; raise UserError unless it is 0 to 1."""
@@ -53,10 +58,23 @@ class Predictions:
         labels[self.probabilities.max(-1, initial=0) < threshold] = None
         return dataclasses.replace(self, labels=labels)
 
+    def rejecting(self, novelty_Q: np.ndarray, threshold: float | None) -> "Predictions":
+        """Add p-values of novelty; replace the label of each text with at most `threshold`, if given, by None."""
+        is_novel_Q = novelty_Q <= (threshold or 0)
+        labels = self.labels
+        if threshold:
+            labels = labels.astype(object)
+            labels[is_novel_Q] = None
+        return dataclasses.replace(self, labels=labels, novelty=novelty_Q, is_novel=is_novel_Q)
+
     @property
     def outcomes(self) -> list[str]:
         """The outcome of each text [Q], one of `OUTCOMES`."""
-        return [UNCERTAIN if label is None else ANSWERED for label in self.labels.tolist()]
+        is_novel = [False] * len(self.labels) if self.is_novel is None else self.is_novel.tolist()
+        return [
+            NOVEL if novel else UNCERTAIN if label is None else ANSWERED
+            for label, novel in zip(self.labels.tolist(), is_novel, strict=True)
+        ]
 
 
 def queries(task: Task, X: Any) -> list[Example]:

@@ -18,11 +18,14 @@ covariance, so no fit is repeated.
 """
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from knnprompt_jax import errors
 from knnprompt_jax.experts import linear
 
 _SHRINKAGE = 0.5  # Weight of the identity in each covariance.
@@ -61,6 +64,17 @@ class Novelty:
         """Return the p-value [Q] of texts with these scores; the more unlike the rows, the smaller."""
         num_below_Q = np.searchsorted(self.held_out_N, scores_Q, side="left")
         return (1 + len(self.held_out_N) - num_below_Q) / (1 + len(self.held_out_N))
+
+
+def check_threshold(reject_novel: Any, num_rows: int) -> None:
+    """Raise UserError unless some p-value of this number of rows is at most `reject_novel`, which is a share."""
+    if isinstance(reject_novel, bool) or not isinstance(reject_novel, numbers.Real) or not 0 < reject_novel < 1:
+        raise errors.UserError(f"reject_novel={reject_novel!r}: choose a p-value above 0 and below 1, such as 0.02")
+    if 1 / (num_rows + 1) > reject_novel:
+        raise errors.UserError(
+            f"reject_novel={reject_novel:g}: the smallest p-value from {num_rows:,} rows is {1 / (num_rows + 1):.2g}; "
+            f"fit at least {math.ceil(1 / reject_novel) - 1:,} rows, or choose a larger p-value"
+        )
 
 
 def _score(distances: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -13,7 +13,7 @@ from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.classifier.inputs import Predictions
-from knnprompt_jax.confidence import selective
+from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
@@ -52,6 +52,8 @@ def run(settings: commands.PredictionSettings) -> Summary:
     saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     if settings.max_error is not None and saved.content.choice:
         selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
+    if settings.reject_novel is not None:
+        novelty.check_threshold(settings.reject_novel, len(saved.content.anchors))
     mesh = parallel.make_mesh(0, settings.mesh_model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
@@ -107,6 +109,7 @@ def _label(
             app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
             readings = fitted.read_prompts(batch.queries, cache, title="")
             predictions = fitted.answer(readings, settings.neighbours).abstaining(least)
+            predictions = predictions.rejecting(fitted.novelty(readings), settings.reject_novel)
             parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
             count += len(batch.examples)
             num_truncated += batch.queries.num_truncated
@@ -138,7 +141,7 @@ def _opened(
             rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
-    names = ("probabilities", "max_error", "abstain", "keep", "neighbours", "class_prior")
+    names = ("probabilities", "max_error", "abstain", "reject_novel", "keep", "neighbours", "class_prior")
     plan |= {name: getattr(settings, name) for name in names}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)

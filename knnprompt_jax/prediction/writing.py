@@ -17,7 +17,7 @@ from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.task import Example
 
 ALL, NONE = "all", "none"
-_OURS = ("row", "label", "probability", "neighbours", "distances")
+_OURS = ("row", "label", "probability", "novelty", "neighbours", "distances")
 
 
 def kept(keep: str, columns: Iterable[str], is_ragged: bool = False) -> tuple[str, ...]:
@@ -96,14 +96,16 @@ class Format:
         if self.kind == "jsonl":
             return b""
         probabilities = self.probability_columns if self.all_probabilities else ()
-        own = _OURS[1:] if self.has_neighbours else _OURS[1:3]
+        own = _OURS[1:] if self.has_neighbours else _OURS[1:4]
         return _csv([["row", *map(tables.to_cell, self.kept_as(self.kept)), *own, *probabilities]])
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
         """Return a line (a record in CSV) for each of these rows, with its prediction."""
         labels = predictions.labels.tolist()
         ids = predictions.ids.tolist()
-        answers = zip(labels, predictions.probabilities, ids, predictions.distances, strict=True)
+        assert predictions.novelty is not None
+        novelty = predictions.novelty.tolist()
+        answers = zip(labels, predictions.probabilities, novelty, ids, predictions.distances, strict=True)
         records = [self._record(example, *answer) for example, answer in zip(examples, answers, strict=True)]
         if self.kind == "csv":
             return _csv(map(self._cells, records))
@@ -112,7 +114,13 @@ class Format:
         return "".join(lines).encode("utf-8", "backslashreplace")
 
     def _record(
-        self, example: Example, label: Any, probabilities_C: np.ndarray, ids_k: list[int], distances_k: np.ndarray
+        self,
+        example: Example,
+        label: Any,
+        probabilities_C: np.ndarray,
+        novelty: float,
+        ids_k: list[int],
+        distances_k: np.ndarray,
     ) -> dict[str, Any]:
         shares = {name: _short(share) for name, share in zip(self.classes, probabilities_C, strict=True)}
         names = self._copied(example)
@@ -123,6 +131,7 @@ class Format:
             "label": label,
             # If the classifier abstains, this is the probability of the likeliest class.
             "probability": max(shares.values()) if label is None else shares[label],
+            "novelty": _short(novelty),
         }
         if self.has_neighbours:
             near = zip(ids_k, distances_k, strict=True)
@@ -151,6 +160,7 @@ class Format:
             record["row"],
             *map(tables.to_cell, texts),
             record["probability"],
+            record["novelty"],
             *(neighbours if self.has_neighbours else ()),
             *probabilities,
         ]

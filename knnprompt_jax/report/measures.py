@@ -20,12 +20,16 @@ _MAX_PAIRS = 20  # Pairs of classes that are listed in its place.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measures:
-    """Measures of Q predictions for C classes: `y_Q` are the true classes, `probabilities_QC` sum to 1 for each row."""
+    """Measures of Q predictions for C classes: `y_Q` are the true classes, `probabilities_QC` sum to 1 for each row.
+
+    `novelty_Q` says how unlike the train rows each row is; None if it is unknown.
+    """
 
     labels: tuple[str, ...]
     y_Q: np.ndarray
     predicted_Q: np.ndarray
     probabilities_QC: np.ndarray
+    novelty_Q: np.ndarray | None = None
 
     @functools.cached_property
     def overall(self) -> dict[str, Any]:

@@ -15,11 +15,13 @@ STANDARD = "-"  # Standard input or output.
 INPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
 OUTPUT_KINDS = ("jsonl", "csv")
 IDS = "ids"
+SMALLEST_P = 0.0001  # Limits of --reject_novel.
+LARGEST_P = 0.9999
 SUGGESTIONS = "suggestions.csv"
 TO_LABEL = "to_label.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
-_WITH_TEXT |= {"max_error", "neighbours", "class_prior"}  # The options that --text allows.
+_WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
 
 
 def _check_input(name: str) -> None:
@@ -138,6 +140,13 @@ class PredictionSettings(
     abstain: float = options.option(
         0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
     )
+    reject_novel: float | None = options.option(
+        None,
+        "Leave the label empty if the text is unlike the train rows: if its p-value, in the column novelty, is at most this. 0.02 "
+        "leaves out about 2 % of texts that do belong.",
+        least=SMALLEST_P,
+        most=LARGEST_P,
+    )
     keep: str = options.option(
         IDS,
         "Columns to copy: ids (those named like id or ticket_id), all, none, or names joined by commas.",
@@ -205,6 +214,20 @@ class EvaluationSettings(
         nonempty=True,
         check=files.check_output_folder,
     )
+    out_of_scope: str = options.option(
+        "",
+        "File of texts that belong to none of the classes: CSV, TSV, JSONL, Parquet or .txt. Measures how well novelty tells "
+        "them apart.",
+        check=files.check_readable,
+    )
+    reject_novel: float = options.option(
+        0.02, "With --out_of_scope: the p-value up to which texts are rejected.", least=SMALLEST_P, most=LARGEST_P
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.out_of_scope:
+            self.refuse(("reject_novel",), "without --out_of_scope")
 
 
 class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):

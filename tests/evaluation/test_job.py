@@ -102,6 +102,33 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
     assert f"page: {tmp_path / 'out' / 'index.html'}" in printed and (tmp_path / "out" / "measures.csv").is_file()
 
 
+OTHERS = {"out_of_scope": "others.csv", "label_column": "mood"}
+
+
+def test_texts_out_of_scope_are_measured_beside_the_rows(classifier, table, tmp_path):
+    classifier.save(tmp_path / "mine")
+    (tmp_path / "others.txt").write_text("0 1 2 3 ; ; ; {}\n" * 3 + "a purple cow\n", encoding="utf-8")
+    place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    options = {"label_column": "mood", "out_of_scope": str(tmp_path / "others.txt"), "reject_novel": 0.2}
+    printed = evaluation.run(commands.EvaluationSettings(**place, **options))
+    measured = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))["out_of_scope"]
+    texts = [json.loads(line)["text"] for line in table.read_text(encoding="utf-8").splitlines()]
+    labels = ["73x"[number % 3] for number in range(11)]
+    is_rejected = classifier.novelty(texts) <= 0.2
+    assert measured["rows"] == 4 and measured["recall"] == np.mean(
+        classifier.novelty(["0 1 2 3 ; ; ; {}"] * 3 + ["a purple cow"]) <= 0.2
+    )
+    assert measured["in_scope_rejected"] == pytest.approx(is_rejected.mean())
+    answered = classifier.predict(texts, reject_novel=0.2)
+    assert measured["in_scope_accuracy"] == pytest.approx(
+        np.mean([one == label for one, label in zip(answered, labels, strict=True)])
+    )
+    assert 0 <= measured["area_under_curve"] <= 1
+    assert "Texts out of scope: 4; rejected: novelty p-value at most 0.2." in printed
+    page_text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert '<section id="scope">' in page_text and "Distributions of novelty" in page_text
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -111,11 +138,23 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
         ({"classifier": "none"}, "none: No such file or directory"),
         ({"input": ""}, "input is required"),
         ({"output": "mine/out"}, "mine is a file, not a folder"),
+        ({"reject_novel": 0.5}, "reject_novel: has no effect without --out_of_scope"),
+        (
+            {"reject_novel": 0.1, **OTHERS},
+            "p-value from 6 rows is 0.14; fit at least 9 rows, or choose a larger p-value",
+        ),
+        (
+            {"reject_novel": 0.5, **OTHERS},
+            "others.csv:3: '3' is a label of the classifier; leave its rows out of --out",
+        ),
+        ({"reject_novel": 0.5, **OTHERS, "out_of_scope": "empty.csv"}, "empty.csv: "),
     ],
 )
 def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, given, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
     classifier.save(tmp_path / "mine")
+    (tmp_path / "others.csv").write_text("text,mood\na,\nb,3\n")
+    (tmp_path / "empty.csv").write_text("text,mood\n")
     monkeypatch.setattr(saving.Saved, "load_model", None)
     options = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
     with pytest.raises(errors.UserError, match=message):

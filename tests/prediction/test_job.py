@@ -164,6 +164,23 @@ def test_a_run_that_begins_anew_counts_its_own_rows(saved, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
+def test_novel_texts_get_no_label(classifier, saved, table, tmp_path):
+    job.run(settings(saved, table, tmp_path / "all.jsonl"))
+    job.run(settings(saved, table, tmp_path / "some.jsonl", reject_novel=0.3))
+    every, some = (
+        [json.loads(line) for line in (tmp_path / name).read_text(encoding="utf-8").splitlines()]
+        for name in ("all.jsonl", "some.jsonl")
+    )
+    assert [record["novelty"] for record in every] == [record["novelty"] for record in some]
+    is_novel = [record["novelty"] <= 0.3 for record in every]
+    assert 0 < sum(is_novel) < 120
+    assert [record["label"] is None for record in some] == is_novel
+    assert {record["probability"] for record in some} == {record["probability"] for record in every}
+    message = f"the smallest p-value from {len(classifier.anchors_)} rows is "
+    assert message in failure(job.run, settings(saved, table, tmp_path / "none.jsonl", reject_novel=0.001))
+
+
+@pytest.mark.usefixtures("loaded")
 def test_ids_that_only_later_rows_have_are_copied(saved, tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_text('{"sentence": "a"}\n{"sentence": "b", "id": "B7", "team": "x"}\n')
     job.run(settings(saved, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
@@ -175,7 +192,7 @@ def test_ids_that_only_later_rows_have_are_copied(saved, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability\n")])
+@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,novelty\n")])
 def test_no_rows(saved, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")
     assert job.run(settings(saved, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0

@@ -79,6 +79,12 @@ def test_a_name_that_cannot_be_used_is_refused(folder, kind, values, message):
     assert sorted(folder.rglob("*")) == before, "nothing is left behind"
 
 
+@pytest.mark.parametrize("p_value", [0.0, 1.0, -0.1, 1.5])
+def test_a_p_value_is_between_0_and_1(p_value):
+    with pytest.raises(errors.UserError, match="^reject_novel=.*0.0001 is required|0.9999 is allowed"):
+        commands.PredictionSettings(classifier="good", text="a", reject_novel=p_value)
+
+
 def test_labels_in_a_file_need_no_standard_output(folder):
     options = {"classifier": "saved", "input": str(folder / "rows.csv")}
     assert commands.PredictionSettings(**options).prints
