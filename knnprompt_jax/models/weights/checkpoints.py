@@ -30,6 +30,7 @@ Source = tuple[conversion.Piece, tensor_files.Tensor]
 Placement = Callable[[str], jax.sharding.Sharding | Format]
 
 _MAX_LISTED = 8
+_ALIGNMENT = 64  # Bytes: XLA's CPU client copies other arrays.
 _CHECKSUMS = "checksums"  # A key of the metadata of kept arrays.
 _COMPARED_ROWS = 4096
 
@@ -79,7 +80,7 @@ def _converted(
         arrays = {name: _read_whole(sources[name], shape) for name, shape in shapes.items()}
         gguf_tensors.release()
         with contextlib.suppress(errors.UserError), files_lib.new_file(path) as draft:
-            safetensors.numpy.save_file(arrays, draft, {_CHECKSUMS: _checksums(arrays)})
+            _keep_arrays(arrays, draft)
         del arrays
         found = _read_arrays(path, shapes)
     if found is not None:
@@ -92,13 +93,24 @@ def _read_arrays(path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
     try:
         found = {tensor.key: tensor for tensor in tensor_files.read([path])}
         with safetensors.safe_open(path, "np") as file:
-            checksums = (file.metadata() or {}).get(_CHECKSUMS)
+            checksums = (file.metadata() or {}).get(_CHECKSUMS, "")
     except (errors.UserError, OSError, safetensors.SafetensorError):
         return None
     kinds = {key: (tensor.shape, tensor.dtype) for key, tensor in found.items()}
     if kinds != {key: (shape, np.float32) for key, shape in shapes.items()}:
         return None
-    return found if checksums == _checksums({key: tensor.view() for key, tensor in found.items()}) else None
+    return found if checksums.rstrip() == _checksums({key: tensor.view() for key, tensor in found.items()}) else None
+
+
+def _keep_arrays(arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    """Write arrays with their checksums; blanks after these align the arrays, so that JAX need not copy them."""
+    checksums = _checksums(arrays)
+    safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums})
+    with path.open("rb") as file:
+        start = 8 + int.from_bytes(file.read(8), "little")  # The header begins with its length, in 8 bytes.
+    if start % _ALIGNMENT:
+        blanks = " " * (_ALIGNMENT - start % _ALIGNMENT)
+        safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums + blanks})
 
 
 def _checksums(arrays: Mapping[str, Any]) -> str:

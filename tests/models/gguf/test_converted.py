@@ -41,6 +41,7 @@ def test_weights_are_kept_by_content_and_replaced_where_damaged(file, tmp_path, 
         patched.setattr(gguf_header, "read", None)
         assert load(file) == expected, "nothing is converted again"
     whole = kept.read_bytes()
+    assert int.from_bytes(whole[:8], "little") % 64 == 56, "the arrays are aligned after the header and its length"
     flipped = [whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :] for at in (0, len(whole) - 401, len(whole) - 1)]
     for damaged in (whole[:-4], whole + b"0", b"", bytes(4), *flipped):
         kept.write_bytes(damaged)
