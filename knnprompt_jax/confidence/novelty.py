@@ -172,13 +172,11 @@ def _downdated(distances: np.ndarray, ratios: np.ndarray, leverages: np.ndarray)
 
 def _whitening(scatter_FF: np.ndarray, num_rows: int) -> np.ndarray:
     """Return the matrix W [F, F] for which W Wᵀ is the inverse of the shrunk covariance."""
-    from scipy import linalg  # Its import takes longer than the prediction of a text.
-
     covariance_FF = scatter_FF / num_rows
     variance = max(np.trace(covariance_FF) / len(covariance_FF), _MIN_VARIANCE)
     shrunk_FF = (1 - _SHRINKAGE) * covariance_FF + _SHRINKAGE * variance * np.eye(len(covariance_FF))
-    factor_FF = linalg.cholesky(shrunk_FF, lower=True)
-    return linalg.solve_triangular(factor_FF, np.eye(len(factor_FF)), lower=True).T
+    factor_FF = np.linalg.cholesky(shrunk_FF)  # SciPy's import takes longer than the prediction of a text.
+    return np.linalg.inv(factor_FF).T
 
 
 def _squared(x_QF: np.ndarray, means_CF: np.ndarray) -> np.ndarray:
