@@ -20,7 +20,6 @@ import numbers
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from knnprompt_jax import errors
 
@@ -93,6 +92,8 @@ def allowed_errors(rows_T: np.ndarray, max_error: float) -> np.ndarray:
 
 def _limits(rows_T: np.ndarray, max_error: float, level: float) -> np.ndarray:
     """Return the largest number of errors [T] whose binomial probability, or fewer errors, is at most the level."""
+    from scipy import special  # Its import takes longer than the prediction of a text.
+
     limits_T = np.full(len(rows_T), -1)
     limit = -1
     for index, count in enumerate(rows_T):
@@ -104,6 +105,8 @@ def _limits(rows_T: np.ndarray, max_error: float, level: float) -> np.ndarray:
 
 def _risk(limits_T: np.ndarray, rows_T: np.ndarray, max_error: float) -> float:
     """Return the probability that tosses that fail with probability `max_error` are within the limit at any T."""
+    from scipy import special
+
     tosses_T = np.diff(rows_T, prepend=0)
     failures = {n: np.diff(special.bdtr(np.arange(n + 1), n, max_error), prepend=0.0) for n in set(tosses_T.tolist())}
     most = max(1, limits_T[-1] + 1)  # More failures never pass.

@@ -3,6 +3,8 @@
 import csv
 import json
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -241,6 +243,13 @@ def test_one_text(classifier, rows, saved, capfdbinary):
 
 
 @pytest.mark.long
+def test_one_text_needs_no_slow_imports():
+    """Their imports would take longer than the prediction of a text."""
+    code = "import sys, knnprompt_jax.prediction.job; print([*{'pandas', 'scipy', 'sklearn'} & {*sys.modules}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=processes.ROOT)
+    assert done.stdout == "[]\n"
+
+
 def test_pipes(saved, table, tmp_path):
     """The binary between two pipes, whose reader leaves after the first line."""
     lines = tmp_path / "rows.txt"
