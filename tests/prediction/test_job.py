@@ -242,7 +242,6 @@ def test_one_text(classifier, rows, saved, capfdbinary):
         assert failure(lambda options=options: commands.PredictionSettings(classifier=str(saved), **options)) == message
 
 
-@pytest.mark.long
 def test_one_text_needs_no_slow_imports():
     """Their imports would take longer than the prediction of a text."""
     code = "import sys, knnprompt_jax.prediction.job; print([*{'pandas', 'scipy', 'sklearn'} & {*sys.modules}])"
@@ -250,6 +249,7 @@ def test_one_text_needs_no_slow_imports():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.long
 def test_pipes(saved, table, tmp_path):
     """The binary between two pipes, whose reader leaves after the first line."""
     lines = tmp_path / "rows.txt"
