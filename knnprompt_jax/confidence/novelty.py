@@ -68,7 +68,8 @@ class Novelty:
 
 def check_threshold(reject_novel: Any, num_rows: int) -> None:
     """Raise UserError unless some p-value of this number of rows is at most `reject_novel`, which is a share."""
-    if isinstance(reject_novel, bool) or not isinstance(reject_novel, numbers.Real) or not 0 < reject_novel < 1:
+    is_number = isinstance(reject_novel, numbers.Real) and not isinstance(reject_novel, bool)
+    if not is_number or not 0 < reject_novel < 1:
         raise errors.UserError(f"reject_novel={reject_novel!r}: choose a p-value above 0 and below 1, such as 0.02")
     if 1 / (num_rows + 1) > reject_novel:
         raise errors.UserError(
