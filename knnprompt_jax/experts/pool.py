@@ -162,7 +162,8 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     num_classes = int(y_N.max()) + 1
     scores_JNC = np.stack([one.scores_NC for one in held_out])
     priors = Priors.of(held_out, y_N)
-    factors_J, weights_J = _fit(scores_JNC, y_N, priors)
+    shares_C = np.bincount(y_N) / len(y_N)
+    factors_J, weights_J = _fit(scores_JNC, y_N, shares_C, priors)
     deviations_J = factors_J * weights_J * scores_JNC.std(-1).mean(-1)
     shares_J = deviations_J / max(deviations_J.sum(), _MIN_PROBABILITY)
     members = tuple(
@@ -180,7 +181,7 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     is_trusted = len(y_N) >= max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) and num_classes > 1
     if not is_trusted:
         return Choice(members, tuple(obstacles), num_rows=len(y_N))
-    p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, priors)
+    p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
     outcomes = map(Outcome, p_NC.max(-1).tolist(), (p_NC.argmax(-1) == y_N).tolist())
     return Choice(members, tuple(obstacles), _score(p_NC, y_N), len(y_N), outcomes=tuple(outcomes))
 
@@ -212,13 +213,10 @@ def _log_softmax(logits_NC: np.ndarray) -> np.ndarray:
     return logits_NC - np.log(np.exp(logits_NC).sum(-1, keepdims=True))
 
 
-def _shares(y_N: np.ndarray) -> np.ndarray:
-    return np.bincount(y_N) / len(y_N)
-
-
-def _fit(scores_JNC: np.ndarray, y_N: np.ndarray, priors: Priors) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors [J] and the weights [J]."""
-    shares_C = _shares(y_N)
+def _fit(
+    scores_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, priors: Priors
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors [J] and the weights [J]; every share of a class is above 0."""
     factors_J = np.array(
         [
             _fit_factor(scores_NC, y_N, shares_C, prior)
@@ -278,14 +276,18 @@ def _fit_weights(scaled_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, 
     return found.x
 
 
-def _nested_probabilities(scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, priors: Priors) -> np.ndarray:
-    """Return the probabilities [N, C] of each group of folds by a pool whose weights are fitted to the others."""
+def _nested_probabilities(
+    scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, shares_C: np.ndarray, priors: Priors
+) -> np.ndarray:
+    """Return the probabilities [N, C] of each group of folds by a pool whose weights are fitted to the others.
+
+    The classes' shares are those of all rows: without a group, a rare class can have none.
+    """
     groups_N = folds_N % _ESTIMATE_FOLDS
     p_NC = np.zeros(scores_JNC.shape[1:])
     for group in np.unique(groups_N):
         is_held_out_N = groups_N == group
-        factors_J, weights_J = _fit(scores_JNC[:, ~is_held_out_N], y_N[~is_held_out_N], priors)
-        shares_C = _shares(y_N[~is_held_out_N])
+        factors_J, weights_J = _fit(scores_JNC[:, ~is_held_out_N], y_N[~is_held_out_N], shares_C, priors)
         p_NC[is_held_out_N] = probabilities(scores_JNC[:, is_held_out_N], factors_J * weights_J, shares_C)
     return p_NC
 

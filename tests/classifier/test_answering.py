@@ -194,3 +194,12 @@ def test_a_forecast_is_not_made_from_few_rows_of_a_class():
     scores_NC = np.eye(20)[y_N]
     held_out = [pool_lib.HeldOut("probe", 0, scores_NC, 1.0)]
     assert pool_lib.choose(held_out, y_N, y_N * 0 + np.arange(60) // 20, ()).estimate is None
+
+
+def test_a_class_of_one_row_has_a_share_where_that_row_is_held_out():
+    y_N = np.append(np.arange(60) % 2, 2)
+    rng = np.random.default_rng(0)
+    held_out = [pool_lib.HeldOut("probe", 0, np.eye(3)[y_N] + rng.normal(size=(61, 3)), 1.0)]
+    with np.errstate(divide="raise", invalid="raise"):
+        choice = pool_lib.choose(held_out, y_N, np.arange(61) % 10, ())
+    assert all(0 < outcome.probability <= 1 for outcome in choice.outcomes) and choice.estimate.accuracy > 0.6
