@@ -10,9 +10,13 @@ own lists them at its top.
 
     N  anchors or prompts     Q  queries              V  vocabulary      D  model width
     L  layers                 H  attention heads      K  head size       F  MLP width
-    E  width of the head's input (D except in OPT-350m)                  G  key heads
+    E  width of the head's input: D, except in OPT-350m and Phi          G  key heads
     P  prefix tokens          S  row width in tokens  B  rows per step   T  steps, or tokens of a whole sequence
     J  outputs per step       C  classes              k  neighbours      W  numbers that a distance compares
+
+A digit is an axis of that size, as in `x_1TD`. In `store`, M counts anchors with padding. In `models`, M counts the
+query heads of a key head (H / G), T also the tokens of all rows of a step (B · S), and F also the columns of all heads
+(H · K).
 """
 
 import importlib

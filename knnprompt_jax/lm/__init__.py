@@ -1,4 +1,7 @@
-"""The language model and its passes. Only `knnprompt_jax.states` reads prompts with it."""
+"""The language model and its passes.
+
+`states.read` and `states.read_sets` read prompts with it, and `methods.method.Context.score` scores texts.
+"""
 
 from knnprompt_jax.lm.execution import PassStatistics
 from knnprompt_jax.lm.language_model import Identity, LanguageModel, find_fingerprint

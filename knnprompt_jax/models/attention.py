@@ -31,7 +31,9 @@ LOGITS_ON_ACCELERATOR = 2**28
 
 
 class Softmax(enum.Enum):
-    """The ways to keep the exponentials of a query's logits in range. All three compute the same numbers.
+    """The ways to keep the exponentials of a query's logits in range.
+
+    All results are equal up to rounding, where they are finite.
 
     Attributes:
         QUICK: subtract the largest logit of the row's tokens. If a logit of the prefix exceeds it by more than about

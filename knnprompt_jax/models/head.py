@@ -18,9 +18,9 @@ class States:
     """The head's input `hidden_NE` and the log-partition `log_z_N` (nats) of N prompts, both float32.
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head. A pass leaves its rows split over the devices of the
-    mesh; a selection of rows is whole on every device. With `deterministic`, no state depends on the other prompts of
-    its pass, and a store of these states must search deterministically. `layers` has the outputs [N, D] (float32) of
-    the requested blocks, counted from 1.
+    mesh if they divide evenly; a selection of rows is whole on every device. With `deterministic`, no state depends on
+    the other prompts of its pass, and a store of these states must search deterministically. `layers` has the outputs
+    [N, D] (float32) of the requested blocks, counted from 1.
     """
 
     hidden_NE: Array

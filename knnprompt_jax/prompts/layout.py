@@ -1,8 +1,8 @@
 """Demonstrations and queries as tokens: one shared prefix, and a short suffix for every query.
 
 Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the end of a string differently from one
-before a word. To tokenize the demonstrations only once, the text is cut inside them, but only if a check shows that the
-tokens stay the same.
+before a word. To tokenize the demonstrations only once, the text is cut inside them, but only if the tokens
+of up to 8 checked prompts stay the same.
 """
 
 import dataclasses

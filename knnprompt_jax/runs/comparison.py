@@ -21,7 +21,8 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     With `resume`, runs whose records are in the output folder are skipped.
 
     Raises:
-        UserError: anything that cannot work, before anything is written.
+        UserError: settings or rows that cannot work, before anything is written; a record that another process makes,
+            or states that are not finite, after the records of earlier groups are written.
     """
     inputs.join_processes(settings.distributed)
     return compare(settings, inputs.read_model(settings.model, settings, context=settings.context))
@@ -129,7 +130,10 @@ def _describe_pass(done: Sequence[records.Record]) -> list[str]:
         if len(read) < len(by_seed):
             num_cached = len(by_seed) - len(read)
             cached = f"; an earlier run had read those of {num_cached} of {len(by_seed)} seeds"
-    return [f"The model read all prompts{seed_part} in {seconds:.2f} seconds ({rate:.1f} prompts/s{cached})."]
+    # Prompts from the cache do not count. Records round both factors, hence "about".
+    count = np.mean([record.seconds["language_model"] * record.prompts_per_second for record in read])
+    pace = f"{seconds:.2f} seconds ({rate:.1f} prompts/s{cached})"
+    return [f"The model read about {count:,.0f} prompts{seed_part} in {pace}."]
 
 
 def _describe_truncation(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:

@@ -64,7 +64,7 @@ def _read(
     inputs.log_warnings(dict.fromkeys(warnings))
     if oversized := max(prompts.num_oversized for prompts in all_prompts):
         logging.warning(
-            "%d queries exceed the context of %d tokens even without demonstrations; their first tokens are cut "
+            "%d texts exceed the context of %d tokens even without demonstrations; their first tokens are cut "
             "off, as published (--truncation=error refuses them)",
             oversized,
             groups[0].model.context,

@@ -65,6 +65,8 @@ class Run:
             "context": self.model.context,
             "dtype": self.model.dtype,
             "deterministic": self.model.deterministic,
+            # Other dtypes depend on the platform: CPUs compute in float32.
+            **({"platform": parallel.platform()} if self.model.dtype != "float32" else {}),
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
             # The code that runs; a preset differs by its options only.
             "runs": self.method.entry.base + self.method.variant,

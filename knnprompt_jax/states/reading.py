@@ -5,7 +5,7 @@ key of a state is the SHA-256 of the prompt's tokens, the files of the model, an
 Batch and packing may change a state's last digits and are not part of its key. A restarted job finds its finished
 chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the same states.
 
-In names of arrays, N counts prompts, U distinct prompts, and F the numbers of a cached row.
+In names of arrays, N counts prompts, U distinct prompts, and F the numbers of all parts of a prompt's row.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def read(
     repeated: bool = False,
     layers: tuple[int, ...] = (),
 ) -> lm.States:
-    """Return the states of all prompts, in order, their rows split over every device.
+    """Return the states of all prompts, in order; rows are split over every device if they divide evenly.
 
     Args:
         model: the model; its pass reads the prompts that are not cached.

@@ -10,14 +10,16 @@ with −H(p) = e_p · h_p − A(h_p) and −H(k_i) = e_i · h_i − A(h_i). (The
 (h_i, A(h_i)) for `kl` and (e_i, −H(k_i)) for `reverse_kl`; a query is (e_p, −H(p)) for `kl` and (h_p, A(h_p)) for
 `reverse_kl`.
 
-Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat.
-Subtracting a vector c from every state or from every row of W changes no divergence. So c is the mean state of the
-anchors, W is centred on its mean row under the distribution at c, and A is counted from A(c):
+Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat. So
+everything is counted from a centre c, the mean state of the anchors, with its distribution k_c and its mean row
+e_c = Wᵀk_c:
 
     h → h − c,   w_v → w_v − e_c,   A → log Σ_v exp(log k_c(v) + (w_v − e_c) · (h − c)).
 
-At c both A and its gradient then vanish; A(h_i) is KL(k_c ‖ k_i), and −H(k_i) is KL(k_i ‖ k_c). Any centre is exact.
-Probabilities are divided by their float32 sum, which misses 1 by up to 1e-5.
+No distribution changes: a state loses c, and its logits get log k_c(v) instead, up to one number for all tokens; every
+row loses e_c, so that all logits of a state lose one number. At c both A and its gradient then vanish; A(h_i) is
+KL(k_c ‖ k_i), and −H(k_i) is KL(k_i ‖ k_c). Any centre is exact. Probabilities are divided by their float32 sum, which
+misses 1 by up to 1e-5.
 """
 
 import dataclasses

@@ -288,7 +288,7 @@ class Task:
         return texts
 
     def label_of(self, place: str, label: Any, merges: bool = False) -> str:
-        """Return the task's label string of a row's label, as by `known`; raise UserError with the place if none is."""
+        """Return the task's label string of a row's label (`find_label`); raise UserError with the place if none is."""
         name = cells.label_string(place, label)
         found = self.find_label(name, merges)
         if found is None:

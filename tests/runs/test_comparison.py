@@ -185,4 +185,4 @@ def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp
         comparison.run(
             shared.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
         )
-        assert "1 queries exceed the context of 100 tokens" in caplog.text
+        assert "1 texts exceed the context of 100 tokens" in caplog.text

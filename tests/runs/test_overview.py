@@ -11,6 +11,7 @@ from tests.runs.conftest import make_record
 
 def record(method: str, seed: int, accuracy: float, **fields: object) -> records.Record:
     times = {"seconds": {"language_model": 2.0 * seed, "method": 0.5 * seed}, "lm_tokens": 1000 * seed}
+    times["prompts_per_second"] = 100.0
     fields |= {"method": method, "seed": seed, "accuracy": accuracy, "prompts": 30, "truncated_prompts": 3}
     return make_record(**fields, **times)
 
@@ -31,7 +32,7 @@ def test_of_a_comparison():
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "The model read all prompts of a seed in 3.00 seconds (0.0 prompts/s).",
+        "The model read about 300 prompts of a seed in 3.00 seconds (100.0 prompts/s).",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -57,15 +58,16 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         record("icl", 1, 0.5),
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
-    assert "The model read all prompts of a seed in 2.00 seconds (0.0 prompts/s).\n" in comparison.describe_comparison(
-        done
+    assert (
+        "The model read about 200 prompts of a seed in 2.00 seconds (100.0 prompts/s).\n"
+        in comparison.describe_comparison(done)
     )
 
 
 def test_seeds_that_an_earlier_run_cached_do_not_count():
     cached = dataclasses.replace(record("icl", 1, 0.5), seconds={"language_model": 0.0, "method": 1})
     done = [cached, dataclasses.replace(record("icl", 2, 0.5), prompts_per_second=7.5)]
-    expected = r"in 4.00 seconds \(7.5 prompts/s; an earlier run had read those of 1 of 2 seeds\)\.\n"
+    expected = r"read about 30 prompts of a seed in 4.00 seconds \(7.5 prompts/s; an earlier run had read those of 1 of 2 seeds\)\.\n"
     assert re.search(expected, comparison.describe_comparison(done))
 
 
@@ -76,6 +78,6 @@ def test_seeds_without_demonstrations_share_one_pass():
     assert "an earlier run" not in comparison.describe_comparison([cached, done[1]])
     text = comparison.describe_comparison(done)
     assert (
-        "The model read all prompts in 3.00 seconds (0.0 prompts/s).\n" in text
+        "The model read about 300 prompts in 3.00 seconds (100.0 prompts/s).\n" in text
         and "7 train rows per class: 0 demonstrations, 1 anchor\n" in text
     )

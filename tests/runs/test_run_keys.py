@@ -138,6 +138,16 @@ def test_the_content_of_a_methods_own_model_counts(job, rows, model, world, tmp_
     assert run_of(job, rows, model, name).key != key
 
 
+def test_the_platform_counts_only_where_states_depend_on_it(job, rows, model, monkeypatch):
+    """CPUs compute bfloat16 models in float32, so that their records must not pass for a GPU's."""
+    jobs = [dataclasses.replace(job, dtype=dtype) for dtype in ("float32", "bfloat16")]
+    runs = [run_of(changed, rows, inputs.read_model(model.name, changed)) for changed in jobs]
+    keys = [run.key for run in runs]
+    monkeypatch.setattr(parallel, "platform", lambda: "gpu")
+    other_keys = [dataclasses.replace(run).key for run in runs]  # Copies: a run computes its key once.
+    assert [key == other for key, other in zip(keys, other_keys, strict=True)] == [True, False]
+
+
 def test_what_changes_no_result_changes_no_key(job, rows, model):
     """Batch and mesh, but for `mesh.model` in deterministic mode, in which states are promised to be bitwise equal."""
     job, mesh = dataclasses.replace(job, deterministic=True), dataclasses.replace(job.mesh, data=1)
