@@ -209,7 +209,7 @@ def from_bytes(content: bytes, model: lm_lib.LanguageModel) -> Fitted:
 
 
 def _write(fitted: Fitted, file: IO[bytes]) -> None:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for shots, states in fitted.readings.states.items():
         arrays[_HIDDEN.format(shots)] = states.hidden_NE
         arrays[_LOG_Z.format(shots)] = states.log_z_N

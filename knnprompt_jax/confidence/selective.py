@@ -42,7 +42,8 @@ def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: Any) -> float:
         UserError: the promise is no share, or no threshold can be certified; the message says how many rows like these
             would do.
     """
-    if isinstance(max_error, bool) or not isinstance(max_error, numbers.Real) or not LEAST <= max_error <= MOST:
+    is_number = isinstance(max_error, numbers.Real) and not isinstance(max_error, bool)
+    if not is_number or not LEAST <= max_error <= MOST:
         raise errors.UserError(f"max_error={max_error!r}: choose a share of wrong labels from {LEAST} to {MOST}")
     found = threshold(p_N, right_N, max_error)
     if found is not None:

@@ -102,7 +102,7 @@ def _read_arrays(path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
     return found if checksums.rstrip() == _checksums({key: tensor.view() for key, tensor in found.items()}) else None
 
 
-def _keep_arrays(arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+def _keep_arrays(arrays: dict[str, np.ndarray], path: pathlib.Path) -> None:
     """Write arrays with their checksums; blanks after these align the arrays, so that JAX need not copy them."""
     checksums = _checksums(arrays)
     safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums})
