@@ -17,7 +17,6 @@ FLAGS = app.Flags(commands.PredictionSettings)
 
 def main() -> None:
     from knnprompt_jax import errors, parallel
-    from knnprompt_jax.classifier import inputs
     from knnprompt_jax.prediction import job
 
     done = job.run(FLAGS.value)
@@ -25,8 +24,7 @@ def main() -> None:
     saved = "" if FLAGS.value.output == commands.STANDARD else f"saved: {FLAGS.value.output}, "
     earlier = f" ({done.earlier:,} by an earlier run)" if done.earlier else ""
     total, rate = done.earlier + done.rows, f"{done.rows / max(1e-9, done.seconds):,.1f} rows/s"
-    counts = [f"{done.outcomes[name]:,} {name}" for name in inputs.OUTCOMES if done.outcomes[name]]
-    counted = f": {', '.join(counts)}" if len(counts) > 1 else ""
+    counted = f": {done.counts}" if done.counts else ""
     if parallel.is_main() and not FLAGS.value.text:
         print(errors.printable(f"{saved}{total:,} row{'s' * (total != 1)}{earlier}{counted}, {rate}"), file=stream)
 

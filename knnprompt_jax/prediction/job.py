@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.classifier.inputs import ANSWERED, OUTCOMES, Predictions
 from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
@@ -36,6 +36,12 @@ class Summary:
     earlier: int
     seconds: float
     outcomes: collections.Counter[str]
+
+    @property
+    def counts(self) -> str:
+        """The number of rows by outcome as text; empty if all are answered."""
+        found = [name for name in OUTCOMES if self.outcomes[name]]
+        return "" if found == [ANSWERED] else ", ".join(f"{self.outcomes[name]:,} {name}" for name in found)
 
 
 def run(settings: commands.PredictionSettings) -> Summary:

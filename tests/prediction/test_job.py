@@ -1,5 +1,6 @@
 """From a saved classifier and rows to predictions: whole, after kills, through pipes, and with bad rows."""
 
+import collections
 import csv
 import json
 import signal
@@ -57,6 +58,18 @@ def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, 
     assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
     assert [one["label"] for one in cells] == wanted.labels.tolist()
     assert [one["neighbours"].split() for one in cells] == wanted.ids.astype(str).tolist()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "counts"),
+    [
+        ({"answered": 7, "uncertain": 0}, ""),
+        ({"uncertain": 1300}, "1,300 uncertain"),
+        ({"novel": 2, "answered": 5, "uncertain": 3}, "5 answered, 3 uncertain, 2 novel"),
+    ],
+)
+def test_rows_without_a_label_are_counted_even_if_no_row_has_one(outcomes, counts):
+    assert job.Summary(7, 0, 1.0, collections.Counter(outcomes)).counts == counts
 
 
 @pytest.mark.usefixtures("loaded")
