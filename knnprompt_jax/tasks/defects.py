@@ -100,6 +100,13 @@ def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
             )
 
 
+def new_labels(first: Iterable[Example], later: Iterable[Example]) -> Iterator[str]:
+    """Yield a message with the labels that only rows of later files have, if there are any: one may be misspelt."""
+    known = {row.label for row in first}
+    if counts := collections.Counter(row.label for row in later if row.label not in known):
+        yield f"labels that only later files have are new classes (rows): {_counted([*counts], counts)}"
+
+
 def _counted(names: Sequence[str], counts: Mapping[str, int]) -> str:
     """Return labels with their numbers of rows, for a message; escaped where they look the same."""
     shown = ascii if characters.look_alike(names) else repr

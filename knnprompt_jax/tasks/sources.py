@@ -131,6 +131,7 @@ def load_table(
     draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
     reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
     examples = reading.examples(path, enumerate(rows), on_bad)
+    num_first = len(examples)
     examples += reading.labelled(further, encoding, len(rows), on_bad)
     for doubt in defects.headers(examples, label_column):
         logging.warning("%s: %s", path, doubt)
@@ -138,6 +139,8 @@ def load_table(
         for merged in defects.merged_labels(examples):
             logging.warning("%s: %s", path, merged)
         examples = defects.merge_labels(examples)
+    for message in defects.new_labels(examples[:num_first], examples[num_first:]):
+        logging.warning("%s: %s", path, message)
     if not fields:
         for doubt in defects.doubtful_fields(examples):
             logging.warning("%s: %s", path, doubt)
