@@ -65,6 +65,11 @@ def threshold(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float |
     return float(p_T[certified[-1]]) if len(certified) else None
 
 
+def rounded(threshold: float) -> str:
+    """Return a threshold with four decimals, rounded down, so that no answered prediction is less probable."""
+    return f"{math.floor(10_000 * threshold) / 10_000:.4f}"
+
+
 def _curve(p_N: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct probabilities, the largest first, and the number of rows and of errors from each on [T]."""
     order_N = np.argsort(-p_N, kind="stable")

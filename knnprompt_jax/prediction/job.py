@@ -87,8 +87,8 @@ def _least_probability(settings: commands.PredictionSettings, fitted: Fitted) ->
     least = fitted.threshold(settings.max_error)
     share = f"{100 * settings.max_error:g} %"
     progress.note(
-        f"labels of probability {least:.4g} or more are written, so that at most {share} of them are wrong if these texts "
-        "come from the same mixture as the train rows"
+        f"labels of probability {selective.rounded(least)} or more are written, so that at most {share} of them are wrong "
+        "if these texts come from the same mixture as the train rows"
     )
     return least
 

@@ -1,7 +1,6 @@
 """Promised error rates on labelled rows: what was promised, the share of rows answered, and what held."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -62,7 +61,7 @@ def list_promises(promises: Sequence[Promise]) -> Listing:
         if promise.probability is not None:
             wrong = f"{percent(promise.wrong / promise.rows)} ({promise.wrong:,} of {promise.rows:,})"
             cells = (
-                f"{math.floor(10_000 * promise.probability) / 10_000:.4f}",
+                selective.rounded(promise.probability),
                 percent(promise.coverage),
                 wrong if promise.rows else "none",
             )

@@ -65,6 +65,10 @@ def test_rows_of_equal_probability_are_answered_together():
     assert selective.threshold(p_N, right_N, 0.05) is None
 
 
+def test_no_answer_is_less_probable_than_the_threshold_shown():
+    assert [selective.rounded(p) for p in (0.99997, 2 / 3, 1.0)] == ["0.9999", "0.6666", "1.0000"]
+
+
 def test_the_message_says_how_many_rows_would_do():
     p_N = np.linspace(0.5, 1, 60)
     right_N = p_N > 0.6

@@ -77,7 +77,7 @@ def test_a_promise_leaves_labels_empty_and_a_resumed_run_counts_all_rows(classif
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
     failure(job.run, settings(saved, table, output, max_error=0.7))
-    assert "labels of probability 0.6667 or more are written, so that at most 70 % of them" in capsys.readouterr().err
+    assert "labels of probability 0.6666 or more are written, so that at most 70 % of them" in capsys.readouterr().err
     table.write_bytes(b"".join(lines))
     differs = "an unfinished run had another --max_error: choose another file"
     assert differs in failure(job.run, settings(saved, table, output, max_error=0.8))
