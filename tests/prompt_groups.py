@@ -60,7 +60,7 @@ def tokens_of(prompts: layout.Prompts) -> list[list[int]]:
     """Return the tokens of each prompt, in the order of the queries; check that every prompt occurs once."""
     tokens = {}
     for group in prompts.groups:
-        for index, suffix in zip(group.index, group.suffixes, strict=True):
+        for index, suffix in zip(group.number_N, group.suffixes, strict=True):
             assert suffix.dtype == group.prefix_P.dtype == np.int32 and suffix.size
             tokens[int(index)] = [*group.prefix_P.tolist(), *suffix.tolist()]
     assert sorted(tokens) == list(range(prompts.num_prompts))

@@ -84,9 +84,8 @@ def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0
         )
     model = _make_model(settings, subject, tokenizer)
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
-    shots = settings.shots or None
-    demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
-    split = splits.draw(train, task, shots=shots, demo_shots=demo_shots, seed=settings.seed)
+    demo_shots = inputs.demo_shots(settings.demo_shots, settings.shots, inputs.Rows(task, train, ()), model)
+    split = splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=settings.seed)
     anchors = split.anchors[: num_anchors or None]
     prompts = layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, model.context)
     return Workload(prompts, model, source)

@@ -41,7 +41,7 @@ def token_lists(prompts: layout.Prompts) -> list[np.ndarray]:
     """Return the tokens of each prompt."""
     tokens = {}
     for group in prompts.groups:
-        for index, suffix in zip(group.index, group.suffixes, strict=True):
+        for index, suffix in zip(group.number_N, group.suffixes, strict=True):
             tokens[int(index)] = np.concatenate([group.prefix_P, suffix])
     return [tokens[index] for index in range(prompts.num_prompts)]
 

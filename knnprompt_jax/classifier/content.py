@@ -29,7 +29,7 @@ _NUM_SHOWN = 3  # Neighbours of a text that `AutoClassifier` returns.
 
 
 @dataclasses.dataclass(frozen=True)
-class Prompt:
+class ViewDemonstrations:
     """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt."""
 
     demo_shots: int
@@ -62,7 +62,7 @@ class Content:
     given_task: Task | None
     labels: tuple[Any, ...]
     rows: tuple[Example, ...]
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[ViewDemonstrations, ...]
     layer: int
     num_rows: int
     checked: tuple[int, ...]
@@ -77,7 +77,7 @@ class Content:
         """The labels as in y, in class order."""
         return np.array(self.labels)
 
-    def demonstrations_of(self, prompt: Prompt) -> tuple[Example, ...]:
+    def demonstrations_of(self, prompt: ViewDemonstrations) -> tuple[Example, ...]:
         """Return the examples that begin the prompts of a view."""
         by_number = {example.row: example for example in self.rows}
         return tuple(by_number[number] for number in prompt.rows)
@@ -187,7 +187,7 @@ class _Document:
     given_task: Task | None
     labels: tuple[str | int | bool, ...]
     rows: tuple[_Row, ...]
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[ViewDemonstrations, ...]
     layer: int
     num_rows: int
     checked: tuple[int, ...]

@@ -100,11 +100,11 @@ def check_shots(demo_shots: Any) -> int:
 
 
 def max_demo_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel) -> int:
-    """Return M_T, how many demonstrations per class the context holds (`statistics.compute_m_t`).
+    """Return M_T, how many demonstrations per class the context holds (`statistics.shot_limit`).
 
     It differs from `runs.inputs.max_demo_shots`, which repeats the paper: it is 0 if even one demonstration per class
     makes too many prompts too long, and it counts the first rows of a class, so that appended rows do not change it.
     """
     counted = [row for members in splits.group_by_class(rows).values() for row in members[:_COUNTED]]
-    limit = statistics.compute_m_t(task, counted, model.tokenize, model.context)
+    limit = statistics.shot_limit(task, counted, model.tokenize, model.context)
     return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0

@@ -16,7 +16,7 @@ from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, inputs
-from knnprompt_jax.classifier.content import AnyOptions, Content, Prompt
+from knnprompt_jax.classifier.content import AnyOptions, Content, ViewDemonstrations
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.confidence import selective
 from knnprompt_jax.confidence.novelty import Novelty
@@ -323,7 +323,7 @@ def _fit_published(
     task = content.task
     check_label_words(task, model, options)
     drawn = draws.draw_published(task, content.rows, model, options.demo_shots, options.random_state, options.k)
-    prompt = Prompt(drawn.shots, tuple(row.row for row in drawn.demonstrations))
+    prompt = ViewDemonstrations(drawn.shots, tuple(row.row for row in drawn.demonstrations))
     content = dataclasses.replace(content, prompts=(prompt,))
     reader = views.PromptReader(model, task, options.truncation, cache, repeated)
     states = reader.read_after(drawn.demonstrations, drawn.anchors, (), "anchors")
@@ -341,7 +341,8 @@ def _fit_pool(
     reader = views.PromptReader(model, task, options.truncation, cache, repeated)
     choice, readings = fitting.choose(reader, rows, dealt, options.names, _resources(content, model), seed)
     prompts = tuple(
-        Prompt(number, tuple(rows[index].row for index in dealt[number].demonstrations)) for number in readings.states
+        ViewDemonstrations(number, tuple(rows[index].row for index in dealt[number].demonstrations))
+        for number in readings.states
     )
     content = dataclasses.replace(content, choice=choice, prompts=prompts)
     return complete(content, model, readings.states)

@@ -144,7 +144,7 @@ class PromptReader:
         layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         titles = [title] * len(sets)
         parts = [
-            jax.tree.map(np.asarray, parallel.replicate(reading.states))
-            for reading in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, layers)
+            jax.tree.map(np.asarray, parallel.replicate(result.states))
+            for result in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, layers)
         ]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)

@@ -62,7 +62,7 @@ class Run:
     cell: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Everything that the outcome depends on, in JSON's types; model and rows by content."""
         split = self.problem.split
         return {
@@ -77,8 +77,8 @@ class Run:
 
     @functools.cached_property
     def key(self) -> str:
-        """SHA-256 of the settings."""
-        return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
+        """SHA-256 of the identity."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
     @property
     def file_name(self) -> str:

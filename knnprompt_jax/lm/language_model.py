@@ -283,7 +283,7 @@ class LanguageModel:
         for group in prompts.groups:
             packed = self.execution.pack(group, shape_of(group))
             slots.append(packed.slot_N + num_slots)
-            indices.append(group.index)
+            indices.append(group.number_N)
             group_outputs = self.execution.run(packed, progress, function)
             # Outputs include the empty steps that fill the last call.
             num_slots += sum(int(np.prod(jax.tree.leaves(output)[0].shape[:2])) for output in group_outputs)
@@ -319,7 +319,7 @@ class LanguageModel:
             log_p, is_greatest = (
                 np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
             )
-            for index, places in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
+            for index, places in zip(group.number_N, continuations_lib.slots(targets, packed), strict=True):
                 scores.log_p[index], scores.is_greatest[index] = log_p[places], is_greatest[places]
         self.free_prefix()
         self.statistics.seconds += time.monotonic() - started

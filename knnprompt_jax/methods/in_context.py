@@ -77,7 +77,7 @@ def _further_tokens(
     ]
     # The last token of a label is scored but not read.
     texts = continuations.build(families, context + 1)
-    return texts, np.concatenate([group.index for group in prompts.groups])
+    return texts, np.concatenate([group.number_N for group in prompts.groups])
 
 
 def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: options_lib.Options) -> method.Cost:

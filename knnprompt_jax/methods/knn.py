@@ -33,7 +33,7 @@ def find_neighbours(context: method.Context, options: classifiers.KNNOptions, k:
     return store.search(context.states[method.queries], k if options.centroid == "none" else 1)
 
 
-def _build_store(context: method.Context, distance: str, centroid: str = "none") -> store_lib.Store:
+def _build_store(context: method.Context, distance: str, centroid: str) -> store_lib.Store:
     """Return a store of the anchors, or of their class means, for this distance."""
     return store_lib.build(
         context.store_options,

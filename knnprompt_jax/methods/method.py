@@ -157,8 +157,8 @@ class Context:
     def read_sets(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read` does; all sets share their compiled programs."""
         titles = [self._title(title)] * len(sets)
-        for reading in states_lib.read_sets(self.model, sets, self.cache, titles):
-            yield reading.states.replicated()
+        for result in states_lib.read_sets(self.model, sets, self.cache, titles):
+            yield result.states.replicated()
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
         """Return log p (nats) of every target token, one array per text."""

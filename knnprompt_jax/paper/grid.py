@@ -231,7 +231,7 @@ def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Expe
     folder = output / settings.experiment
     write_files = functools.partial(experiment.before_writing, folder)
     made = dict(grid_plan.finished)
-    for record in engine.run(grid_plan.groups, output, settings.cache_gb, write_files):
+    for record in engine.run_groups(grid_plan.groups, output, settings.cache_gb, write_files):
         made[record.file_name] = record
     for copy in grid_plan.copies:
         source = made[copy.source]

@@ -130,6 +130,6 @@ def _group(prefix_P: np.ndarray, members: Sequence[_Member]) -> layout.PromptGro
     return layout.PromptGroup(
         prefix_P=prefix_P[:kept],
         suffixes=tuple(suffixes),
-        index=np.array([member.index for member in members]),
+        number_N=np.array([member.index for member in members]),
         num_outputs_N=np.array([len(member.target) for member in members]),
     )

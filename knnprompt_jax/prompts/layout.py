@@ -29,13 +29,13 @@ class PromptGroup:
     Attributes:
         prefix_P: the tokens of the prefix.
         suffixes: the tokens of each suffix.
-        index: the index of each prompt among all prompts of its `Prompts`.
+        number_N: the number of each prompt among all prompts of its `Prompts`.
         num_outputs_N: the number of last tokens of each prompt whose states the pass returns; by default 1.
     """
 
     prefix_P: np.ndarray
     suffixes: tuple[np.ndarray, ...]
-    index: np.ndarray
+    number_N: np.ndarray
     num_outputs_N: np.ndarray | None = None
 
     @property
@@ -47,7 +47,7 @@ class PromptGroup:
         """Return some of the prompts, in this order."""
         num_outputs_n = None if self.num_outputs_N is None else self.num_outputs_N[members_n]
         suffixes = tuple(self.suffixes[member] for member in members_n)
-        return PromptGroup(self.prefix_P, suffixes, np.asarray(self.index)[members_n], num_outputs_n)
+        return PromptGroup(self.prefix_P, suffixes, np.asarray(self.number_N)[members_n], num_outputs_n)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,5 +266,5 @@ def _group_with_prefix(beginning: list[int], endings: list[list[int]], members: 
     return _group(beginning + kept[0][:common], [ending[common:] for ending in kept], members)
 
 
-def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> PromptGroup:
-    return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), index)
+def _group(prefix: list[int], suffixes: list[list[int]], number_N: np.ndarray) -> PromptGroup:
+    return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), number_N)

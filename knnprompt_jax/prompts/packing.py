@@ -174,15 +174,15 @@ def arrange_alone(prompts: layout.Prompts) -> layout.Prompts:
     length = len(demonstrations_P)
     members = collections.defaultdict(list)
     for group in prompts.groups:
-        for index, suffix in zip(group.index, group.suffixes, strict=True):
+        for number, suffix in zip(group.number_N, group.suffixes, strict=True):
             tokens = np.concatenate([group.prefix_P, suffix])
             has_prefix = len(tokens) > length and np.array_equal(tokens[:length], demonstrations_P)
             shared = length if has_prefix else 0
-            members[shared, _width_alone(len(tokens) - shared)].append((index, tokens[shared:]))
+            members[shared, _width_alone(len(tokens) - shared)].append((number, tokens[shared:]))
     groups = []
     for (shared, _), rows in sorted(members.items()):
-        indices, suffixes = zip(*rows, strict=True)
-        groups.append(layout.PromptGroup(demonstrations_P[:shared], suffixes, np.array(indices)))
+        numbers, suffixes = zip(*rows, strict=True)
+        groups.append(layout.PromptGroup(demonstrations_P[:shared], suffixes, np.array(numbers)))
     return dataclasses.replace(prompts, groups=tuple(groups))
 
 

@@ -28,22 +28,28 @@ _PUBLISHED_M_T = {  # By context, in the order of the paper's tasks.
 
 
 class ShotLimit(NamedTuple):
-    """The maximum number of shots per class in a context, the share of prompts truncated at that number, and M_T."""
+    """The limit of demonstrations in a context.
+
+    Attributes:
+        max_shots: the maximum number per class.
+        truncated: the share of prompts truncated at that number.
+        m_t: M_T, the number that is used: a size of `DEMO_SHOTS`, at most `max_shots`.
+    """
 
     max_shots: int
     truncated: float
     m_t: int
 
 
-def max_shots_in_context(task_name: str, context: int) -> int | None:
+def published_m_t(task_name: str, context: int) -> int | None:
     """Return the paper's M_T in demonstrations per class; None outside its tasks and contexts (1024 and 2048)."""
     return dict(zip(catalogue.PAPER_TASKS, _PUBLISHED_M_T.get(context, ()), strict=False)).get(task_name)
 
 
-def compute_m_t(
+def shot_limit(
     task: Task, train: Sequence[Example], tokenize: Tokenize, context: int, queries: Sequence[Example] | None = None
 ) -> ShotLimit:
-    """Return the largest number of shots per class at which at most 5 % (rounded) of the prompts exceed the context.
+    """Return the limit of shots per class: at most 5 % (rounded) of the prompts exceed the context.
 
     A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts it
     truncates, as in the paper for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit. Contexts longer than

@@ -35,7 +35,7 @@ def compare(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> lis
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
-    for record in engine.run(run_lib.group_runs(model, missing), folder, settings.cache_gb):
+    for record in engine.run_groups(run_lib.group_runs(model, missing), folder, settings.cache_gb):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 

@@ -22,7 +22,7 @@ from knnprompt_jax.runs import run as run_lib
 BeforeWriting = Callable[[records.Record, method.Context], None]
 
 
-def run(
+def run_groups(
     groups: Sequence[run_lib.RunGroup],
     folder: pathlib.Path,
     cache_gb: float,
@@ -44,10 +44,10 @@ def run(
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     cache = states.open_disk_cache(cache_gb)
     progress = _Progress(groups)
-    for _, members in itertools.groupby(groups, lambda group: (group.model, group.packing_key)):
-        for group, prompts, reading in _read(list(members), progress, cache):
+    for _, same_shape in itertools.groupby(groups, lambda group: (group.model, group.packing_key)):
+        for group, prompts, result in _read(list(same_shape), progress, cache):
             with parallel.enter_in_main(_lock_records(folder, group)):
-                yield from _write_records(group, prompts, reading, cache, folder, before_writing)
+                yield from _write_records(group, prompts, result, cache, folder, before_writing)
             progress.finish(group)
             if progress.is_last(group):
                 group.model.free()
@@ -56,7 +56,7 @@ def run(
 
 def _read(
     groups: Sequence[run_lib.RunGroup], progress: "_Progress", cache: states.Cache | None
-) -> Iterator[tuple[run_lib.RunGroup, layout.Prompts, states.Reading]]:
+) -> Iterator[tuple[run_lib.RunGroup, layout.Prompts, states.PassResult]]:
     """Yield each group with its prompts and their states; all groups share their pack shapes."""
     all_prompts = [group.build_prompts() for group in groups]
     warnings = (text for run in groups[0].runs for text in run.problem.split.warnings)
@@ -70,21 +70,21 @@ def _read(
             groups[0].model.context,
         )
     titles = [progress.title(group) for group in groups]
-    readings = states.read_sets(groups[0].model, all_prompts, cache, titles)
-    yield from zip(groups, all_prompts, readings, strict=True)
+    results = states.read_sets(groups[0].model, all_prompts, cache, titles)
+    yield from zip(groups, all_prompts, results, strict=True)
 
 
 def _write_records(
     group: run_lib.RunGroup,
     prompts: layout.Prompts,
-    reading: states.Reading,
+    result: states.PassResult,
     cache: states.Cache | None,
     folder: pathlib.Path,
     before_writing: BeforeWriting | None,
 ) -> Iterator[records.Record]:
     """Run the methods of a group, and yield each record after it is written."""
     for run in group.runs:
-        record, context = _run_method(group, run, prompts, reading, cache)
+        record, context = _run_method(group, run, prompts, result, cache)
         if before_writing:
             before_writing(record, context)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
@@ -95,27 +95,27 @@ def _run_method(
     group: run_lib.RunGroup,
     run: run_lib.Run,
     prompts: layout.Prompts,
-    reading: states.Reading,
+    result: states.PassResult,
     cache: states.Cache | None,
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
     indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
-    needed_states = {examples_of: reading.states[rows] for examples_of, rows in indices.items()}
+    needed_states = {examples_of: result.states[rows] for examples_of, rows in indices.items()}
     context = method.Context(run.problem, run.model, needed_states, run.store_options, cache)
     started = time.monotonic()
     prediction = run.method.run(context, run.options)
     method_seconds = time.monotonic() - started
-    members = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
-    num_truncated = np.isin(prompts.truncated_index, members).sum()
+    own_prompts = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
+    num_truncated = np.isin(prompts.truncated_index, own_prompts).sum()
     classes_Q = np.asarray(prediction.classes_Q)
     outcome = records.Outcome(
         accuracy=float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
         predicted=tuple(run.problem.task.labels[index] for index in classes_Q),
-        prompts=len(members) + prediction.prompts,
+        prompts=len(own_prompts) + prediction.prompts,
         truncated_prompts=int(num_truncated) + prediction.truncated,
-        seconds={"language_model": round(reading.seconds, 3), "method": round(method_seconds, 3)},
-        prompts_per_second=round(reading.num_read / max(1e-9, reading.seconds), 2),
-        lm_tokens=_num_tokens(prompts, members) + prediction.tokens,
+        seconds={"language_model": round(result.seconds, 3), "method": round(method_seconds, 3)},
+        prompts_per_second=round(result.num_read / max(1e-9, result.seconds), 2),
+        lm_tokens=_num_tokens(prompts, own_prompts) + prediction.tokens,
         note="; ".join(filter(None, (run.note, prediction.note))),
         candidates=prediction.candidates,
     )
@@ -136,13 +136,13 @@ def _lock_records(folder: pathlib.Path, group: run_lib.RunGroup) -> Iterator[Non
         yield
 
 
-def _num_tokens(prompts: layout.Prompts, members: np.ndarray) -> int:
-    """Count the tokens of some of the prompts; the prefix of a group counts once."""
+def _num_tokens(prompts: layout.Prompts, numbers: np.ndarray) -> int:
+    """Count the tokens of the prompts with these numbers; the prefix of a `PromptGroup` counts once."""
     tokens = 0
-    for group in prompts.groups:
-        is_member = np.isin(group.index, members)
-        if is_member.any():
-            tokens += group.take(np.flatnonzero(is_member)).num_tokens
+    for part in prompts.groups:
+        is_counted_N = np.isin(part.number_N, numbers)
+        if is_counted_N.any():
+            tokens += part.take(np.flatnonzero(is_counted_N)).num_tokens
     return tokens
 
 

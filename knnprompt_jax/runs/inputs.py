@@ -128,20 +128,13 @@ def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) 
         UserError: rows that cannot be read or drawn.
     """
     rows = load_rows(settings, settings.task, settings.train_file, settings.eval_file)
-    shots = _shots(settings)
-    per_class = demo_shots(settings.demo_shots, shots, rows, model)
+    shots = shared.SHOTS if settings.shots is None else settings.shots
+    per_class_demos = demo_shots(settings.demo_shots, shots, rows, model)
     problems = []
     for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
-        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class, seed=seed)
+        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class_demos, seed=seed)
         problems.append(make_problem(settings, model, rows.task, split, rows.evaluation))
     return problems
-
-
-def _shots(settings: shared.DrawOptions) -> int | None:
-    """Return the train rows per class; None means all rows, as in `splits.draw`."""
-    if settings.shots is None:
-        return shared.SHOTS
-    return settings.shots or None  # "all" is 0.
 
 
 def make_problem(
@@ -166,20 +159,20 @@ def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
 
 
 def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
-    """Return M_T (`statistics.compute_m_t`): the paper's number for its contexts and vocabularies.
+    """Return M_T (`statistics.shot_limit`): the paper's number for its contexts and vocabularies.
 
     It is at least 1, and counts all rows: runs repeat the paper. For classifiers, `classifier.draws.max_demo_shots`
     applies the same rule, but may return 0, and counts few rows so that appended rows do not change it.
     """
     published = None
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
-        published = statistics.max_shots_in_context(rows.task.name, model.context)
+        published = statistics.published_m_t(rows.task.name, model.context)
     arguments = (rows.task, rows.train, model.tokenize, model.context, rows.evaluation or None)
-    return published or statistics.compute_m_t(*arguments).m_t
+    return published or statistics.shot_limit(*arguments).m_t
 
 
-def demo_shots(requested: int, shots: int | None, rows: Rows, model: lm.LanguageModel) -> int:
-    """Return the number of demonstrations per class.
+def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) -> int:
+    """Return the number of demonstrations per class, for draws of `shots` rows per class or of `splits.ALL_ROWS`.
 
     -1 asks for M_T or, if that is not below the rows per class, for the largest of 1, 2, 4, …, 32 that is.
 
@@ -188,14 +181,16 @@ def demo_shots(requested: int, shots: int | None, rows: Rows, model: lm.Language
     """
     if requested >= 0:
         return requested
-    per_class = shots or max(collections.Counter(row.label for row in rows.train).values())
-    if per_class < 2:
-        place = f"--shots={shots}" if shots else "1 row per class"
+    uses_all = shots == splits.ALL_ROWS
+    rows_per_class = max(collections.Counter(row.label for row in rows.train).values()) if uses_all else shots
+    if rows_per_class < 2:
+        place = "1 row per class" if uses_all else f"--shots={shots}"
         raise errors.UserError(
             f"{place}: give at least 2 rows per class (a demonstration and an anchor), or --demo_shots=0"
         )
-    most = max_demo_shots(rows, model)
-    return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)
+    max_shots = max_demo_shots(rows, model)
+    smaller = [shots for shots in statistics.DEMO_SHOTS if shots < rows_per_class]
+    return max_shots if max_shots < rows_per_class else max(smaller)
 
 
 def _row_arguments(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:

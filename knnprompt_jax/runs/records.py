@@ -43,7 +43,7 @@ class Run(Protocol):
     @property
     def model(self) -> Model: ...
     @property
-    def settings(self) -> Mapping[str, Any]: ...
+    def identity(self) -> Mapping[str, Any]: ...
     @property
     def source(self) -> Mapping[str, Any]: ...
     @property
@@ -85,7 +85,7 @@ class Record(Outcome):
     """An outcome with the run that it came from.
 
     Attributes:
-        key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` lists by content.
+        key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` (`Run.identity`) lists by content.
         source: the options that the rows came from.
         true: the label of each evaluation row.
         class_counts: for each label its word and the numbers of train rows, demonstrations and anchors.
@@ -123,7 +123,7 @@ class Record(Outcome):
             shots=split.shots,
             demo_shots=split.demo_shots,
             true=tuple(example.label for example in problem.evaluation),
-            settings=run.settings,
+            settings=run.identity,
             source=run.source,
             class_counts={
                 label: {"word": word, **split.class_counts[label]._asdict()}
@@ -186,8 +186,11 @@ def _from_json(content: Mapping[str, Any]) -> Record:
     del values["macro_f1"]
     for name in ("checksum", "dropped_demonstrations", "datastore"):  # Fields of older records.
         values.pop(name, None)
-    if "revision" in (source := dict(values.get("source", {}))):  # Older records do not have it in the model's name.
-        values |= {"model": f"{values['model']}@{source.pop('revision')}".removesuffix("@"), "source": source}
+    source = dict(values.get("source", {}))
+    if "revision" in source:  # Older records do not have it in the model's name.
+        revision = source.pop("revision")
+        values["model"] = f"{values['model']}@{revision}".removesuffix("@")
+        values["source"] = source
     return Record(**values)
 
 

@@ -47,7 +47,7 @@ class Run:
             object.__setattr__(self, "name", self.method.name)
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Everything that can change the outcome, as JSON values: rows, task, model, method and options, by content.
 
         Batch and packing may change the last digits of a state and are not part of it.
@@ -77,14 +77,14 @@ class Run:
 
     @functools.cached_property
     def key(self) -> str:
-        """SHA-256 of the settings: runs that can give different results have different keys."""
-        return hashlib.sha256(json.dumps(self.settings, sort_keys=True, default=str).encode()).hexdigest()
+        """SHA-256 of the identity: runs that can give different results have different keys."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True, default=str).encode()).hexdigest()
 
     @functools.cached_property
     def file_name(self) -> str:
         """The name of the record's file: readable parts, then a digest of the key, the name and the grid cell."""
-        identity = json.dumps([self.key, self.name, self.experiment, dict(self.cell)], sort_keys=True, default=str)
-        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        content = json.dumps([self.key, self.name, self.experiment, dict(self.cell)], sort_keys=True, default=str)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         split = self.problem.split
         return (
             f"{self.problem.task.name}-{self.model.short_name}-{self.name}-m{split.shots}-d{split.demo_shots}"

@@ -12,7 +12,7 @@ from knnprompt_jax import errors, files, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.settings.classifiers import PromptOptions, StoreOptions
 from knnprompt_jax.settings.methods import MethodOptions, bases_of
-from knnprompt_jax.tasks import catalogue, sources
+from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.task import EMPTY
 
 DTYPES = ("float32", "bfloat16")  # Of weights and activations: the reference, and for accelerators.
@@ -156,7 +156,7 @@ class DrawOptions(TaskOptions):
     """The task and the numbers of train rows drawn."""
 
     shots: int | None = options_lib.option(
-        None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": 0}
+        None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}
     )
     demo_shots: int = options_lib.option(
         -1,

@@ -19,7 +19,7 @@ from absl import logging
 from knnprompt_jax import errors, files, parallel
 
 _MIN_ROWS_ON_DISK = 32
-KEY = np.dtype("V32")  # A SHA-256.
+KEY_DTYPE = np.dtype("V32")  # A SHA-256.
 # zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
 # A header may claim more rows than memory holds.
 _DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile, zlib.error)
@@ -101,7 +101,7 @@ class DiskCache:
         """Return which keys are cached [N], and the rows of these [n, `width`] (float32). Damaged files are removed."""
         for path in sorted({*self.folder.glob("*.npz")} - self._known_files):
             self._known_files.add(path)
-            keys_n = _read_array(path, "keys_N", (np.uint8, KEY.itemsize))
+            keys_n = _read_array(path, "keys_N", (np.uint8, KEY_DTYPE.itemsize))
             for row, key in enumerate(keys_n if keys_n is not None else ()):
                 self._location_by_key[key.tobytes()] = path, row
         rows_by_path: dict[pathlib.Path, list[tuple[int, int]]] = collections.defaultdict(list)
@@ -125,7 +125,7 @@ class DiskCache:
         if self.is_capped and self._kept_bytes + rows_NF.nbytes > self.max_bytes // 2:
             return
         self._kept_bytes += rows_NF.nbytes
-        keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY.itemsize)
+        keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY_DTYPE.itemsize)
         path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
         try:
             with files.new_file(path) as draft, draft.open("wb") as file:

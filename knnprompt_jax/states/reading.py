@@ -27,7 +27,7 @@ _CHUNK_STEPS = {"cpu": 16}
 _CHUNK_STEPS_ON_ACCELERATORS = 64
 
 
-class Reading(NamedTuple):
+class PassResult(NamedTuple):
     """The states of prompts, the number of prompts that the model read for them, and its seconds."""
 
     states: lm.States
@@ -58,8 +58,8 @@ def read(
     Raises:
         UserError: a distribution is not finite, because weights are damaged or overflow.
     """
-    [reading] = read_sets(model, [prompts], cache, [title], repeated, layers)
-    return reading.states
+    [result] = read_sets(model, [prompts], cache, [title], repeated, layers)
+    return result.states
 
 
 def read_sets(
@@ -69,7 +69,7 @@ def read_sets(
     titles: Sequence[str] = (),
     repeated: bool = False,
     layers: tuple[int, ...] = (),
-) -> Iterator[Reading]:
+) -> Iterator[PassResult]:
     """Yield the states of each set of prompts; all sets share their pack shapes, and so the compiled programs.
 
     `titles` has one title per set. The other arguments are those of `read`.
@@ -85,7 +85,7 @@ def read_sets(
             with progress.bar(prompts.num_prompts, title) as report:
                 started = time.monotonic()
                 states, num_read = _read_set(model, prompts, shape_of, cache, layers, report)
-                yield Reading(states, num_read, time.monotonic() - started if num_read else 0.0)
+                yield PassResult(states, num_read, time.monotonic() - started if num_read else 0.0)
     finally:
         if not repeated:
             model.free_prefix()
@@ -170,7 +170,7 @@ def _look_up(
 
 def _layer_keys(keys_U: np.ndarray, layer: int) -> np.ndarray:
     digests = [hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U]
-    return np.array(digests, cache_lib.KEY)
+    return np.array(digests, cache_lib.KEY_DTYPE)
 
 
 def _keep(
@@ -211,13 +211,13 @@ def _look_up_in_main(cache: cache_lib.Cache, keys_U: np.ndarray, width: int) -> 
 
 def _keys(prompts: layout.Prompts, model_key: str) -> np.ndarray:
     """Return the SHA-256 of `model_key` and each prompt's tokens, [N] (32 bytes each)."""
-    keys_N = np.zeros(prompts.num_prompts, cache_lib.KEY)
+    keys_N = np.zeros(prompts.num_prompts, cache_lib.KEY_DTYPE)
     for group in prompts.groups:
         prefix_digest = hashlib.sha256(model_key.encode() + b" " + np.asarray(group.prefix_P, np.int32).tobytes())
-        for index, suffix in zip(group.index, group.suffixes, strict=True):
+        for number, suffix in zip(group.number_N, group.suffixes, strict=True):
             digest = prefix_digest.copy()
             digest.update(np.asarray(suffix, np.int32).tobytes())
-            keys_N[index] = digest.digest()
+            keys_N[number] = digest.digest()
     return keys_N
 
 
@@ -234,7 +234,7 @@ def _chunks(
         return
     lengths_N = np.zeros(prompts.num_prompts, np.int64)
     for group in prompts.groups:
-        lengths_N[group.index] = [len(suffix) for suffix in group.suffixes]
+        lengths_N[group.number_N] = [len(suffix) for suffix in group.suffixes]
     steps = _CHUNK_STEPS.get(model.platform, _CHUNK_STEPS_ON_ACCELERATORS)
     chunk_tokens = steps * model.step_tokens * model.mesh.shape[parallel.DATA]
     chunk_U = np.cumsum(lengths_N[first_U[order]]) // chunk_tokens
@@ -247,11 +247,11 @@ def _select(prompts: layout.Prompts, members: np.ndarray) -> layout.Prompts:
     number_N[members] = np.arange(len(members))
     groups = []
     for group in prompts.groups:
-        numbers = number_N[group.index]
+        numbers = number_N[group.number_N]
         is_member = numbers >= 0
         if is_member.any():
             part = group.take(np.flatnonzero(is_member))
-            groups.append(dataclasses.replace(part, index=numbers[is_member]))
+            groups.append(dataclasses.replace(part, number_N=numbers[is_member]))
     return layout.Prompts(tuple(groups), len(members), demonstration_tokens=prompts.demonstration_tokens)
 
 

@@ -12,6 +12,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 T = TypeVar("T")
+ALL_ROWS = -1  # In the place of a number of rows per class.
 
 
 class ClassCounts(NamedTuple):
@@ -40,10 +41,10 @@ class FewShotSplit:
     warnings: tuple[str, ...]
 
 
-def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots: int, seed: int) -> FewShotSplit:
+def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, seed: int) -> FewShotSplit:
     """Draw a few-shot split like the paper's released code.
 
-    If `shots` is None, all rows are used, and at most half of a class become demonstrations.
+    If `shots` is `ALL_ROWS`, all rows are used, and at most half of a class become demonstrations.
 
     The generator is seeded once for the demonstrations and again for the anchors. Anchors are drawn from the train rows
     without the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot
@@ -58,8 +59,8 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         if not rows[label]:
             raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
     largest = max(rows.values())
-    max_anchors = largest if shots is None else shots - demo_shots  # Per class.
-    max_share = 0.5 if shots is None else 1.0
+    max_anchors = largest if shots == ALL_ROWS else shots - demo_shots  # Per class.
+    max_share = 0.5 if shots == ALL_ROWS else 1.0
     demonstrations, rest = _separate(train, sample(train, demo_shots, seed, max_share))
     anchors = sample(rest, max_anchors, seed)
     demo_counts = collections.Counter(example.label for example in demonstrations)
@@ -69,32 +70,32 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         demonstrations=tuple(demonstrations),
         anchors=tuple(anchors),
         seed=seed,
-        shots=largest if shots is None else shots,
+        shots=largest if shots == ALL_ROWS else shots,
         demo_shots=demo_shots,
         class_counts=counts,
         warnings=_warnings(task, counts, shots),
     )
 
 
-def _check_shots(shots: int | None, demo_shots: int) -> None:
-    if shots is not None and shots < 1:
+def _check_shots(shots: int, demo_shots: int) -> None:
+    if shots < 1 and shots != ALL_ROWS:
         raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
     if demo_shots < 0:
         raise errors.UserError(f"demo_shots={demo_shots}: choose 0 (no demonstrations) or more")
-    if shots is not None and demo_shots >= shots:
+    if shots != ALL_ROWS and demo_shots >= shots:
         raise errors.UserError(
             f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
             "(the paper reports in-context learning alone where the two are equal)"
         )
 
 
-def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int | None) -> tuple[str, ...]:
+def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int) -> tuple[str, ...]:
     """Return a warning for each class with fewer rows than requested."""
     return tuple(
         f"task {task.name!r}: class {label!r} ({word}) has {count.train} train rows of the {shots} "
         f"asked for: {count.demonstrations} are demonstrations, {count.anchors} anchors"
         for (label, count), word in zip(counts.items(), task.label_words, strict=True)
-        if count.demonstrations + count.anchors < (shots or 0)
+        if count.demonstrations + count.anchors < shots
     )
 
 

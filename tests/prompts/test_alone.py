@@ -42,6 +42,6 @@ def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():
     prompts = packing.arrange_alone(
         layout.Prompts((group,), 2, truncated_index=(0, 1), demonstration_tokens=DEMONSTRATIONS)
     )
-    assert [(len(group.prefix_P), group.index.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
+    assert [(len(group.prefix_P), group.number_N.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
     assert [packing.shape_alone(group, 2560).width for group in prompts.groups] == [16, 128]
     assert prompts.num_truncated == 2

@@ -112,8 +112,8 @@ def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokeniz
     prompts = layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize, context)
     assert prompt_groups.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
     kept, truncated = prompts.groups
-    assert kept.index.tolist() == [0, 2] and kept.prefix_P.size
-    assert truncated.index.tolist() == [1] and not truncated.prefix_P.size
+    assert kept.number_N.tolist() == [0, 2] and kept.prefix_P.size
+    assert truncated.number_N.tolist() == [1] and not truncated.prefix_P.size
     assert (prompts.num_truncated, prompts.num_oversized) == (1, 0)
     shortest = layout.build_prompts(
         TASK, DEMONSTRATIONS, QUERIES, tokenize, len(tokenize([TASK.render(QUERIES[0])])[0])

@@ -33,13 +33,13 @@ TRAIN = [Example({"sentence": "abc"}, label) for label in "0" * 7 + "1" * 3]
     ],
 )
 def test_limits_by_hand(context, expected):
-    assert statistics.compute_m_t(TASK, TRAIN, with_start, context) == expected
+    assert statistics.shot_limit(TASK, TRAIN, with_start, context) == expected
 
 
 def test_truncation_is_the_share_over_draws_and_queries():
     queries = [Example({"sentence": "x" * length}, "0") for length in (3, 3, 3, 4)]
-    assert statistics.compute_m_t(TASK, TRAIN, with_start, 37, queries) == (1, 0.0, 1)
-    assert statistics.compute_m_t(TASK, TRAIN, with_start, 21, queries) == (1, 0.25, 1)
+    assert statistics.shot_limit(TASK, TRAIN, with_start, 37, queries) == (1, 0.0, 1)
+    assert statistics.shot_limit(TASK, TRAIN, with_start, 21, queries) == (1, 0.25, 1)
 
 
 def test_rows_of_the_appendix():
@@ -50,7 +50,7 @@ def test_rows_of_the_appendix():
         {**shared, "context": 37, "max_shots": 2, "m_t": 2},
     ]
     with pytest.raises(errors.UserError, match="no train row"):
-        statistics.compute_m_t(TASK, [], with_start, 100)
+        statistics.shot_limit(TASK, [], with_start, 100)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,9 @@ def paper(shared):
 
 def test_published_m_t_is_the_papers(paper):
     for context, table in paper["context"].items():
-        found = [statistics.max_shots_in_context(task.lower(), int(context)) for task in paper["tasks"]]
+        found = [statistics.published_m_t(task.lower(), int(context)) for task in paper["tasks"]]
         assert found == table["M_T"]
-    assert statistics.max_shots_in_context("sst5", 1024) is statistics.max_shots_in_context("trec", 512) is None
+    assert statistics.published_m_t("sst5", 1024) is statistics.published_m_t("trec", 512) is None
 
 
 # The paper prints MR's 14 shots at 1024 tokens with CR's 4 %; 14 of MR's shots are truncated in a third of the prompts.

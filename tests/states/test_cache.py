@@ -17,7 +17,7 @@ WIDTH = 7
 
 def made(count, seed=0):
     rng = np.random.default_rng(seed)
-    keys_N = np.frombuffer(rng.integers(0, 256, (count, 32)).astype(np.uint8).tobytes(), cache_lib.KEY)
+    keys_N = np.frombuffer(rng.integers(0, 256, (count, 32)).astype(np.uint8).tobytes(), cache_lib.KEY_DTYPE)
     return keys_N, rng.normal(size=(count, WIDTH)).astype(np.float32)
 
 

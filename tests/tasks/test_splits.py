@@ -76,7 +76,7 @@ def test_class_sizes_are_counted_and_short_classes_named():
 
 def test_all_rows_are_used_and_at_most_half_of_a_class_are_demonstrations():
     rows = [{"sentence": str(i), "label": label} for i, label in enumerate("0" * 7 + "1" * 3 + "2")]
-    split = splits.draw(make_examples(rows), TASK, shots=None, demo_shots=2, seed=1)
+    split = splits.draw(make_examples(rows), TASK, shots=splits.ALL_ROWS, demo_shots=2, seed=1)
     assert dict(split.class_counts) == {"0": (7, 2, 5), "1": (3, 1, 2), "2": (1, 0, 1)}
     assert (split.shots, split.warnings) == (7, ())
 
@@ -85,7 +85,7 @@ def test_all_rows_are_used_and_at_most_half_of_a_class_are_demonstrations():
 def test_equal_rows_are_drawn_once_each(seed):
     """The published rule orders equal rows; each is a demonstration or an anchor, once."""
     rows = [{"sentence": text, "label": label} for text, label in zip("aaabababbcdcd", "0000111222202", strict=True)]
-    split = splits.draw(make_examples(rows), TASK, shots=None, demo_shots=2, seed=seed)
+    split = splits.draw(make_examples(rows), TASK, shots=splits.ALL_ROWS, demo_shots=2, seed=seed)
     assert sorted(example.row for example in (*split.demonstrations, *split.anchors)) == list(range(len(rows)))
 
 
@@ -93,7 +93,7 @@ def test_equal_rows_are_drawn_once_each(seed):
     "shots, demo_shots, message",
     [
         (0, 0, "shots=0"),
-        (None, -1, "demo_shots=-1"),
+        (splits.ALL_ROWS, -1, "demo_shots=-1"),
         (4, 1, r"no train row has the label '2' \(odd\)"),
         (4, 4, "demo_shots=4 of shots=4 per class leaves no anchors.*in-context learning alone"),
     ],
