@@ -51,10 +51,8 @@ class Distance:
         measure: maps a prepared query and N prepared anchors to distances [N].
         prepare_query: maps the representation [W] of a query to a pytree, before the search.
         prepare_anchor: the same for an anchor; a store keeps the result.
-        direction: the direction of a KL divergence, "kl" or "reverse_kl"; empty for other distances.
-        expectation_side: the side, "query" or "anchor", whose probabilities weight the terms. In a factored store it
-            enters as its mean head row Wᵀp, the other side as its state (`store.factored` has the algebra). Empty if
-            the distance is no such product.
+        direction: the direction of a KL divergence: "kl", whose terms the query's probabilities weight, or
+            "reverse_kl", whose terms the anchor's weight; empty for other distances.
         terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the
             distance. None if it is no sum over tokens.
     """
@@ -67,13 +65,21 @@ class Distance:
     prepare_query: Callable[[Array], Any] = lambda query: query
     prepare_anchor: Callable[[Array], Any] = lambda anchor: anchor
     direction: str = ""
-    expectation_side: str = ""
     terms: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     @property
     def reads_label_words(self) -> bool:
         """Whether it compares label words only, so that two classes need different ones."""
         return self.representation is Representation.LABEL_WORDS
+
+    @property
+    def is_factorable(self) -> bool:
+        """Whether it is an inner product of states: a divergence over all tokens, as a factored store needs it.
+
+        The side whose probabilities weight the terms then enters as its mean head row Wᵀp, the other side as its state
+        (`store.factored` has the algebra).
+        """
+        return bool(self.direction) and self.representation is Representation.DISTRIBUTION
 
     def explain(self, logp_W: Any, logk_NW: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the terms [N, W] of each anchor's distance and the probabilities [W] and [N, W], in float64.
@@ -145,8 +151,8 @@ _reverse_kl = functools.partial(
 _WHOLE = Representation.DISTRIBUTION
 _WORDS = Representation.LABEL_WORDS
 _DISTANCES = (
-    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE, expectation_side="query"),
-    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE, expectation_side="anchor"),
+    _kl("kl", "KL(test ‖ anchor)", representation=_WHOLE),
+    _reverse_kl("reverse_kl", "KL(anchor ‖ test)", representation=_WHOLE),
     _kl("kl_labels", "label words, KL(test ‖ anchor)", representation=_WORDS),
     _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation=_WORDS),
     Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean),

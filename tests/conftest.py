@@ -122,6 +122,6 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
             102,
             168,
         ],  # Likely tokens, so that distances by label words differ from anchor to anchor.
-        **{"anchors": states[:41], "y_N": classes[:41], "logp_NV": logp_NV[:41]},
-        **{"queries": states[41:], "y_Q": classes[41:], "logp_QV": logp_NV[41:]},
+        **{"anchors": states.take_replicated(slice(41)), "y_N": classes[:41], "logp_NV": logp_NV[:41]},
+        **{"queries": states.take_replicated(slice(41, None)), "y_Q": classes[41:], "logp_QV": logp_NV[41:]},
     )

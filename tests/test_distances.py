@@ -39,7 +39,9 @@ def test_a_new_distance_is_one_object(world, monkeypatch):
 def test_terms_add_up_to_the_distance(world, name):
     distance = distances.get(name)
     logp_QW, logk_NW = (
-        representations.represent(world.head, states[:23], distance.representation, worlds.LABEL_TOKENS)
+        representations.represent(
+            world.head, states.take_replicated(slice(23)), distance.representation, worlds.LABEL_TOKENS
+        )
         for states in (world.queries, world.anchors)
     )
     want_QN = world.distances(name)[:, :23]

@@ -22,7 +22,7 @@ from knnprompt_jax.benchmark import peer_process, report, searching, timing, wor
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 faiss = importlib.import_module("faiss") if importlib.util.find_spec("faiss") else None
@@ -104,7 +104,7 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         vectors_QW = _affine(queries).vector
         work: Work = {
             "labels": functools.partial(_labels, store, states, settings.k),
-            "from_keys": functools.partial(kernel.search, queries, store.keys, store.classes_M, plan.options),
+            "from_keys": functools.partial(search_lib.search, queries, store.keys, store.classes_M, plan.options),
             "product": functools.partial(_product, keys.vector, vectors_QW),
             "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }
@@ -136,7 +136,7 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
 
 
 def _labels(store: store_lib.Store, states: lm.States, k: int) -> np.ndarray:
-    return kernel.vote(store.search(states, k), searching.NUM_CLASSES)[0]
+    return search_lib.vote(store.search(states, k), searching.NUM_CLASSES)[0]
 
 
 def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:

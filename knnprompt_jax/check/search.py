@@ -14,15 +14,16 @@ from knnprompt_jax.check import findings, worlds
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel, rowwise
+from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 _K = 7
 _SEARCHES = (*itertools.product(("dense", "factored"), classifiers.DIRECTIONS), ("dense", "kl_labels"), ("dense", "l2"))
 # With 2 MiB in several tiles of anchors and queries; with 512 MiB, all anchors in one tile are sorted by groups.
 _LARGE_SEARCHES = (("dense", "kl", 2.0), ("factored", "kl", 2.0), ("dense", "l2", 2.0), ("factored", "kl", 512.0))
-_MANY_ANCHORS = 1009  # At least 2 k groups of `kernel.GROUP`.
-_MANY_QUERIES = 307  # More than `kernel.QUERIES_PER_TILE`.
+_MANY_ANCHORS = 1009  # At least 2 k groups of `search_lib.GROUP`.
+_MANY_QUERIES = 307  # More than `search_lib.QUERIES_PER_TILE`.
 _SMALL_VOCABULARY = 499
 _NATS = 1e-4  # Float32 errs by 2e-5 where logits are about 90 nats.
 _LENGTH = 1e-5  # Float32 errs by 5e-7 in the length of vectors of about 20.
@@ -60,7 +61,7 @@ def _compare(
     return findings.compare(f"{options.kind}, {distance}, {title} against float64, {unit}", measure, allowed, _REASON)
 
 
-def deviation(near: kernel.Neighbours, wanted_QN: np.ndarray) -> float:
+def deviation(near: search_lib.Neighbours, wanted_QN: np.ndarray) -> float:
     """Return the larger of two errors: of the reported distances, and of the true distances of the reported anchors.
 
     Both are compared with the true k smallest. An anchor that does not exist, or that was found twice, counts as
@@ -76,7 +77,7 @@ def deviation(near: kernel.Neighbours, wanted_QN: np.ndarray) -> float:
     return float(np.abs(errors).max())
 
 
-def _search(world: worlds.World, mesh: Mesh, options: classifiers.StoreOptions, distance: str) -> kernel.Neighbours:
+def _search(world: worlds.World, mesh: Mesh, options: classifiers.StoreOptions, distance: str) -> search_lib.Neighbours:
     """Search a store of the world's anchors that is split over the mesh."""
     put = _put_over(mesh)
     head = head_lib.Head(put(world.head_VE))
@@ -99,8 +100,8 @@ def count_wrong_ties(mesh: Mesh) -> float:
     else:
         keys = jnp.asarray(keys_NE)
         classes = jnp.asarray(classes_N)
-    options = kernel.SearchOptions(23, distances.get("l2").measure)
-    found = parallel.replicate(kernel.search(_put_over(mesh)(queries_QE), keys, classes, options))
+    options = search_lib.SearchOptions(23, distances.get("l2").measure)
+    found = parallel.replicate(search_lib.search(_put_over(mesh)(queries_QE), keys, classes, options))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     wanted_Qk = np.argsort(distances_QN, -1, kind="stable")[:, :23]
     return float((np.asarray(found.indices_Qk) != wanted_Qk).sum())

@@ -7,7 +7,7 @@ from knnprompt_jax.benchmark import searching, timing, workload
 from knnprompt_jax.check import environment, findings
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 TABLE = "search_speed"
@@ -25,9 +25,9 @@ def run(inputs: inputs_lib.Inputs, kind: str, anchors: int, queries: int) -> Ite
     """Measure searches that start from the queries' vectors."""
     head = searching.random_head(workload.describe(_MODEL).config)
     store = searching.random_store(head, kind, _DISTANCE, anchors)
-    encoded = store.codec.queries(searching.random_states(head, queries, 2))
+    encoded = store.codec.encode_queries(searching.random_states(head, queries, 2))
     options = store.plan(queries, _K).options
-    search = functools.partial(kernel.search, encoded, store.keys, store.classes_M, options)
+    search = functools.partial(search_lib.search, encoded, store.keys, store.classes_M, options)
     seconds = timing.medians({"search": timing.stopwatch(search)}, _REPETITIONS)["search"]
     bound = _bound(inputs, store.keys.vector.size, queries)
     yield findings.Row(

@@ -26,7 +26,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.classifiers import AutoOptions, PublishedOptions
-from knnprompt_jax.store import kernel, rowwise
+from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -146,12 +147,12 @@ class Fitted:
         """Return the readings of examples."""
         return self.read_prompts(self.build_prompts(examples), cache)
 
-    def search(self, readings: Readings, k: int) -> kernel.Neighbours:
+    def search(self, readings: Readings, k: int) -> search_lib.Neighbours:
         """Return the k nearest anchors of each text in the first view, or its nearest class mean."""
         states = readings.states[self.content.prompts[0].demo_shots]
         return expert.search(self.store, states, 1 if self.has_centroids else k)
 
-    def search_among_anchors(self, k: int) -> kernel.Neighbours:
+    def search_among_anchors(self, k: int) -> search_lib.Neighbours:
         """Return the k nearest other anchors of each anchor; raise UserError if there are fewer.
 
         k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k
@@ -249,10 +250,10 @@ class Fitted:
         classes_N, p_NC = self.left_out()
         return p_NC.max(-1), classes_N == self.content.y_N
 
-    def _vote(self, near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:
+    def _vote(self, near: search_lib.Neighbours) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         assert isinstance(options, PublishedOptions)
-        return kernel.vote(near, self.task.num_classes, options.tie_break, options.weights)
+        return search_lib.vote(near, self.task.num_classes, options.tie_break, options.weights)
 
     def check_neighbours(self) -> None:
         """Raise UserError if class means replace the anchors."""

@@ -28,7 +28,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel, representations, rowwise
+from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -276,7 +277,7 @@ class Votes(Expert):
         return store_lib.build(resources.store_options, DISTANCE, resources.head, states, y_N, ())
 
 
-def search(store: store_lib.Store, states: lm.States, k: int) -> kernel.Neighbours:
+def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each state; calls of about the same size share a compiled program."""
     states = jax.tree.map(jnp.asarray, states.with_layers(()))
     padded = rowwise.pad(states, rounding.next_power_of_two(max(1, len(states))))

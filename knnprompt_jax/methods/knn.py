@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from knnprompt_jax import distances
 from knnprompt_jax.methods import method
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 
@@ -23,11 +23,11 @@ def published_k(k: int, problem: method.Problem) -> int:
 def vote(context: method.Context, options: classifiers.KNNOptions, k: int) -> method.Prediction:
     """Predict by the vote of the k nearest anchors; probabilities are the classes' shares of the vote."""
     neighbours = find_neighbours(context, options, k)
-    classes_Q, shares_QC = kernel.vote(neighbours, context.num_classes, options.tie_break, options.weights)
+    classes_Q, shares_QC = search_lib.vote(neighbours, context.num_classes, options.tie_break, options.weights)
     return method.Prediction(classes_Q, shares_QC)
 
 
-def find_neighbours(context: method.Context, options: classifiers.KNNOptions, k: int) -> kernel.Neighbours:
+def find_neighbours(context: method.Context, options: classifiers.KNNOptions, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each query, or the nearest class mean if the options ask for centroids."""
     store = _build_store(context, options.distance, options.centroid)
     return store.search(context.states[method.queries], k if options.centroid == "none" else 1)

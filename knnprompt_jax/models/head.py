@@ -35,7 +35,7 @@ class States:
         """Return the states with only these of their layers."""
         return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
 
-    def __getitem__(self, rows: Any) -> "States":
+    def take_replicated(self, rows: Any) -> "States":
         """Return some rows, whole on every device."""
         return parallel.replicate(jax.tree.map(lambda array: array[rows], self))
 

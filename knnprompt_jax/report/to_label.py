@@ -12,7 +12,7 @@ from knnprompt_jax.experts import expert, linear
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.settings import commands
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -45,7 +45,7 @@ class ToLabel:
     probabilities_Q: np.ndarray
     novelty_Q: np.ndarray
     whys: tuple[str, ...]
-    near: kernel.Neighbours
+    near: search_lib.Neighbours
     hidden_QE: np.ndarray
     notes: tuple[str, ...]
 

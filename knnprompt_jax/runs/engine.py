@@ -100,7 +100,7 @@ def _run_method(
 ) -> tuple[records.Record, method.Context]:
     """Return the record of a run, and the context of its method."""
     indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
-    needed_states = {examples_of: result.states[rows] for examples_of, rows in indices.items()}
+    needed_states = {examples_of: result.states.take_replicated(rows) for examples_of, rows in indices.items()}
     context = method.Context(run.problem, run.model, needed_states, run.store_options, cache)
     started = time.monotonic()
     prediction = run.method.run(context, run.options)

@@ -34,7 +34,7 @@ def encode(
     classes = np.unique(classes_N)
     means = []
     for index in classes:
-        members = states[np.flatnonzero(classes_N == index)]
+        members = states.take_replicated(np.flatnonzero(classes_N == index))
         means.append(_mean(kind, distance, head, members, label_tokens))
     return classes, jax.vmap(distance.prepare_anchor)(jnp.stack(means))
 
@@ -48,7 +48,7 @@ def _mean(kind: str, distance: Distance, head: head_lib.Head, states: lm.States,
     total_W = jnp.array(-jnp.inf if kind == "arithmetic" else 0.0)
     for start in range(0, count, _BLOCK):
         indices_n = np.arange(start, start + _BLOCK)
-        block = states[indices_n % count]
+        block = states.take_replicated(indices_n % count)
         logk_nW = representations.represent(head, block, distance.representation, label_tokens)
         total_W = _add(total_W, logk_nW, indices_n < count, kind=kind)
     if kind == "arithmetic":

@@ -26,20 +26,20 @@ class DenseCodec:
     label_tokens: tuple[int, ...]
     deterministic: bool = False
 
-    def encode(self, states: lm.States) -> Any:
+    def encode_anchors(self, states: lm.States) -> Any:
         """Return the keys of anchors: a pytree of arrays with N rows."""
         distance = self.distance
         return representations.represent(
             self.head, states, distance.representation, self.label_tokens, distance.prepare_anchor
         )
 
-    def queries(self, states: lm.States) -> Any:
-        """Return the queries of `kernel.search`: a pytree of arrays with Q rows, each as large as a key."""
+    def encode_queries(self, states: lm.States) -> Any:
+        """Return the queries of `search_lib.search`: a pytree of arrays with Q rows, each as large as a key."""
         distance = self.distance
         return representations.represent(
             self.head, states, distance.representation, self.label_tokens, distance.prepare_query
         )
 
     def working_bytes(self, num_queries: int) -> int:
-        """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""
+        """Return an upper bound on the memory of `encode_queries` beside its argument, its result and the head."""
         return 3 * 4 * rowwise.TILE_OF_LOGITS * len(self.head)

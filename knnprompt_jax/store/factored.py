@@ -67,7 +67,8 @@ class FactoredCodec:
 
     Attributes:
         frame: the head as seen from the centre of the anchors.
-        distance: the distance of the search; its `expectation_side` enters as a mean row of the head.
+        distance: the distance of the search; the side whose probabilities weight its terms enters as a mean row of the
+            head.
         deterministic: as in `DenseCodec`.
     """
 
@@ -82,18 +83,18 @@ class FactoredCodec:
         centre_E = states.hidden_NE[0] if states.deterministic else states.hidden_NE.mean(0)
         return cls(_make_frame(head.rows_VE, centre_E), distance, states.deterministic)
 
-    def encode(self, states: lm.States) -> Affine:
+    def encode_anchors(self, states: lm.States) -> Affine:
         """Return the keys of anchors, with N rows."""
-        to_key = _mean_row if self.distance.expectation_side == "anchor" else _exact_state
+        to_key = _mean_row if self.distance.direction == "reverse_kl" else _exact_state
         return rowwise.map_rows(to_key, self.frame, states)
 
-    def queries(self, states: lm.States) -> Affine:
-        """Return the queries of `kernel.search`, with Q rows."""
-        to_query = _mean_row if self.distance.expectation_side == "query" else _state
+    def encode_queries(self, states: lm.States) -> Affine:
+        """Return the queries of `search_lib.search`, with Q rows."""
+        to_query = _mean_row if self.distance.direction == "kl" else _state
         return rowwise.map_rows(to_query, self.frame, states)
 
     def working_bytes(self, num_queries: int) -> int:
-        """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""
+        """Return an upper bound on the memory of `encode_queries` beside its argument, its result and the head."""
         vocabulary, width = self.frame.head_VE.shape
         tile = min(rowwise.TILE, max(1, num_queries))
         tokens = min(TILE, vocabulary)

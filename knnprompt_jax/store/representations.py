@@ -43,6 +43,10 @@ def _represent(
     label_tokens: tuple[int, ...],
     then: Callable[[Array], Any],
 ) -> Any:
+    """Return `then` of a row's representation.
+
+    `state`, here and below, is a single row of `map_rows`: its `hidden_NE` is [E], and its `log_z_N` a scalar.
+    """
     if representation is Representation.HIDDEN:
         return then(state.hidden_NE)
     if representation is Representation.LABEL_WORDS:

@@ -18,7 +18,8 @@ from knnprompt_jax import distances, errors, lm, parallel, rounding
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings.classifiers import StoreOptions
-from knnprompt_jax.store import centroids, kernel, rowwise
+from knnprompt_jax.store import centroids, rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store.dense import DenseCodec
 from knnprompt_jax.store.factored import FactoredCodec
 
@@ -36,12 +37,12 @@ class SearchPlan:
 
     Attributes:
         queries_per_block: the number of queries that are encoded and searched at a time.
-        options: the options of `kernel.search`, with the queries and anchors per tile.
+        options: the options of `search_lib.search`, with the queries and anchors per tile.
         num_bytes: the memory of the search on each device, beside the anchors, the head and the neighbours.
     """
 
     queries_per_block: int
-    options: kernel.SearchOptions
+    options: search_lib.SearchOptions
     num_bytes: int
 
 
@@ -79,7 +80,7 @@ class Store:
         """The bytes of all anchors, classes included."""
         return rowwise.row_bytes((self.keys, self.classes_M)) * rowwise.num_rows(self.keys)
 
-    def search(self, states: lm.States, k: int) -> kernel.Neighbours:
+    def search(self, states: lm.States, k: int) -> search_lib.Neighbours:
         """Return the k nearest anchors of each query, [Q, k]; no distance is negative.
 
         Raises:
@@ -88,7 +89,10 @@ class Store:
         """
         plan = self.plan(len(states), k)
         starts = range(0, max(1, len(states)), plan.queries_per_block)
-        blocks = [self._search_block(states[start : start + plan.queries_per_block], plan) for start in starts]
+        blocks = [
+            self._search_block(states.take_replicated(slice(start, start + plan.queries_per_block)), plan)
+            for start in starts
+        ]
         nearest = jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(states)], *blocks)
         # Rounding makes distances between equal states slightly negative.
         return dataclasses.replace(nearest, distances_Qk=jnp.maximum(nearest.distances_Qk, 0))
@@ -99,14 +103,14 @@ class Store:
             raise errors.UserError(f"k={k}: choose from 1 to {len(self)}, the number of anchors")
         return plan_search(self.codec, self.keys, num_queries, k, int(self.memory_mb * 2**20))
 
-    def _search_block(self, states: lm.States, plan: SearchPlan) -> kernel.Neighbours:
+    def _search_block(self, states: lm.States, plan: SearchPlan) -> search_lib.Neighbours:
         """Return the neighbours of at most `queries_per_block` queries.
 
         All blocks have one shape and so share one compilation.
         """
         padded = rowwise.pad(states.with_layers(()), plan.queries_per_block)
-        queries = self.codec.queries(rowwise.split(padded, self.mesh) if self.mesh else padded)
-        nearest = kernel.search(queries, self.keys, self.classes_M, plan.options)
+        queries = self.codec.encode_queries(rowwise.split(padded, self.mesh) if self.mesh else padded)
+        nearest = search_lib.search(queries, self.keys, self.classes_M, plan.options)
         return rowwise.take(nearest, slice(0, plan.queries_per_block))
 
 
@@ -146,7 +150,7 @@ def build(
     mesh = rowwise.find_mesh(states)
     count = rounding.round_up(len(states), (rowwise.TILE if codec.deterministic else 1) * (mesh.size if mesh else 1))
     padded = rowwise.pad(states.with_layers(()), count)
-    keys = codec.encode(rowwise.split(padded, mesh) if mesh else padded)
+    keys = codec.encode_anchors(rowwise.split(padded, mesh) if mesh else padded)
     classes_M = rowwise.pad(classes_N, count, rowwise.PADDING)
     if mesh:
         keys, classes_M = rowwise.split((keys, classes_M), mesh)
@@ -179,11 +183,11 @@ def kind_of(options: StoreOptions, distance: str) -> str:
     """
     found = distances.get(distance)
     is_whole = found.representation is distances.Representation.DISTRIBUTION
-    if options.kind == "factored" and is_whole and not found.expectation_side:
+    if options.kind == "factored" and is_whole and not found.is_factorable:
         raise errors.UserError(
             f"kind='factored': distance={distance!r} is not an inner product of states; choose kind='dense'"
         )
-    return "factored" if found.expectation_side and options.kind != "dense" else "dense"
+    return "factored" if found.is_factorable and options.kind != "dense" else "dense"
 
 
 def anchor_bytes(options: StoreOptions, distance: str, config: config_lib.DecoderConfig, num_classes: int) -> int:
@@ -192,7 +196,7 @@ def anchor_bytes(options: StoreOptions, distance: str, config: config_lib.Decode
     def encode() -> Any:
         head = head_lib.Head(jnp.zeros((config.vocab_size, config.state_width)))
         states = lm.States(jnp.zeros((1, config.state_width)), jnp.zeros(1))
-        return _make_codec(options, distance, head, states, range(num_classes)).encode(states)
+        return _make_codec(options, distance, head, states, range(num_classes)).encode_anchors(states)
 
     return rowwise.row_bytes(jax.eval_shape(encode))
 
@@ -209,7 +213,7 @@ def _make_codec(
 def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) -> SearchPlan:
     """Choose the sizes of a search that fits in `memory` bytes on each device.
 
-    The memory holds what encodes a block of queries; two copies of the encoded block, because the kernel copies them
+    The memory holds what encodes a block of queries; two copies of the encoded block, because the search copies them
     into its tiles; a tile of queries; and a tile of anchors with its distances. A deterministic store has blocks and
     tiles of one size.
 
@@ -222,8 +226,8 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
     key_bytes = rowwise.row_bytes(keys)  # A query is as large.
     encoding_bytes = codec.working_bytes(num_queries)
     if codec.deterministic:
-        block = rounding.round_up(rowwise.TILE * num_shards, kernel.QUERIES_PER_TILE)
-        tile = kernel.QUERIES_PER_TILE
+        block = rounding.round_up(rowwise.TILE * num_shards, search_lib.QUERIES_PER_TILE)
+        tile = search_lib.QUERIES_PER_TILE
     else:
         block = _queries_per_block(num_queries, key_bytes, memory - encoding_bytes)
         tile = _queries_per_tile(block, key_bytes, memory - encoding_bytes - 2 * block * key_bytes)
@@ -239,7 +243,7 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
         raise errors.UserError(
             f"memory_mb={memory / 2**20:g}: this search needs about {num_bytes / 2**20:.1f} MiB; choose a higher memory_mb"
         )
-    options = kernel.SearchOptions(k, codec.distance.measure, tile, anchors)
+    options = search_lib.SearchOptions(k, codec.distance.measure, tile, anchors)
     return SearchPlan(block, options, num_bytes)
 
 
@@ -252,7 +256,7 @@ def _queries_per_block(num_queries: int, query_bytes: int, memory: int) -> int:
 def _queries_per_tile(block: int, query_bytes: int, memory: int) -> int:
     """Return the number of queries of a block that fill at most half of the memory."""
     most = memory // (2 * query_bytes)
-    return max(1, min(kernel.QUERIES_PER_TILE, block, most))
+    return max(1, min(search_lib.QUERIES_PER_TILE, block, most))
 
 
 def _distance_bytes(queries_per_tile: int) -> int:
@@ -274,6 +278,6 @@ def _anchors_per_tile(
         return per_shard, per_shard * distance_bytes
     anchor_bytes = distance_bytes + key_bytes
     tile = max(1, min(most, memory // anchor_bytes))
-    if kernel.GROUP < tile < per_shard:
-        tile -= tile % kernel.GROUP
+    if search_lib.GROUP < tile < per_shard:
+        tile -= tile % search_lib.GROUP
     return tile, tile * anchor_bytes

@@ -19,7 +19,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel, rowwise
+from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 SHAPE = packing.PackShape(prefix=896, width=128, rows=128, outputs=1368)
@@ -146,12 +147,12 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
 
         return jax.tree.map(resize, tree)
 
-    queries = store.codec.queries(states)
+    queries = store.codec.encode_queries(states)
     keys, classes_M = abstract((store.keys, store.classes_M), num_anchors, split=True)
     shard = num_anchors // 8
     plan = store_lib.plan_search(store.codec, keys, num_queries, 3, 512 * 2**20)
     given = abstract(queries, num_queries, split=False), keys, classes_M
-    program = kernel.search_on.lower(*given, plan.options, mesh, parallel.AXES).compile()
+    program = search_lib.search_on.lower(*given, plan.options, mesh, parallel.AXES).compile()
     assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.num_bytes < shard * width * 4
     assert program.memory_analysis().temp_size_in_bytes < 2**20, "distances leave the memory on the chip"
     # XLA counts each loop's body once: one tile of queries and one of anchors.

@@ -20,7 +20,7 @@ from knnprompt_jax.check import (
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
 from knnprompt_jax.settings import check as settings_lib
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests import processes
 
@@ -147,13 +147,13 @@ def test_deterministic_mode(inputs, monkeypatch):
 
 def test_search(inputs, monkeypatch):
     """A tile of anchors begins one anchor too late."""
-    tile = kernel._tile
+    tile = search_lib._tile
 
     def late(tree, first, num_rows, size):
         start, rows = tile(tree, first, num_rows, size)
         return (start + 1, rows) if isinstance(tree, tuple) and isinstance(tree[1], jax.Array) else (start, rows)
 
-    monkeypatch.setattr(kernel, "_tile", late)
+    monkeypatch.setattr(search_lib, "_tile", late)
     found = comparisons(search, inputs)
     assert len(found) == 11 and not any(found.values())
 

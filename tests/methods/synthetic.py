@@ -74,12 +74,14 @@ class Synthetic:
         words = {f" {word}": [token] for word, token in zip(WORDS, self.label_tokens, strict=True)}
         task = Task("five", ("text",), "{text}:", tuple(labels), WORDS[: len(labels)])
         anchors = tuple(Example({"text": f"a{row}"}, labels[label], row) for row, label in enumerate(y))
-        rows = [Example({"text": f"q{row}"}, labels[0], row) for row in range(len(self.queries[queries]))]
+        rows = [
+            Example({"text": f"q{row}"}, labels[0], row) for row in range(len(self.queries.take_replicated(queries)))
+        ]
         split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
         problem = method.Problem(task, split, rows, tokenize_words(words))
         states = {
-            method.anchors: self.anchors[: len(y)],
-            method.queries: self.queries[queries],
+            method.anchors: self.anchors.take_replicated(slice(len(y))),
+            method.queries: self.queries.take_replicated(queries),
             calibrations.content_free_queries: self.content_free,
             calibrations.domain_queries: self.content_free,
         }

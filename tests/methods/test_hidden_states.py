@@ -76,6 +76,6 @@ def test_the_class_of_a_single_anchor_is_certain(synthetic, name):
 def test_equal_centroids_go_to_the_lower_class(synthetic):
     """Classes 2 and 1 have the same six states, those of class 2 first."""
     context = synthetic.context(np.repeat([2, 1], 6), "012")
-    states = {**context.states, method.anchors: synthetic.anchors[np.tile(np.arange(6), 2)]}
+    states = {**context.states, method.anchors: synthetic.anchors.take_replicated(np.tile(np.arange(6), 2))}
     prediction = run("hidden_centroids", dataclasses.replace(context, states=states))
     np.testing.assert_array_equal(prediction.classes_Q, np.ones(NUM_QUERIES))

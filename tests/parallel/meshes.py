@@ -18,7 +18,8 @@ from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel, representations, rowwise
+from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests import prompt_groups
 from tests.parallel import saved_stores, small, training
@@ -75,7 +76,7 @@ def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
     for array in jax.tree.leaves(states):
         starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
         assert starts == list(range(0, NUM_PROMPTS, NUM_PROMPTS // mesh.size))
-    assert all(array.is_fully_replicated for array in jax.tree.leaves(states[:NUM_ANCHORS]))
+    assert all(array.is_fully_replicated for array in jax.tree.leaves(states.take_replicated(slice(NUM_ANCHORS))))
 
 
 def check_collectives(model: lm.LanguageModel) -> None:
@@ -104,7 +105,9 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
 
     Return the predictions of in-context learning, and the five nearest anchors and the votes by either kind of store.
     """
-    anchors, queries, classes_N = states[:NUM_ANCHORS], states[NUM_ANCHORS:], np.arange(NUM_ANCHORS) % 4
+    anchors = states.take_replicated(slice(NUM_ANCHORS))
+    queries = states.take_replicated(slice(NUM_ANCHORS, None))
+    classes_N = np.arange(NUM_ANCHORS) % 4
     answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
     for kind in ("dense", "factored"):
         store = store_lib.build(
@@ -114,7 +117,7 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
         everything = store.search(queries, NUM_ANCHORS)
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
         nearest = store.search(queries, 5)
-        answers += [nearest.indices_Qk, kernel.vote(nearest, 4)[0]]
+        answers += [nearest.indices_Qk, search_lib.vote(nearest, 4)[0]]
     return [np.asarray(answer) for answer in answers]
 
 
@@ -125,7 +128,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     count = 61 + -61 % mesh.size
     classes_M = rowwise.pad(np.arange(61, dtype=np.int32), count, rowwise.PADDING)
     keys, classes_M = rowwise.split((keys_NE, classes_M), mesh)
-    found = kernel.search(queries_QE, keys, classes_M, kernel.SearchOptions(23, distances.get("l2").measure))
+    found = search_lib.search(queries_QE, keys, classes_M, search_lib.SearchOptions(23, distances.get("l2").measure))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 
@@ -185,13 +188,15 @@ def check_deterministic() -> None:
         model.fingerprint = "weights"  # Equal weights, so that only the mesh decides what the cache holds.
         states = states_lib.read(model, prompts, cache)
         assert bool(model.statistics.prompts) == (model_shards not in seen), "the cache mixes numbers of model shards"
-        found, anchors, queries = [states], states[:NUM_ANCHORS], states[NUM_ANCHORS:]
+        found = [states]
+        anchors = states.take_replicated(slice(NUM_ANCHORS))
+        queries = states.take_replicated(slice(NUM_ANCHORS, None))
         classes_N = np.arange(NUM_ANCHORS) % 4
         for kind, distance in itertools.product(("dense", "factored"), ("kl", "reverse_kl")):
             options = classifiers.StoreOptions(kind)
             store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_TOKENS)
             near = store.search(queries, 5)
-            alone = store.search(queries[7:8], 5)
+            alone = store.search(queries.take_replicated(slice(7, 8)), 5)
             np.testing.assert_array_equal(alone.distances_Qk, near.distances_Qk[7:8])
             found.append(near)
         bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(parallel.replicate(found))]

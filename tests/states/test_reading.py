@@ -50,7 +50,7 @@ def test_only_new_prompts_are_read_and_rows_keep_their_order(model, tmp_path, pr
     for tokens, num_new in ((TOKENS[:2], 2), (TOKENS[::-1], 3), (TOKENS, 0), ([*TOKENS[2:], TOKENS[0]], 0)):
         before = model.statistics.prompts
         got = states.read(model, prompt_groups.make(tokens, prefix), cache)
-        check_close(got, expected[np.array([TOKENS.index(each) for each in tokens])])
+        check_close(got, expected.take_replicated(np.array([TOKENS.index(each) for each in tokens])))
         assert model.statistics.prompts - before == num_new
 
 
@@ -64,7 +64,7 @@ def test_equal_prompts_are_read_once(model, tmp_path, cached):
         states.DiskCache(tmp_path, 2**20) if cached else None,
     )
     assert model.statistics.prompts - before == 3
-    check_close(got, states.read(model, prompt_groups.make(TOKENS, (7,)))[places])
+    check_close(got, states.read(model, prompt_groups.make(TOKENS, (7,))).take_replicated(places))
 
 
 def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_repeated_calls_share_programs_and_the_prefix(whole):
     model = killed.make_model()
     for start in range(0, 96, 12):
         part = reading._select(killed.PROMPTS, np.arange(start, start + 12))
-        check_close(states.read(model, part, repeated=True), whole[start : start + 12])
+        check_close(states.read(model, part, repeated=True), whole.take_replicated(slice(start, start + 12)))
     assert model.statistics.prefix_tokens == 53
     # Prefixes and suffixes, with a shared prefix and without, in one row or two.
     assert model.statistics.compilations <= 6

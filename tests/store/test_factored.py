@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
@@ -32,7 +32,7 @@ def test_the_kind_changes_no_prediction(decoded, direction):
     for k in (1, 3):
         certain_Q = sorted_QN[:, k] - sorted_QN[:, k - 1] > worlds.MARGIN
         assert certain_Q.mean() > 0.5
-        expected_Q, _ = kernel.vote(dense.search(decoded.queries, k), 4)
-        predicted_Q, _ = kernel.vote(factored.search(decoded.queries, k), 4)
+        expected_Q, _ = search_lib.vote(dense.search(decoded.queries, k), 4)
+        predicted_Q, _ = search_lib.vote(factored.search(decoded.queries, k), 4)
         assert len(set(expected_Q[certain_Q].tolist())) > 1
         np.testing.assert_array_equal(predicted_Q[certain_Q], expected_Q[certain_Q])

@@ -10,7 +10,8 @@ import pytest
 
 from knnprompt_jax import distances, errors
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel, rowwise
+from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
@@ -59,7 +60,7 @@ def test_ids_are_those_given(world):
 
 
 def test_no_queries(world):
-    nearest = world.build("factored", "kl").search(world.queries[:0], 3)
+    nearest = world.build("factored", "kl").search(world.queries.take_replicated(slice(0)), 3)
     assert nearest.indices_Qk.shape == nearest.classes_Qk.shape == (0, 3)
 
 
@@ -103,9 +104,9 @@ def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_qu
 
     keys = abstract(store.keys, 20_011)
     sizes = store_lib.plan_search(store.codec, keys, num_queries, 3, memory_mb * 2**20)
-    queries = jax.eval_shape(store.codec.queries, abstract(world.queries, sizes.queries_per_block))
+    queries = jax.eval_shape(store.codec.encode_queries, abstract(world.queries, sizes.queries_per_block))
     assert rowwise.row_bytes(queries) == rowwise.row_bytes(keys), "the plan takes queries to be as large as keys"
     classes_M = abstract(store.classes_M, 20_011)
-    compiled = kernel.search_on.lower(queries, keys, classes_M, sizes.options).compile()
+    compiled = search_lib.search_on.lower(queries, keys, classes_M, sizes.options).compile()
     required = compiled.memory_analysis().temp_size_in_bytes + sizes.queries_per_block * rowwise.row_bytes(queries)
     assert required <= 1.1 * sizes.num_bytes <= 1.1 * memory_mb * 2**20

@@ -11,7 +11,7 @@ from knnprompt_jax.check import worlds
 from knnprompt_jax.check.worlds import LABEL_TOKENS, MARGIN, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 
@@ -41,11 +41,11 @@ class World:
     ) -> store_lib.Store:
         """Return a store of some of the anchors; `further` are further arguments of `store_lib.build`."""
         options = classifiers.StoreOptions(kind, memory_mb)
-        anchors = self.anchors[rows]
+        anchors = self.anchors.take_replicated(rows)
         classes_N = self.classes_N[rows]
         return store_lib.build(options, distance, self.head, anchors, classes_N, LABEL_TOKENS, **further)
 
-    def search(self, store: store_lib.Store, k: int) -> kernel.Neighbours:
+    def search(self, store: store_lib.Store, k: int) -> search_lib.Neighbours:
         return store.search(self.queries, k)
 
     def all_distances(self, store: store_lib.Store) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The search kernel: distances of queries to all anchors, the k smallest, their vote.
+"""The search: distances of queries to all anchors, the k smallest, their vote.
 
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest
 anchor).
@@ -65,7 +65,7 @@ def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Sear
     return search_on(queries, keys, classes_N, options, mesh, axes)
 
 
-# A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
+# 1: never split a sum. A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
 @functools.partial(
     jax.jit,
     static_argnames=("options", "mesh", "axes"),

@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import distances
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import search as search_lib
 from tests.store import worlds
 
 NUM_ANCHORS, VOCABULARY = 211, 101
@@ -37,12 +37,14 @@ def search(queries, keys, name, k, labels=None, **options):
     distance = distances.get(name)
     queries = jax.vmap(distance.prepare_query)(jnp.asarray(queries))
     keys = jax.vmap(distance.prepare_anchor)(jnp.asarray(keys))
-    return kernel.search(queries, keys, jnp.asarray(labels), kernel.SearchOptions(k, distance.measure, **options))
+    return search_lib.search(
+        queries, keys, jnp.asarray(labels), search_lib.SearchOptions(k, distance.measure, **options)
+    )
 
 
 @pytest.mark.parametrize(
     "num_queries, k, tile",
-    [(1, NUM_ANCHORS, {}), (2 * kernel.QUERIES_PER_TILE + 11, 1, {}), (23, 3, TILE), (23, NUM_ANCHORS, TILE)],
+    [(1, NUM_ANCHORS, {}), (2 * search_lib.QUERIES_PER_TILE + 11, 1, {}), (23, 3, TILE), (23, NUM_ANCHORS, TILE)],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile):
@@ -67,7 +69,7 @@ EXACT = {
 
 @pytest.mark.parametrize(
     "num_queries, num_anchors, k, tile",
-    [(1, 37, 37, TILE), (kernel.QUERIES_PER_TILE + 1, 37, 37, {}), (2, 1009, 5, {})],
+    [(1, 37, 37, TILE), (search_lib.QUERIES_PER_TILE + 1, 37, 37, {}), (2, 1009, 5, {})],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_distances_take_the_lower_index(name, num_queries, num_anchors, k, tile):
@@ -108,18 +110,18 @@ def test_vanishing_probabilities_give_no_nan(name, floor):
 def test_vote(labels, lowest, nearest):
     """Neighbours are given nearest first."""
     classes_Qk = jax.numpy.array([labels, labels])
-    near = kernel.Neighbours(jax.numpy.ones(classes_Qk.shape), classes_Qk, classes_Qk)
+    near = search_lib.Neighbours(jax.numpy.ones(classes_Qk.shape), classes_Qk, classes_Qk)
     for weights in ("uniform", "distance"):
-        classes_Q, shares_QC = kernel.vote(near, 5, "lowest", weights)
+        classes_Q, shares_QC = search_lib.vote(near, 5, "lowest", weights)
         assert classes_Q.tolist() == [lowest] * 2
-        assert kernel.vote(near, 5, "nearest", weights)[0].tolist() == [nearest] * 2
+        assert search_lib.vote(near, 5, "nearest", weights)[0].tolist() == [nearest] * 2
         np.testing.assert_array_equal(shares_QC[1], np.bincount(labels, minlength=5) / len(labels))
 
 
 def test_distances_that_are_zero_up_to_rounding_decide_alone_and_equally():
     near_Qk = jax.numpy.array([[-2e-7, 3e-8, 0.5], [0.25, 0.5, 0.5]])
     classes_Qk = jax.numpy.array([[2, 0, 1], [2, 0, 1]])
-    _, shares_QC = kernel.vote(kernel.Neighbours(near_Qk, classes_Qk, classes_Qk), 3, weights="distance")
+    _, shares_QC = search_lib.vote(search_lib.Neighbours(near_Qk, classes_Qk, classes_Qk), 3, weights="distance")
     np.testing.assert_allclose(shares_QC, [[0.5, 0, 0.5], [0.25, 0.25, 0.5]], atol=1e-6)
 
 
