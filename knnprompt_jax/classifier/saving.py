@@ -5,7 +5,7 @@
 | classifier.json     | task, options, rows, experts and the model's identity (`content`) |
 | hidden_8_NE.npy     | the states of the anchors' prompts with 8 demonstrations per      |
 | log_z_8_N.npy       | class, in the order of the rows; and so on for each view          |
-| layer_8_ND.npy      | the outputs of a block, if the experts read them                  |
+| layer_8_ND.npy      | the outputs of the experts' block for the same prompts, if any    |
 | terms.txt           | the terms of the expert on words, if there is one, one per line;  |
 | terms_FC.npy        | and its table                                                     |
 
@@ -42,7 +42,7 @@ from knnprompt_jax.settings import shared
 _CONTENT = "classifier.json"
 _HIDDEN = "hidden_{}_NE.npy"
 _LOG_Z = "log_z_{}_N.npy"
-_LAYER = "layer_{}_ND.npy"
+_BLOCK_OUTPUT = "layer_{}_ND.npy"  # Of one block: the number is that of demonstrations, as in the other names.
 _TERMS = "terms.txt"
 _TABLE = "terms_FC.npy"
 _END = b"PK\x05\x06"
@@ -213,7 +213,9 @@ def _write(fitted: Fitted, file: IO[bytes]) -> None:
     for shots, states in fitted.readings.states.items():
         arrays[_HIDDEN.format(shots)] = states.hidden_NE
         arrays[_LOG_Z.format(shots)] = states.log_z_N
-        arrays |= {_LAYER.format(shots): array_ND for array_ND in states.layers.values()}
+        if states.layers:
+            [block_output_ND] = states.layers.values()
+            arrays[_BLOCK_OUTPUT.format(shots)] = block_output_ND
     terms = fitted.pool.terms if fitted.pool else None
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_CONTENT), content_lib.to_json(fitted.content))
@@ -234,7 +236,7 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States], words.Ter
         if _CONTENT not in members:
             raise ValueError(f"no member {_CONTENT}")
         content = content_lib.from_json(archive.read(members[_CONTENT]))
-        kinds = (_HIDDEN, _LOG_Z, _LAYER) if content.layer else (_HIDDEN, _LOG_Z)
+        kinds = (_HIDDEN, _LOG_Z, _BLOCK_OUTPUT) if content.layer else (_HIDDEN, _LOG_Z)
         names = {kind.format(prompt.demo_shots) for prompt in content.prompts for kind in kinds}
         has_terms = content.choice is not None and any(one.expert == Words.name for one in content.choice.members)
         if members.keys() != {_CONTENT, *names, *((_TERMS, _TABLE) if has_terms else ())}:
@@ -244,7 +246,7 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States], words.Ter
     states = {}
     for prompt in content.prompts:
         shots = prompt.demo_shots
-        layers = {content.layer: arrays[_LAYER.format(shots)]} if content.layer else {}
+        layers = {content.layer: arrays[_BLOCK_OUTPUT.format(shots)]} if content.layer else {}
         is_deterministic = content.model.deterministic
         states[shots] = lm_lib.States(
             arrays[_HIDDEN.format(shots)], arrays[_LOG_Z.format(shots)], is_deterministic, layers

@@ -16,7 +16,8 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import programs
-from knnprompt_jax.models import attention, decoder, kernel_proof, sharding
+from knnprompt_jax.models import attention, kernel_proof, sharding
+from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout, packing
 
@@ -70,7 +71,7 @@ class Execution:
 
     def __init__(
         self,
-        model: decoder.Decoder,
+        model: decoder_lib.Decoder,
         name: str,
         mesh: jax.sharding.Mesh,
         deterministic: bool,
@@ -89,7 +90,7 @@ class Execution:
         self._prefix_in_memory: tuple[Any, attention.Prefix] | None = None
 
     @property
-    def decoder(self) -> decoder.Decoder:
+    def decoder(self) -> decoder_lib.Decoder:
         """The decoder with its weights on the mesh."""
         return nnx.merge(self._graph, self._params)
 

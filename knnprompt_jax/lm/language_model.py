@@ -18,10 +18,12 @@ import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
-from knnprompt_jax.lm import execution, programs
+from knnprompt_jax.lm import execution as execution_lib
+from knnprompt_jax.lm import programs
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder, hub, registry, sharding, tokenizers
+from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.models import hub, registry, sharding, tokenizers
 from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
@@ -69,7 +71,7 @@ class LanguageModel:
         self,
         config: config_lib.DecoderConfig,
         tokenizer: Any,
-        load: Callable[[jax.sharding.Mesh], decoder.Decoder],
+        load: Callable[[jax.sharding.Mesh], decoder_lib.Decoder],
         *,
         name: str = "",
         path: pathlib.Path | None = None,
@@ -103,10 +105,10 @@ class LanguageModel:
         self.dtype = dtype
         self.deterministic = deterministic
         self.context = _checked_context(context, name, config)
-        self.statistics = execution.PassStatistics()
+        self.statistics = execution_lib.PassStatistics()
         self.needs_weights = needs_weights
         self._load = load
-        self._execution: execution.Execution | None = None
+        self._execution: execution_lib.Execution | None = None
         self._mesh = mesh
         self._step_tokens = step_tokens
         self._fingerprint = fingerprint
@@ -146,7 +148,7 @@ class LanguageModel:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(shared.DTYPES)}")
         config, path = registry.describe(str(name_or_path), weights=needs_weights)
 
-        def load(mesh: jax.sharding.Mesh) -> decoder.Decoder:
+        def load(mesh: jax.sharding.Mesh) -> decoder_lib.Decoder:
             return checkpoints.load(path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
 
         return cls(
@@ -164,7 +166,7 @@ class LanguageModel:
         )
 
     @classmethod
-    def from_decoder(cls, model: decoder.Decoder, tokenizer: Any, **options: Any) -> "LanguageModel":
+    def from_decoder(cls, model: decoder_lib.Decoder, tokenizer: Any, **options: Any) -> "LanguageModel":
         """Return the model of a decoder in memory; `options` are those of the constructor."""
         return cls(model.config, tokenizer, lambda mesh: model, dtype=model.dtype, **options)
 
@@ -218,11 +220,13 @@ class LanguageModel:
         return self._step_tokens or programs.step_tokens(self.platform)
 
     @property
-    def execution(self) -> execution.Execution:
+    def execution(self) -> execution_lib.Execution:
         """The decoder on the mesh with its compiled programs; the first use loads the weights."""
         if self._execution is None:
             weights = self._load(self.mesh)
-            self._execution = execution.Execution(weights, self.name, self.mesh, self.deterministic, self.statistics)
+            self._execution = execution_lib.Execution(
+                weights, self.name, self.mesh, self.deterministic, self.statistics
+            )
         return self._execution
 
     @property

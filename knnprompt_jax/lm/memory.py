@@ -91,22 +91,22 @@ def _working(
     """Return the bytes of the residual stream and of the largest stage of a block or the head."""
     if platform == "cpu":  # XLA computes in float32 there, whatever the dtype of activations.
         size = 4
-    model = mesh.shape[parallel.MODEL]
+    model_shards = mesh.shape[parallel.MODEL]
     tokens = shape.rows * shape.width
     streams = _STREAMS * tokens * config.width * size
-    projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
-    kv_heads = max(1, config.num_kv_heads // model)
-    queries = config.num_heads // config.num_kv_heads
+    projected = _PROJECTED * tokens * config.num_heads // model_shards * config.head_size * size
+    kv_heads = max(1, config.num_kv_heads // model_shards)
+    heads_per_key = config.num_heads // config.num_kv_heads
     if shape.prefix and kernel_proof.is_expected(platform):
         # Only the last block, whose few queries attend to all tokens, has logits in memory.
         kept = projected // 2
-        logits = queries * shape.outputs * (tokens + shape.prefix)
+        logits = heads_per_key * shape.outputs * (tokens + shape.prefix)
         nbytes = 4 if platform == "tpu" else 4 + size
     else:
         kept = projected
-        logits = queries * tokens * (shape.width + shape.prefix)
+        logits = heads_per_key * tokens * (shape.width + shape.prefix)
         nbytes = 4 if size == 4 else 4 + size
     # Logits are float32; softmax weights in the activations' dtype are beside them, except where XLA fuses or re-uses.
     attending = kept + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
-    mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
-    return streams + max(projected, attending, mlp, 4 * shape.outputs * config.vocab_size // model)
+    mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model_shards * size
+    return streams + max(projected, attending, mlp, 4 * shape.outputs * config.vocab_size // model_shards)

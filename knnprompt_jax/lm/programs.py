@@ -40,22 +40,22 @@ def read_prefix(
 def read_suffixes(
     model: decoder.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, **options: Any
 ) -> tuple[Any, ...]:
-    """Return the hidden states [J, E], log-partitions [J] and requested layers [J, D] of a step's outputs."""
+    """Return the hidden states [J, E], log-partitions [J] and requested blocks' outputs [J, D]."""
     with jax.named_scope("suffixes"):
-        hidden_JE, layers = model.read_suffixes(step, **options)
+        hidden_JE, outputs = model.read_suffixes(step, **options)
     with jax.named_scope("log_partition"):
         if not sharding.splits_vocabulary(model.config, mesh):  # Then split the prompts.
             hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
-        return hidden_JE, jax.nn.logsumexp(model.head.logits(hidden_JE), -1), layers
+        return hidden_JE, jax.nn.logsumexp(model.head.logits(hidden_JE), -1), outputs
 
 
 @functools.cache  # Each new function would compile a program.
-def suffix_reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
+def suffix_reader(deterministic: bool, blocks: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     """Return `read_suffixes` with the outputs of these blocks.
 
     A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.
     """
-    return functools.partial(read_suffixes, whole_last_block=deterministic, layers=layers)
+    return functools.partial(read_suffixes, whole_last_block=deterministic, kept_blocks=blocks)
 
 
 def score_suffixes(

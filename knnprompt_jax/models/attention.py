@@ -22,6 +22,7 @@ from knnprompt_jax.models import layers
 
 Array = jax.Array
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
+# JAX calls a running GPU "gpu", and "cuda" as the target of a dry run (`benchmark.devices`).
 KERNEL_PLATFORMS = ("tpu", "gpu", "cuda")
 QUERY_BLOCK = 256  # Tokens. The logits of a block of queries then fit into a CPU's caches.
 # The maximum number of float32 logits of the heads that are computed together. On two CPU cores, two of GPT-2 small's
@@ -172,26 +173,26 @@ def shared_prefix_attention(
     """
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
-    queries = heads // kv_heads
+    heads_per_key = heads // kv_heads
     platform = parallel.platform()
     if softmax is Softmax.KERNEL and is_self and prefix.k.shape[1]:
         from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
         return prefix_kernel.attend(*rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, platform)
-    mask_BQT = jnp.tile(mask_BST, (1, queries, 1))
+    mask_BQT = jnp.tile(mask_BST, (1, heads_per_key, 1))
     attend = functools.partial(
         _attend_heads,
         mask_BQT=mask_BQT,
-        far_mask=_far_mask(prefix, rule, jnp.tile(positions_BS, (1, queries))),
+        far_mask=_far_mask(prefix, rule, jnp.tile(positions_BS, (1, heads_per_key))),
         is_stable=softmax is not Softmax.QUICK,
     )
-    q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, queries, size)
-    q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, queries * width, size)
+    q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, heads_per_key, size)
+    q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, heads_per_key * width, size)
     near = [jnp.moveaxis(array, 2, 0) for array in (k_BTGK, v_BTGK)]
-    logits_per_head = queries * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1])
+    logits_per_head = heads_per_key * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1])
     attended_GBQK = _map_heads(attend, [q_GBQK, *near, prefix.k, prefix.v], logits_per_head, platform)
-    attended_GBMSK = attended_GBQK.reshape(kv_heads, batch, queries, width, size)
+    attended_GBMSK = attended_GBQK.reshape(kv_heads, batch, heads_per_key, width, size)
     return jnp.einsum("gbmsk->bsgmk", attended_GBMSK).reshape(batch, width, heads, size)
 
 

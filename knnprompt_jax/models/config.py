@@ -133,10 +133,6 @@ class Rotation:
         turned = [x_BSHr * cos_BS1r - y_BSHr * sin_BS1r, y_BSHr * cos_BS1r + x_BSHr * sin_BS1r]
         return jnp.concatenate([*(part.astype(x_BSHK.dtype) for part in turned), x_BSHK[..., 2 * pairs :]], -1)
 
-    def at(self, tokens_J: Array) -> "Rotation":
-        """Return the rotation [1, J, R/2] of the tokens at flat indices into [B, S]."""
-        return jax.tree.map(lambda array: array.reshape(1, -1, array.shape[-1])[:, tokens_J], self)
-
 
 def rotations(tables: tuple[Frequencies, ...], positions_BS: Array) -> Rotation:
     """Return the rotations of every table, with a leading axis for the tables."""

@@ -84,7 +84,7 @@ class Decoder(nnx.Module):
         *,
         prefix: attention.Prefix,
         softmax: attention.Softmax,
-        layers: tuple[int, ...] = (),
+        kept_blocks: tuple[int, ...] = (),
         whole_last_block: bool = False,
     ) -> tuple[Array, dict[int, Array]]:
         """Return the states of some tokens of suffixes that are packed into rows.
@@ -95,15 +95,15 @@ class Decoder(nnx.Module):
             step: the packed suffixes, and the tokens whose states are returned.
             prefix: the result of `read_prefix`.
             softmax: how attention's exponentials stay in range.
-            layers: the blocks whose outputs are returned, from 1 to the number of blocks.
-            whole_last_block: run the last block on all tokens instead of only these J, which save almost nothing if
-                most tokens are outputs.
+            kept_blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
+            whole_last_block: run the last block on all tokens. By default it runs on the J outputs only, which saves
+                little if most tokens are outputs.
 
         Returns:
-            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all
-            float32.
+            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `kept_blocks`,
+            all float32.
         """
-        assert all(1 <= layer <= self.config.num_layers for layer in layers)
+        assert all(1 <= block <= self.config.num_layers for block in kept_blocks)
         tokens_BS, stops_BS, positions_BS, output_positions_J = step
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
@@ -116,9 +116,9 @@ class Decoder(nnx.Module):
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
             return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
-        kept = {layer: jnp.zeros((len(output_positions_J), self.config.width)) for layer in layers}
-        blocks = jnp.arange(self.config.num_layers if whole_last_block else last)
-        (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), blocks)
+        kept = {block: jnp.zeros((len(output_positions_J), self.config.width)) for block in kept_blocks}
+        layers_l = jnp.arange(self.config.num_layers if whole_last_block else last)
+        (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), layers_l)
         x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
         positions_1T = positions_BS.reshape(1, -1)
         if whole_last_block:
@@ -127,8 +127,8 @@ class Decoder(nnx.Module):
             mask_1JT = attention.attention_mask_at(output_positions_J, stops_BS)[None]
             positions_1J = positions_1T[:, output_positions_J]
             attend = make_attend(last, mask_1JT, positions_1J, positions_1T, is_self=False)
-            rotate_T = self._rotate(rotations, last, jnp.arange(positions_1T.size))
-            rotate_J = self._rotate(rotations, last, output_positions_J)
+            rotate_T = self._rotate(self._rotations(positions_1T), last)
+            rotate_J = self._rotate(self._rotations(positions_1J), last)
             x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
             kept = _keep(kept, last, x_JD)
         return self._finish(x_JD), kept
@@ -201,16 +201,13 @@ class Decoder(nnx.Module):
     def _rotations(self, positions_BS: Array) -> config_lib.Rotation | None:
         return config_lib.rotations(self.config.rotary, positions_BS) if self.config.rotary else None
 
-    def _rotate(
-        self, rotations: config_lib.Rotation | None, layer: Array | int, tokens_J: Array | None = None
-    ) -> layers.Rotate:
-        """Return the rotation of a layer, for all tokens or for those at flat indices `tokens_J`."""
+    def _rotate(self, rotations: config_lib.Rotation | None, layer: Array | int) -> layers.Rotate:
+        """Return the rotation of a layer."""
         if rotations is None:
             return layers.unrotated
         tables_L = np.array(self.config.layer_rotary or (0,) * self.config.num_layers)
         table = jnp.asarray(tables_L)[layer] if len(self.config.rotary) > 1 else 0
-        rotation = jax.tree.map(lambda tables: tables[table], rotations)
-        return rotation if tokens_J is None else rotation.at(tokens_J)
+        return jax.tree.map(lambda tables: tables[table], rotations)
 
 
 def _head_first(array_1PGK: Array) -> Array:
@@ -221,7 +218,7 @@ def _head_first(array_1PGK: Array) -> Array:
 def _keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
     """Return the outputs of requested blocks, counted from 1, with those of `layer`, counted from 0."""
     x_JD = x_JD.astype(jnp.float32)
-    return {number: jnp.where(layer == number - 1, x_JD, kept_JD) for number, kept_JD in kept.items()}
+    return {block: jnp.where(layer == block - 1, x_JD, kept_JD) for block, kept_JD in kept.items()}
 
 
 def repeat_heads_for_shards(array_BTGK: Array) -> Array:

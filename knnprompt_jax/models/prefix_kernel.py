@@ -43,6 +43,7 @@ class Tiles:
     unit: int
 
 
+# By platform, as in `attention.KERNEL_PLATFORMS`.
 TILES = {"tpu": Tiles(1024, 1024, 128), "gpu": Tiles(128, 64, 64), "cuda": Tiles(128, 64, 64)}
 
 

@@ -46,20 +46,20 @@ def check(config: config_lib.DecoderConfig, mesh: AnyMesh) -> None:
 
     There may be fewer key heads than shards if they divide the shards. Several shards then hold the same key head.
     """
-    model = mesh.shape[parallel.MODEL]
-    if parts := uneven(config, model):
+    model_shards = mesh.shape[parallel.MODEL]
+    if parts := uneven(config, model_shards):
         possible = [size for size in range(1, len(jax.devices()) + 1) if not uneven(config, size)]
         raise errors.UserError(
-            f"mesh model={model} does not divide the model's {' and '.join(parts)}: choose from {errors.join_names(possible)}"
+            f"mesh model={model_shards} does not divide the model's {' and '.join(parts)}: choose from {errors.join_names(possible)}"
         )
 
 
-def uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
-    """Return the parts of the model that cannot be split over `model` devices."""
+def uneven(config: config_lib.DecoderConfig, model_shards: int) -> list[str]:
+    """Return the parts of the model that cannot be split over `model_shards` devices."""
     sizes = {"heads": config.num_heads, "MLP columns": config.mlp_width}
-    parts = [f"{size} {name}" for name, size in sizes.items() if size % model]
+    parts = [f"{size} {name}" for name, size in sizes.items() if size % model_shards]
     kv_heads = config.num_kv_heads
-    fit = kv_heads % model == 0 or model % kv_heads == 0
+    fit = kv_heads % model_shards == 0 or model_shards % kv_heads == 0
     return parts if fit or parts else [f"{kv_heads} key and value heads"]
 
 
@@ -105,11 +105,11 @@ def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple
         return {}
     layouts = dict(_TPU_LAYOUTS)
     if config.head_size % _REGISTER == 0:
-        model = mesh.shape[parallel.MODEL]
+        model_shards = mesh.shape[parallel.MODEL]
         kv_heads = config.num_kv_heads
-        kv_heads_here = kv_heads if kv_heads % model else kv_heads // model
+        kv_heads_here = kv_heads if kv_heads % model_shards else kv_heads // model_shards
         layouts["blocks.attention.kv_kernel"] = (0, 2, 1, 3, 4) if _fill_tiles(kv_heads_here) else (0, 2, 3, 4, 1)
-        if not _fill_tiles(config.num_heads // model):
+        if not _fill_tiles(config.num_heads // model_shards):
             layouts["blocks.attention.q_kernel"] = (0, 2, 3, 1)
     return layouts
 

@@ -1,4 +1,4 @@
-"""Demonstrations and queries as tokens: one shared prefix, and a short suffix for every query.
+"""Prompts as tokens: one shared prefix with the demonstrations, and a short suffix for every example.
 
 Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the end of a string differently from one
 before a word. To tokenize the demonstrations only once, the text is cut inside them, but only if the tokens
@@ -52,14 +52,14 @@ class PromptGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """All prompts of one set of queries. Truncated prompts have an empty prefix.
+    """All prompts of one set of examples. Truncated prompts have an empty prefix.
 
     Attributes:
         groups: the prompts, in groups of a common prefix.
         num_prompts: the number of prompts.
         truncated_index: the indices of the prompts that lost their first tokens.
-        num_oversized: the number of truncated prompts whose query exceeds the context even without demonstrations.
-        demonstration_tokens: the tokens of the demonstrations without a query. Whole prompts begin with them unless
+        num_oversized: the number of truncated prompts whose example exceeds the context even without demonstrations.
+        demonstration_tokens: the tokens of the demonstrations without an example. Whole prompts begin with them unless
             the tokenizer joins them to the following text.
     """
 
@@ -109,17 +109,17 @@ def count_tokens(tokenize: Tokenize, texts: Sequence[str]) -> np.ndarray:
 def build_prompts(
     task: Task,
     demonstrations: Sequence[Example],
-    queries: Sequence[Example],
+    examples: Sequence[Example],
     tokenize: Tokenize,
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Build one prompt per query: all demonstrations, each followed by a blank line, then the query.
+    """Build one prompt per example: all demonstrations, each followed by a blank line, then the example.
 
     Args:
         task: gives the template.
         demonstrations: the demonstrations of every prompt, in this order; may be empty.
-        queries: the examples to classify; their labels are not used.
+        examples: the examples that end the prompts, as queries or anchors; their labels are not used.
         tokenize: the model's tokenizer.
         context: the number of tokens the model can read.
         truncation: the treatment of prompts longer than the context. "left" keeps their last `context` tokens, as
@@ -128,19 +128,19 @@ def build_prompts(
     Raises:
         UserError: a prompt is too long under "error".
     """
-    if not queries:
+    if not examples:
         return Prompts(groups=(), num_prompts=0)
-    texts = [task.render(query) for query in queries]
+    texts = [task.render(example) for example in examples]
     beginning, endings, demonstration_tokens = _tokenize_prompts(
         demonstration_text(task, demonstrations), texts, tokenize
     )
     lengths = np.array([len(beginning) + len(ending) for ending in endings])
     fits = lengths <= context
     if truncation == "error" and not fits.all():
-        longest = queries[int(np.argmax(lengths))]
+        longest = examples[int(np.argmax(lengths))]
         raise errors.UserError(
             f"{longest.place or f'row {longest.row}'}: its prompt has {lengths.max()} tokens, the context {context} "
-            f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, or truncation "
+            f"({int((~fits).sum())} of {len(examples)} prompts are too long): use fewer demonstrations, or truncation "
             "'left'"
         )
     whole = np.flatnonzero(fits)
@@ -152,7 +152,7 @@ def build_prompts(
         groups.append(_group([], [(beginning + endings[i])[-context:] for i in truncated], truncated))
     return Prompts(
         groups=tuple(groups),
-        num_prompts=len(queries),
+        num_prompts=len(examples),
         truncated_index=tuple(truncated.tolist()),
         num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in truncated])),
         demonstration_tokens=tuple(demonstration_tokens),
@@ -162,24 +162,24 @@ def build_prompts(
 def build_individual_prompts(
     task: Task,
     demonstrations: Sequence[Sequence[Example]],
-    queries: Sequence[Example],
+    examples: Sequence[Example],
     tokenize: Tokenize,
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Build one prompt per query, each with its own demonstrations; see `build_prompts` for arguments and errors."""
-    if not queries:
+    """Build one prompt per example, each with its own demonstrations; see `build_prompts` for arguments and errors."""
+    if not examples:
         return Prompts(groups=(), num_prompts=0)
     built = [
-        build_prompts(task, own, [query], tokenize, context, truncation)
-        for own, query in zip(demonstrations, queries, strict=True)
+        build_prompts(task, own, [example], tokenize, context, truncation)
+        for own, example in zip(demonstrations, examples, strict=True)
     ]
     groups = [group for prompts in built for group in prompts.groups]
     suffixes = tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups)
-    whole = PromptGroup(np.array([], np.int32), suffixes, np.arange(len(queries)))
+    whole = PromptGroup(np.array([], np.int32), suffixes, np.arange(len(examples)))
     return Prompts(
         groups=(whole,),
-        num_prompts=len(queries),
+        num_prompts=len(examples),
         truncated_index=tuple(index for index, prompts in enumerate(built) if prompts.num_truncated),
         num_oversized=sum(prompts.num_oversized for prompts in built),
     )

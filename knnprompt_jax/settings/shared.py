@@ -99,7 +99,9 @@ class ModelOptions(options_lib.Options):
         "float32 (default): the reference; bfloat16: for accelerators.",
         choices=DTYPES,
     )
-    batch: int = options_lib.option(0, "Packed tokens per step in each data shard; 0: chosen for the device.", least=0)
+    batch: int = options_lib.option(
+        0, "Packed tokens (not texts) per step in each data shard; 0: chosen for the device.", least=0
+    )
     mesh: MeshOptions = options_lib.group(MeshOptions)
 
 

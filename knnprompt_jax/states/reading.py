@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from knnprompt_jax import lm, parallel, progress, rounding
@@ -100,9 +99,9 @@ def _read_set(
     report: progress.Progress,
 ) -> tuple[lm.States, int]:
     """Return the states of one set of prompts, and the number of prompts that the model read."""
-    layers = tuple(sorted(layers))  # The order of the arrays of `States`.
+    layers = tuple(sorted(layers))  # Their order in a row.
     if not prompts.num_prompts:
-        return _states_of(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
+        return _from_rows(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
     keys_N = _keys(prompts, _model_key(model))
     # Of each distinct prompt: its key, and its first index. Of each prompt: its index among the distinct prompts.
     keys_U, first_U, distinct_index_N = np.unique(keys_N, return_index=True, return_inverse=True)
@@ -119,7 +118,7 @@ def _read_set(
         if missing.size:
             states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
             _keep(cache, parts, rows_UF, missing, states)
-    return _states_of(model, rows_UF[distinct_index_N], layers), int(is_missing_U.sum())
+    return _from_rows(model, rows_UF[distinct_index_N], layers), int(is_missing_U.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +176,7 @@ def _keep(
     cache: cache_lib.Cache, parts: Sequence[_Part], rows_UF: np.ndarray, members: np.ndarray, states: lm.States
 ) -> None:
     """Write the states of the prompts `members` into their rows; process 0 adds the parts that the cache lacks."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
-    read_nF = np.concatenate([leaf.reshape(len(members), -1) for leaf in leaves], -1)
+    read_nF = _to_rows(states)
     for part in parts:
         is_new_n = ~part.is_cached_U[members]
         new = members[is_new_n]
@@ -187,8 +185,15 @@ def _keep(
             cache.keep(part.keys_U[new], rows_UF[new, part.columns])
 
 
-def _states_of(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
-    """Return the states that rows in host memory hold, split over the devices by row."""
+def _to_rows(states: lm.States) -> np.ndarray:
+    """Return the rows of states in host memory, with the columns of `_widths`."""
+    states = parallel.replicate(states)
+    parts = [states.hidden_NE, states.log_z_N[:, None], *(states.layers[layer] for layer in sorted(states.layers))]
+    return np.concatenate([np.asarray(part) for part in parts], -1)
+
+
+def _from_rows(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
+    """Return the states that `_to_rows` put into rows, split over the devices by row."""
     width = model.config.state_width
     hidden_NE = rows_NF[:, :width]
     log_z_N = rows_NF[:, width]
