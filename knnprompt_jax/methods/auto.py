@@ -8,19 +8,19 @@ from knnprompt_jax.models import encoders
 from knnprompt_jax.settings import classifiers
 
 
-def run(context: method.Context, options: classifiers.PoolOptions) -> method.Prediction:
+def run(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.Prediction:
     """Fit the pool and predict the queries; the note has the weights."""
-    problem = context.problem
+    problem = inputs.problem
     task = problem.task
     rows = problem.train_rows
-    model = context.model
-    shots = sorted({views.default_shots(task, rows, model, context.seed), 0}, reverse=True)
-    dealt = {number: views.deal(rows, number, context.seed) for number in shots}
-    reader = views.PromptReader(model, task, problem.truncation, context.cache)
+    model = inputs.model
+    shots = sorted({views.default_shots(task, rows, model, inputs.seed), 0}, reverse=True)
+    dealt = {number: views.deal(rows, number, inputs.seed) for number in shots}
+    reader = views.PromptReader(model, task, problem.truncation, inputs.cache)
     layer = expert.layer_of(model.config)
-    resources = fitting.resources_of(task, model, problem.label_token, layer, options.encoder, context.store_options)
-    choice, readings = fitting.choose(reader, rows, dealt, options.names, resources, context.seed)
-    pool = fitting.Pool.fit(choice, readings, context.classes(rows), context.num_classes, resources)
+    resources = fitting.resources_of(task, model, problem.label_token, layer, options.encoder, inputs.store_options)
+    choice, readings = fitting.choose(reader, rows, dealt, options.names, resources, inputs.seed)
+    pool = fitting.Pool.fit(choice, readings, inputs.classes(rows), inputs.num_classes, resources)
     states = {
         number: reader.read_after(
             [rows[index] for index in dealt[number].demonstrations], problem.evaluation, (layer,), ""

@@ -19,12 +19,12 @@ from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
 
-def run_tfidf(context: method.Context, _: options_lib.Options) -> method.Prediction:
+def run_tfidf(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Fit the expert on demonstrations and anchors, and predict the queries."""
-    problem = context.problem
+    problem = inputs.problem
     texts = fitting.joined_texts(problem.task, problem.train_rows)
     queries = fitting.joined_texts(problem.task, problem.evaluation)
-    p_QC = fitting.predict_by_words(texts, context.classes(problem.train_rows), queries, context.num_classes)
+    p_QC = fitting.predict_by_words(texts, inputs.classes(problem.train_rows), queries, inputs.num_classes)
     return method.Prediction.most_probable(p_QC)
 
 
@@ -34,26 +34,26 @@ def check_words(problem: method.Problem, _: options_lib.Options) -> None:
         raise errors.UserError("no train row of the split has a word")
 
 
-def run_regression(context: method.Context, options: methods.EncoderProbeOptions) -> method.Prediction:
+def run_regression(inputs: method.Inputs, options: methods.EncoderProbeOptions) -> method.Prediction:
     """Fit a regression on the embeddings of demonstrations and anchors, and predict the queries."""
-    problem = context.problem
+    problem = inputs.problem
     p_QC = hidden_states.logistic_regression(
         _embed(problem.task, problem.train_rows, options),
-        context.classes(problem.train_rows),
+        inputs.classes(problem.train_rows),
         _embed(problem.task, problem.evaluation, options),
-        context.num_classes,
+        inputs.num_classes,
         options.inverse_penalty,
         max_iter=10_000,
     )
     return method.Prediction.most_probable(p_QC)
 
 
-def run_votes(context: method.Context, options: methods.EncoderKNNOptions) -> method.Prediction:
+def run_votes(inputs: method.Inputs, options: methods.EncoderKNNOptions) -> method.Prediction:
     """Predict the majority class of the k train rows with the highest cosine; equal votes go to the lower class."""
     from sklearn import neighbors
 
-    problem = context.problem
-    y = context.classes(problem.train_rows)
+    problem = inputs.problem
+    y = inputs.classes(problem.train_rows)
     train_ND = _embed(problem.task, problem.train_rows, options)
     queries_QD = _embed(problem.task, problem.evaluation, options)
     # The Euclidean distance of vectors of length 1 ranks as their cosine does.

@@ -60,42 +60,41 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
     return special.log_softmax(special.logsumexp(log_p_NC, axis=0))
 
 
-def contextual(context: method.Context, options: methods.ContextualOptions) -> method.Prediction:
+def contextual(inputs: method.Inputs, options: methods.ContextualOptions) -> method.Prediction:
     """Divide the probabilities by those after content-free inputs.
 
     Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML
     2021, Section 5: W = diag(p_cf)⁻¹, b = 0. The prior "trainset" multiplies by the classes' frequencies in the split.
     """
-    shift_C = -log_bias(context.label_log_p(context.states[content_free_queries]))
+    shift_C = -log_bias(inputs.label_log_p(inputs.states[content_free_queries]))
     if options.prior == "trainset":
-        y = context.classes(context.problem.train_rows)
+        y = inputs.classes(inputs.problem.train_rows)
         with np.errstate(divide="ignore"):  # −∞, hence never predicted, for a class without train rows.
-            shift_C += np.log(np.bincount(y, minlength=context.num_classes) / len(y))
-    return _softmax(context.label_log_p(context.states[method.queries]) + shift_C)
+            shift_C += np.log(np.bincount(y, minlength=inputs.num_classes) / len(y))
+    return _softmax(inputs.label_log_p(inputs.states[method.queries]) + shift_C)
 
 
-def domain_context(context: method.Context, _: options_lib.Options) -> method.Prediction:
+def domain_context(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Divide the probabilities by those after random in-domain texts.
 
     Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
     """
     return _softmax(
-        context.label_log_p(context.states[method.queries])
-        - log_bias(context.label_log_p(context.states[domain_queries]))
+        inputs.label_log_p(inputs.states[method.queries]) - log_bias(inputs.label_log_p(inputs.states[domain_queries]))
     )
 
 
-def batch(context: method.Context, _: options_lib.Options) -> method.Prediction:
+def batch(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Subtract the mean log-probability over the queries.
 
     Zhou, Wan, Proleev, Mincu, Chen, Heller, Roy: "Batch Calibration: Rethinking Calibration for In-Context Learning and
     Prompt Engineering", 2023 (ICLR 2024), Section 3.
     """
-    log_p_QC = context.label_log_p(context.states[method.queries])
+    log_p_QC = inputs.label_log_p(inputs.states[method.queries])
     return _softmax(log_p_QC - log_p_QC.mean(0))
 
 
-def prototypical(context: method.Context, options: methods.PrototypicalOptions) -> method.Prediction:
+def prototypical(inputs: method.Inputs, options: methods.PrototypicalOptions) -> method.Prediction:
     """Predict the label of the likeliest cluster of a Gaussian mixture over label words' log-probabilities.
 
     Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3:
@@ -105,16 +104,14 @@ def prototypical(context: method.Context, options: methods.PrototypicalOptions) 
     """
     from sklearn import exceptions, mixture
 
-    log_p_NC = context.label_log_p(context.states[method.anchors])
-    seeds = np.random.default_rng(context.seed).integers(2**31, size=options.restarts)
+    log_p_NC = inputs.label_log_p(inputs.states[method.anchors])
+    seeds = np.random.default_rng(inputs.seed).integers(2**31, size=options.restarts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", exceptions.ConvergenceWarning)  # Few or equal rows; the matching decides.
-        mixtures = [
-            mixture.GaussianMixture(context.num_classes, random_state=int(seed)).fit(log_p_NC) for seed in seeds
-        ]
+        mixtures = [mixture.GaussianMixture(inputs.num_classes, random_state=int(seed)).fit(log_p_NC) for seed in seeds]
     best = max(mixtures, key=lambda fitted: match(fitted.means_)[1])
-    best.weights_ = np.full_like(best.weights_, 1 / context.num_classes)
-    posterior_QC = best.predict_proba(context.label_log_p(context.states[method.queries]))
+    best.weights_ = np.full_like(best.weights_, 1 / inputs.num_classes)
+    posterior_QC = best.predict_proba(inputs.label_log_p(inputs.states[method.queries]))
     cluster_of_label_C, _ = match(best.means_)
     return method.Prediction.most_probable(posterior_QC[:, cluster_of_label_C])
 
@@ -136,27 +133,27 @@ def check_prototypical(problem: method.Problem, _: methods.PrototypicalOptions) 
         )
 
 
-def linc(context: method.Context, options: methods.LincOptions) -> method.Prediction:
+def linc(inputs: method.Inputs, options: methods.LincOptions) -> method.Prediction:
     """Learn softmax(A p + b) on at most 100 labelled anchors, with p normalised over the label words.
 
     Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe
     Calibration", AISTATS 2024: stochastic gradient descent on the cross-entropy, one row at a time. As in the released
     code, A starts as contextual calibration's diag(p_cf)⁻¹ and b as 0.
     """
-    p_NC = _label_probabilities(context, method.anchors)[: options.rows]
-    p_QC = _label_probabilities(context, method.queries)
-    bias_C = log_bias(context.label_log_p(context.states[content_free_queries]))
-    start = (jnp.diag(jnp.asarray(np.exp(-bias_C), jnp.float32)), jnp.zeros(context.num_classes))
-    generator = np.random.default_rng(context.seed)
+    p_NC = _label_probabilities(inputs, method.anchors)[: options.rows]
+    p_QC = _label_probabilities(inputs, method.queries)
+    bias_C = log_bias(inputs.label_log_p(inputs.states[content_free_queries]))
+    start = (jnp.diag(jnp.asarray(np.exp(-bias_C), jnp.float32)), jnp.zeros(inputs.num_classes))
+    generator = np.random.default_rng(inputs.seed)
     order_T = np.concatenate([generator.permutation(len(p_NC)) for _ in range(options.epochs)])
-    y_T = context.y.astype(np.int32)[order_T]
+    y_T = inputs.y.astype(np.int32)[order_T]
     slope_CC, shift_C = _descend(start, p_NC[order_T], y_T, options.learning_rate)
     return _softmax(p_QC @ np.asarray(slope_CC).T + np.asarray(shift_C))
 
 
-def _label_probabilities(context: method.Context, prompts: method.ExamplesOf) -> np.ndarray:
+def _label_probabilities(inputs: method.Inputs, prompts: method.ExamplesOf) -> np.ndarray:
     """Return the probabilities of the label words [N, C], float32, normalised over them."""
-    return special.softmax(context.label_log_p(context.states[prompts]), axis=-1).astype(np.float32)
+    return special.softmax(inputs.label_log_p(inputs.states[prompts]), axis=-1).astype(np.float32)
 
 
 @jax.jit
@@ -175,7 +172,7 @@ def _descend(start: tuple[Array, Array], p_TC: Array, y_T: Array, learning_rate:
         return jax.lax.scan(step, start, (p_TC, y_T))[0]
 
 
-def supervised(context: method.Context, options: methods.SupervisedOptions) -> method.Prediction:
+def supervised(inputs: method.Inputs, options: methods.SupervisedOptions) -> method.Prediction:
     """Learn a slope and a shift per class of the label words' log-probabilities on the anchors.
 
     Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised
@@ -186,9 +183,9 @@ def supervised(context: method.Context, options: methods.SupervisedOptions) -> m
     is a penalty on the distance to the identity map. The context-invariance term is left out: all anchors share one
     context.
     """
-    log_p_NC = special.log_softmax(context.label_log_p(context.states[method.anchors]), axis=-1)
-    log_p_QC = special.log_softmax(context.label_log_p(context.states[method.queries]), axis=-1)
-    slope_C, shift_C = fit_supervised(log_p_NC, context.y, options.penalty)
+    log_p_NC = special.log_softmax(inputs.label_log_p(inputs.states[method.anchors]), axis=-1)
+    log_p_QC = special.log_softmax(inputs.label_log_p(inputs.states[method.queries]), axis=-1)
+    slope_C, shift_C = fit_supervised(log_p_NC, inputs.y, options.penalty)
     return _softmax(log_p_QC * slope_C + shift_C)
 
 

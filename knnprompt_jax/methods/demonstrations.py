@@ -69,21 +69,21 @@ def _bm25(pool_texts: Sequence[str], query_texts: Sequence[str]) -> np.ndarray:
     return np.stack([index.get_scores(query.split()) for query in query_texts])
 
 
-def run_selection(context: method.Context, options: methods.RetrievalOptions) -> method.Prediction:
+def run_selection(inputs: method.Inputs, options: methods.RetrievalOptions) -> method.Prediction:
     """Select demonstrations and predict by in-context learning."""
-    problem = context.problem
+    problem = inputs.problem
     prompts = layout.build_individual_prompts(
         problem.task,
         select(problem, options),
         problem.evaluation,
         problem.tokenize,
-        context.model.context,
+        inputs.model.context,
         problem.truncation,
     )
-    states = context.read(prompts, f"demonstrations by {options.retriever}")
+    states = inputs.read(prompts, f"demonstrations by {options.retriever}")
     truncated = prompts.num_truncated
     note = f"{truncated} of {prompts.num_prompts} prompts truncated" if truncated else ""
-    return method.Prediction.most_probable(context.label_probabilities(states), note=note, sets=[prompts])
+    return method.Prediction.most_probable(inputs.label_probabilities(states), note=note, sets=[prompts])
 
 
 def check_selection(problem: method.Problem, options: methods.RetrievalOptions) -> None:
@@ -139,13 +139,13 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
 
 
-def run_ensemble(context: method.Context, options: methods.EnsembleOptions) -> method.Prediction:
+def run_ensemble(inputs: method.Inputs, options: methods.EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
-    problem = context.problem
+    problem = inputs.problem
     first, *later = ensemble_sets(problem.split)
-    sets = [problem.build_prompts(rows, problem.evaluation, context.model.context) for rows in later]
-    all_states = [context.states[method.queries], *context.read_sets(sets, "ICL ensemble")]
-    log_p_UQC = np.array([context.label_log_p(states) for states in all_states])
+    sets = [problem.build_prompts(rows, problem.evaluation, inputs.model.context) for rows in later]
+    all_states = [inputs.states[method.queries], *inputs.read_sets(sets, "ICL ensemble")]
+    log_p_UQC = np.array([inputs.label_log_p(states) for states in all_states])
     probabilities_QC = combine(special.log_softmax(log_p_UQC, axis=-1), options.combination)
     note = f"{len(all_states)} sets of {len(first)} demonstrations"
     return method.Prediction.most_probable(probabilities_QC, note=note, sets=sets)
@@ -191,14 +191,14 @@ def many_shot_rows(
     return rows[:count]
 
 
-def run_many_shot(context: method.Context, options: methods.ManyShotOptions) -> method.Prediction:
+def run_many_shot(inputs: method.Inputs, options: methods.ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
-    problem = context.problem
-    limit = context.model.context
+    problem = inputs.problem
+    limit = inputs.model.context
     counter = method.TokenCounter(functools.partial(layout.count_tokens, problem.tokenize), limit)
     rows = many_shot_rows(problem, counter, options)
     prompts = problem.build_prompts(rows, problem.evaluation, limit)
-    probabilities_QC = context.label_probabilities(context.read(prompts, "many shots"))
+    probabilities_QC = inputs.label_probabilities(inputs.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
 
 
@@ -223,18 +223,18 @@ def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Exam
         yield sample
 
 
-def run_upper_bound(context: method.Context, options: methods.UpperBoundOptions) -> method.Prediction:
+def run_upper_bound(inputs: method.Inputs, options: methods.UpperBoundOptions) -> method.Prediction:
     """Predict with each prompt and keep the most accurate; ties go to the first."""
-    problem = context.problem
-    true_Q = context.classes(problem.evaluation)
+    problem = inputs.problem
+    true_Q = inputs.classes(problem.evaluation)
     sets = [
-        problem.build_prompts(rows, problem.evaluation, context.model.context)
+        problem.build_prompts(rows, problem.evaluation, inputs.model.context)
         for rows in random_sets(problem, options.num_prompts)
     ]
     accuracies: list[float] = []
-    best_QC = np.zeros((len(true_Q), context.num_classes))
-    for states in context.read_sets(sets, "upper bound"):
-        probabilities_QC = context.label_probabilities(states)
+    best_QC = np.zeros((len(true_Q), inputs.num_classes))
+    for states in inputs.read_sets(sets, "upper bound"):
+        probabilities_QC = inputs.label_probabilities(states)
         accuracy = float(np.mean(probabilities_QC.argmax(-1) == true_Q))
         if accuracy > max(accuracies, default=-1.0):
             best_QC = probabilities_QC

@@ -57,17 +57,17 @@ def logistic_regression(
     return p_QC
 
 
-def run_probe(context: method.Context, options: methods.ProbeOptions) -> method.Prediction:
+def run_probe(inputs: method.Inputs, options: methods.ProbeOptions) -> method.Prediction:
     """Fit the probe on the anchors and predict the queries."""
-    anchors_NE = _inputs(context.head, context.states[method.anchors], options.representation)
-    queries_QE = _inputs(context.head, context.states[method.queries], options.representation)
+    anchors_NE = _inputs(inputs.head, inputs.states[method.anchors], options.representation)
+    queries_QE = _inputs(inputs.head, inputs.states[method.queries], options.representation)
     mean_E = anchors_NE.mean(0)
-    scale_EE = _scale(context.head, anchors_NE - mean_E, options.representation)
+    scale_EE = _scale(inputs.head, anchors_NE - mean_E, options.representation)
     p_QC = logistic_regression(
         (anchors_NE - mean_E) @ scale_EE.T,
-        context.y,
+        inputs.y,
         (queries_QE - mean_E) @ scale_EE.T,
-        context.num_classes,
+        inputs.num_classes,
         options.inverse_penalty,
         # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
         solver="newton-cg",
@@ -120,11 +120,11 @@ def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray
     return special.softmax(-distance.cdist(queries_QE.astype(np.float64), centroids_CE), axis=-1)
 
 
-def run_centroids(context: method.Context, _: options_lib.Options) -> method.Prediction:
+def run_centroids(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Predict the class with the nearest mean hidden state."""
-    anchors_NE = np.asarray(context.states[method.anchors].hidden_NE)
-    queries_QE = np.asarray(context.states[method.queries].hidden_NE)
-    return method.Prediction.most_probable(centroid_proba(anchors_NE, context.y, queries_QE, context.num_classes))
+    anchors_NE = np.asarray(inputs.states[method.anchors].hidden_NE)
+    queries_QE = np.asarray(inputs.states[method.queries].hidden_NE)
+    return method.Prediction.most_probable(centroid_proba(anchors_NE, inputs.y, queries_QE, inputs.num_classes))
 
 
 METHODS = (

@@ -17,9 +17,9 @@ from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
-def run(context: method.Context, _: options_lib.Options) -> method.Prediction:
+def run(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Predict the most probable label word."""
-    return method.Prediction.most_probable(context.label_probabilities(context.states[method.queries]))
+    return method.Prediction.most_probable(inputs.label_probabilities(inputs.states[method.queries]))
 
 
 def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
@@ -33,20 +33,20 @@ def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
             )
 
 
-def run_whole_labels(context: method.Context, _: options_lib.Options) -> method.Prediction:
+def run_whole_labels(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Predict the most probable label; probabilities are normalised over the labels.
 
     The shared pass gives the probabilities of first tokens. Only labels of several tokens need a pass of their own.
     """
-    problem = context.problem
+    problem = inputs.problem
     first_ids = [tokens[0] for tokens in problem.word_tokens]
-    states = context.states[method.queries]
-    log_p_QC = np.array(representations.label_log_probabilities(context.head, states, first_ids), np.float64)
+    states = inputs.states[method.queries]
+    log_p_QC = np.array(representations.label_log_probabilities(inputs.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
         return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
-    texts, index_Q = _further_tokens(problem, longer, context.model.context)
-    log_p_N = np.array([log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")])
+    texts, index_Q = _further_tokens(problem, longer, inputs.model.context)
+    log_p_N = np.array([log_p.sum(dtype=np.float64) for log_p in inputs.score(texts, "whole labels")])
     log_p_QC[index_Q[:, None], longer] += log_p_N.reshape(-1, len(longer))
     return method.Prediction(
         log_p_QC.argmax(-1),

@@ -9,9 +9,9 @@ from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 
-def run(context: method.Context, options: classifiers.KNNOptions) -> method.Prediction:
+def run(inputs: method.Inputs, options: classifiers.KNNOptions) -> method.Prediction:
     """Predict by the vote of the k nearest anchors, with the k of the released code."""
-    return vote(context, options, published_k(options.k, context.problem))
+    return vote(inputs, options, published_k(options.k, inputs.problem))
 
 
 def published_k(k: int, problem: method.Problem) -> int:
@@ -20,35 +20,35 @@ def published_k(k: int, problem: method.Problem) -> int:
     return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))
 
 
-def vote(context: method.Context, options: classifiers.KNNOptions, k: int) -> method.Prediction:
+def vote(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> method.Prediction:
     """Predict by the vote of the k nearest anchors; probabilities are the classes' shares of the vote."""
-    neighbours = find_neighbours(context, options, k)
-    classes_Q, shares_QC = search_lib.vote(neighbours, context.num_classes, options.tie_break, options.weights)
+    neighbours = find_neighbours(inputs, options, k)
+    classes_Q, shares_QC = search_lib.vote(neighbours, inputs.num_classes, options.tie_break, options.weights)
     return method.Prediction(classes_Q, shares_QC)
 
 
-def find_neighbours(context: method.Context, options: classifiers.KNNOptions, k: int) -> search_lib.Neighbours:
+def find_neighbours(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each query, or the nearest class mean if the options ask for centroids."""
-    store = _build_store(context, options.distance, options.centroid)
-    return store.search(context.states[method.queries], k if options.centroid == "none" else 1)
+    store = _build_store(inputs, options.distance, options.centroid)
+    return store.search(inputs.states[method.queries], k if options.centroid == "none" else 1)
 
 
-def _build_store(context: method.Context, distance: str, centroid: str) -> store_lib.Store:
+def _build_store(inputs: method.Inputs, distance: str, centroid: str) -> store_lib.Store:
     """Return a store of the anchors, or of their class means, for this distance."""
     return store_lib.build(
-        context.store_options,
+        inputs.store_options,
         distance,
-        context.head,
-        context.states[method.anchors],
-        context.y,
-        _label_tokens(context, distance),
+        inputs.head,
+        inputs.states[method.anchors],
+        inputs.y,
+        _label_tokens(inputs, distance),
         centroid=centroid,
     )
 
 
-def _label_tokens(context: method.Context, distance: str) -> Sequence[int]:
+def _label_tokens(inputs: method.Inputs, distance: str) -> Sequence[int]:
     """Return the token of each class if the distance compares label words, otherwise none."""
-    return context.label_tokens if distances.get(distance).reads_label_words else ()
+    return inputs.label_tokens if distances.get(distance).reads_label_words else ()
 
 
 def check_distance(problem: method.Problem, options: classifiers.KNNOptions) -> None:

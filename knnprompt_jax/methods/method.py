@@ -82,7 +82,7 @@ class Problem:
 ExamplesOf = Callable[[Problem], Sequence[Example]]
 """A function that returns examples to read in the shared pass, each as a query after the split's demonstrations.
 
-The function itself is their key in `Method.needs` and `Context.states`.
+The function itself is their key in `Method.needs` and `Inputs.states`.
 """
 
 
@@ -97,7 +97,7 @@ def queries(problem: Problem) -> Sequence[Example]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Context:
+class Inputs:
     """The inputs of a method.
 
     Attributes:
@@ -292,7 +292,7 @@ class Method:
 
     Attributes:
         entry: its name, titles and preset options (`settings.methods`).
-        run: predicts the rows to classify from a context and the options.
+        run: predicts the rows to classify from its inputs and the options.
         needs: the examples whose states it uses.
         check: raises UserError if the method does not apply to a problem with the given options. It is called before
             weights are loaded.
@@ -306,7 +306,7 @@ class Method:
     """
 
     entry: methods.Entry
-    run: Callable[[Context, Any], Prediction]
+    run: Callable[[Inputs, Any], Prediction]
     needs: tuple[ExamplesOf, ...] = ()
     check: Callable[[Problem, Any], None] = check_nothing
     cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
@@ -337,6 +337,6 @@ class Method:
         return ""
 
 
-def declare(base: str, run: Callable[[Context, Any], Prediction], **fields: Any) -> list[Method]:
+def declare(base: str, run: Callable[[Inputs, Any], Prediction], **fields: Any) -> list[Method]:
     """Return a base method of the catalogue and its presets; `fields` are further fields of `Method`."""
     return [Method(entry, run, **fields) for entry in methods.CATALOGUE.values() if entry.base == base]

@@ -131,16 +131,16 @@ def _after(num_demonstrations: int, text: str) -> str:
 
 
 def scores(
-    context: method.Context, options: methods.NoisyChannelOptions
+    inputs: method.Inputs, options: methods.NoisyChannelOptions
 ) -> tuple[np.ndarray, continuations.Continuations]:
     """Return scores [U, Q, C] by U templates, and the texts that were read.
 
     A score is the mean log-probability of the scored tokens, including an end-of-text token.
     """
-    problem = context.problem
+    problem = inputs.problem
     verbalization = verbalization_of(problem.task)
-    text_tokens, context_tokens = limits(options, verbalization, context.model.context)
-    start, end = boundary_tokens(context.model)
+    text_tokens, context_tokens = limits(options, verbalization, inputs.model.context)
+    start, end = boundary_tokens(inputs.model)
     writer = Writer(problem.tokenize, start, end, text_tokens)
     demonstrations = [
         (problem.task.retrieval_text(row), problem.task.class_index(row.label))
@@ -150,9 +150,9 @@ def scores(
     templates = _templates(options)
     families = [writer.channel(verbalization.labels(template), demonstrations, queries) for template in templates]
     texts = continuations.build(families, context_tokens)
-    log_p = context.score(texts, "noisy channel")
+    log_p = inputs.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
-    return means.reshape(len(templates), len(queries), context.num_classes), texts
+    return means.reshape(len(templates), len(queries), inputs.num_classes), texts
 
 
 def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
@@ -166,15 +166,15 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def run(context: method.Context, options: methods.NoisyChannelOptions) -> method.Prediction:
+def run(inputs: method.Inputs, options: methods.NoisyChannelOptions) -> method.Prediction:
     """Predict with one template, or with the best of four; probabilities are the softmax of its scores."""
-    scores_UQC, texts = scores(context, options)
-    accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
+    scores_UQC, texts = scores(inputs, options)
+    accuracy_U = (scores_UQC.argmax(-1) == inputs.classes(inputs.problem.evaluation)).mean(-1)
     best_QC = scores_UQC[accuracy_U.argmax()]
     notes = []
     if len(accuracy_U) > 1:
         notes.append(f"best of {len(accuracy_U)} templates, CHOSEN ON THE EVALUATION ROWS for each seed")
-    if not verbalization_of(context.problem.task).is_published:
+    if not verbalization_of(inputs.problem.task).is_published:
         notes.append("templates are ours: Min et al. have none for this task")
     if texts.num_truncated:
         notes.append(f"{texts.num_truncated} of {texts.num_texts} texts truncated")

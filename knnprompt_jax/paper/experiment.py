@@ -97,7 +97,7 @@ class Experiment:
         """The options that repeat the paper's runs."""
         return grids.shipped(self.name)
 
-    def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
+    def before_writing(self, folder: pathlib.Path, record: Record, method_inputs: method.Inputs) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""
 
     def read(self, folder: pathlib.Path) -> Sequence[Any]:

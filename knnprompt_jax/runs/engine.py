@@ -19,7 +19,7 @@ from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.runs import run as run_lib
 
-BeforeWriting = Callable[[records.Record, method.Context], None]
+BeforeWriting = Callable[[records.Record, method.Inputs], None]
 
 
 def run_groups(
@@ -35,7 +35,8 @@ def run_groups(
     Args:
         groups: those of one model follow one another; its weights are freed after the last.
         cache_gb: GiB of the cache of states on disk.
-        before_writing: called in every process with each record and its context before the record is written.
+        before_writing: called in every process with each record and the inputs of its method, before the record is
+            written.
 
     Raises:
         UserError: prompts that cannot be built, a model that cannot be loaded, a folder that cannot be written, or
@@ -84,9 +85,9 @@ def _write_records(
 ) -> Iterator[records.Record]:
     """Run the methods of a group, and yield each record after it is written."""
     for run in group.runs:
-        record, context = _run_method(group, run, prompts, result, cache)
+        record, method_inputs = _run_method(group, run, prompts, result, cache)
         if before_writing:
-            before_writing(record, context)
+            before_writing(record, method_inputs)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
         yield record
 
@@ -97,19 +98,19 @@ def _run_method(
     prompts: layout.Prompts,
     result: states.PassResult,
     cache: states.Cache | None,
-) -> tuple[records.Record, method.Context]:
-    """Return the record of a run, and the context of its method."""
+) -> tuple[records.Record, method.Inputs]:
+    """Return the record of a run, and the inputs of its method."""
     indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
     needed_states = {examples_of: result.states.take_replicated(rows) for examples_of, rows in indices.items()}
-    context = method.Context(run.problem, run.model, needed_states, run.store_options, cache)
+    method_inputs = method.Inputs(run.problem, run.model, needed_states, run.store_options, cache)
     started = time.monotonic()
-    prediction = run.method.run(context, run.options)
+    prediction = run.method.run(method_inputs, run.options)
     method_seconds = time.monotonic() - started
     own_prompts = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
     num_truncated = np.isin(prompts.truncated_index, own_prompts).sum()
     classes_Q = np.asarray(prediction.classes_Q)
     outcome = records.Outcome(
-        accuracy=float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
+        accuracy=float(np.mean(classes_Q == method_inputs.classes(run.problem.evaluation))),
         predicted=tuple(run.problem.task.labels[index] for index in classes_Q),
         prompts=len(own_prompts) + prediction.prompts,
         truncated_prompts=int(num_truncated) + prediction.truncated,
@@ -119,7 +120,7 @@ def _run_method(
         note="; ".join(filter(None, (run.note, prediction.note))),
         candidates=prediction.candidates,
     )
-    return records.Record.of(run, outcome), context
+    return records.Record.of(run, outcome), method_inputs
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def predict() -> Callable[..., method.Prediction]:
         if obstacle := declared.obstacle(problem, options):
             raise errors.UserError(obstacle)
         states = {}
-        context = method.Context(problem, model, states)
+        context = method.Inputs(problem, model, states)
         for examples_of in declared.needs:
             prompts = problem.build_prompts(problem.split.demonstrations, examples_of(problem), model.context)
             states[examples_of] = context.read(prompts, "shared pass")

@@ -62,7 +62,7 @@ class Synthetic:
 
     def context(
         self, y: np.ndarray | None = None, labels: str = "01234", queries: slice = slice(None)
-    ) -> method.Context:
+    ) -> method.Inputs:
         """Return the anchors and queries as those of a task.
 
         Args:
@@ -85,7 +85,7 @@ class Synthetic:
             calibrations.content_free_queries: self.content_free,
             calibrations.domain_queries: self.content_free,
         }
-        return method.Context(problem, Model(self.head), states)
+        return method.Inputs(problem, Model(self.head), states)
 
 
 def make() -> Synthetic:
@@ -118,9 +118,9 @@ def options_of(name: str, **changes: Any) -> Any:
     return dataclasses.replace(registry.get(name).options(methods.MethodOptions()), **changes)
 
 
-def run(name: str, context: method.Context, **changes: Any) -> method.Prediction:
+def run(name: str, inputs: method.Inputs, **changes: Any) -> method.Prediction:
     """Return the prediction of a method with its default options and some changes."""
-    return registry.get(name).run(context, options_of(name, **changes))
+    return registry.get(name).run(inputs, options_of(name, **changes))
 
 
 def normalised(scores: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ def make_problem(task, demo_shots=2, count=3):
 
 
 def scores(problem, **options):
-    context = method.Context(problem, whole_texts.model(), {})
+    context = method.Inputs(problem, whole_texts.model(), {})
     return noisy_channel.scores(context, methods.NoisyChannelOptions(**options))
 
 

@@ -144,9 +144,9 @@ def _splits(settings: grids.SplitSettings, rows: inputs.Rows, max_demo_shots: in
             yield cells.GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
 
-def _predict_with_any_k(context: method.Context, settings: Any) -> method.Prediction:
+def _predict_with_any_k(method_inputs: method.Inputs, settings: Any) -> method.Prediction:
     """Run kNN Prompting without the published limit of k to the number of anchors per class."""
-    return knn.vote(context, settings, settings.k)
+    return knn.vote(method_inputs, settings, settings.k)
 
 
 # Another name, because its records have other keys.

@@ -29,10 +29,10 @@ _CASES = 5
 class _CaseStudy(experiment.Experiment):
     """An experiment whose section shows maps."""
 
-    def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
+    def before_writing(self, folder: pathlib.Path, record: Record, method_inputs: method.Inputs) -> None:
         """Write the map of a record of kNN Prompting with anchors."""
         if record.method == "knn" and record.demo_shots < record.shots:
-            made = _make(record, context)
+            made = _make(record, method_inputs)
             parallel.call_in_main(lambda: write(path_of(folder, record), made))
 
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
@@ -66,22 +66,22 @@ def read(path: pathlib.Path) -> maps.Map:
         raise errors.UserError(f"{path}: not a case study: {' '.join(str(error).split())}") from None
 
 
-def _make(record: Record, context: method.Context) -> maps.Map:
+def _make(record: Record, inputs: method.Inputs) -> maps.Map:
     """Return the map of a record's anchors, then its test rows."""
-    task = context.problem.task
-    anchors = context.states[method.anchors]
-    queries = context.states[method.queries]
+    task = inputs.problem.task
+    anchors = inputs.states[method.anchors]
+    queries = inputs.states[method.queries]
     both = rowwise.concatenate(anchors, queries)
     num_anchors = len(anchors)
     words = np.array(task.label_words)
-    rows = [*context.problem.split.anchors, *context.problem.evaluation]
+    rows = [*inputs.problem.split.anchors, *inputs.problem.evaluation]
     labels_N = words[[task.class_index(row.label) for row in rows]]
     knn_Q = words[[task.class_index(label) for label in record.predicted]]
-    icl_N = words[context.label_probabilities(both).argmax(-1)]
+    icl_N = words[inputs.label_probabilities(both).argmax(-1)]
     icl_right_N = icl_N == labels_N
     knn_right_Q = knn_Q == labels_N[num_anchors:]
     options = classifiers.KNNOptions(**record.settings["options"])
-    neighbours = knn.find_neighbours(context, options, min(NEIGHBOURS, num_anchors))
+    neighbours = knn.find_neighbours(inputs, options, min(NEIGHBOURS, num_anchors))
     points = [
         maps.Point(task.retrieval_text(row), label, other=other)
         for row, label, other in zip(rows, labels_N.tolist(), icl_N.tolist(), strict=True)
@@ -97,7 +97,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
         caption=_caption(record, knn_right_Q, icl_right_N),
         labels=tuple(words.tolist()),
         points=tuple(points),
-        positions_N2=_positions(representations.log_probabilities(context.head, both)),
+        positions_N2=_positions(representations.log_probabilities(inputs.head, both)),
         other="In-context learning",
         cases=_draw_cases(knn_right_Q & ~icl_right_N[num_anchors:], num_anchors),
     )
