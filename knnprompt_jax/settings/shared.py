@@ -179,7 +179,10 @@ class FileOptions(options_lib.Options):
     on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
 
     def file_options(self, saved: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return encoding, label column and merging of labels: as given, as in `saved` (a classifier's), or default."""
+        """Return encoding, label column and merging of labels: as given, as in `saved` (a classifier's), or default.
+
+        An option that the class does not have counts as not given.
+        """
         defaults = {"encoding": "utf-8", "label_column": "label", "merge_labels": False, **(saved or {})}
         given = {name: getattr(self, name, None) for name in defaults}
         return {name: default if given[name] in (None, "") else given[name] for name, default in defaults.items()}
