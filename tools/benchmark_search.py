@@ -96,11 +96,11 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
     store = searching.random_store(head, kind, settings.distance, anchors)
     distance = distances.get(settings.distance)
     keys = _affine(store.keys)
-    rows_VE = head.rows_VE if distance.expectation_side == "query" or kind == "dense" else None
+    rows_VE = head.rows_VE if distance.direction == "kl" or kind == "dense" else None
     for count in settings.queries:
         states = searching.random_states(head, count, 2)
         plan = store.plan(count, settings.k)
-        queries = store.codec.queries(states)
+        queries = store.codec.encode_queries(states)
         vectors_QW = _affine(queries).vector
         work: Work = {
             "labels": functools.partial(_labels, store, states, settings.k),

@@ -18,22 +18,25 @@ import jinja2
 from knnprompt_jax.report import drawing, names
 from knnprompt_jax.runs import records as records_lib
 from tools import analyses as analyses_lib
-from tools import scale_tables, scales
+from tools import pool_tables, scale_tables, scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-FIGURES = {"by_size": DOCS / "accuracy_by_size.png", "by_rows": DOCS / "accuracy_by_rows.png"}
+FIGURES = {
+    "by_size": DOCS / "accuracy_by_size.png",
+    "by_rows": DOCS / "accuracy_by_rows.png",
+    "worth": DOCS / "whole_distribution.png",
+}
 PAGES = ("accuracy.md", "findings.md")
 ANALYSES = "analyses"
+POOL = "pool"
+MATCHED_CONTEXT = 1024  # Tokens; the records of `matched` have no other.
 SCALES = ("matched", "few_shot", "precision", "scale")
 HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-IN_README = (
-    *(scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "icl_many_shot", "batch_calibration"),
-    *("knn", "linear_probe", "chosen"),
-)
+IN_README = "gemma-3-270m"  # The model that README recommends for one's own texts.
 # In the figure of accuracy against train rows, each with a note on its prompts.
-LINES = {"icl": "\n(1,024 tokens)", "icl_many_shot": "\n(whole context)", "knn": "", "chosen": ""}
+LINES = {"icl": "\n(1,024 tokens)", "icl_many_shot": "\n(whole context)", "knn": "", "linear_probe": ""}
 SHOWN_AGAIN = (
     "encoder_probe",
     "icl",
@@ -41,6 +44,7 @@ SHOWN_AGAIN = (
     "knn",
     "linear_probe",
 )  # Beside methods with two demonstrations.
+RIVALS = ("knn_kl_labels", "batch_calibration", "linear_probe", "encoder_probe")  # Of the whole distribution.
 AT_LARGEST_M = ("icl", "knn", "knn_kl_labels")
 SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
@@ -48,8 +52,9 @@ GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train r
 
 def load() -> dict[str, Any]:
     """Return the arguments of `render`, from the shipped records."""
-    loaded: dict[str, Any] = {name: scales.Scale(_read(name)) for name in SCALES}
-    return loaded | {ANALYSES: _read(ANALYSES)}
+    read = {name: _read(name) for name in (*SCALES, ANALYSES, POOL)}
+    read["matched"] += [record for record in read[POOL] if record.source["context"] == MATCHED_CONTEXT]
+    return read | {name: scales.Scale(read[name]) for name in SCALES}
 
 
 def _read(name: str) -> list[records_lib.Record]:
@@ -62,6 +67,7 @@ def render(
     precision: scales.Scale,
     scale: scales.Scale,
     analyses: Sequence[records_lib.Record],
+    pool: Sequence[records_lib.Record],
 ) -> dict[pathlib.Path, str]:
     """Return the text of every page by its path."""
     environment = jinja2.Environment(
@@ -84,7 +90,10 @@ def render(
         "papers": analyses_lib.papers,
         "on_tasks": analyses_lib.on_tasks,
         "figure": FIGURES["by_size"].name,
+        "worth_figure": FIGURES["worth"].name,
         "in_readme": IN_README,
+        "pool": pool_tables.Results([*pool, *_demonstrations_only(few_shot), *scale.records, *matched.records]),
+        "pool_tables": pool_tables,
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
         **_comparisons(matched, few_shot),
         **_analyses(analyses, matched.of(GROWN)),
@@ -99,6 +108,11 @@ def render(
         **{DOCS / name: HEAD + text(name) for name in PAGES},
         ROOT / "README.md": BLOCK.sub(lambda _: block, readme),
     }
+
+
+def _demonstrations_only(few_shot: scales.Scale) -> list[records_lib.Record]:
+    """Return the records of methods whose demonstrations are all m train rows per class."""
+    return [record for record in few_shot.records if record.method in ("icl", "batch_calibration")]
 
 
 def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any]:
@@ -120,7 +134,14 @@ def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any
     def most_common(task: str) -> str:
         return f"{matched.mean(first, scales.MOST_COMMON, 128, {task: [1]}):.1f}"
 
+    def span(rival: str, m: int, task: str = "") -> str:
+        """Return the smallest and the largest lead of kNN Prompting over a rival among the models."""
+        leads = [matched.between(model, "knn", rival, m, task) for model in matched.models]
+        means = [lead.mean for lead in leads if lead]
+        return f"{min(means):+.1f} to {max(means):+.1f}"
+
     return {
+        "span": span,
         "four": four,
         "binary": binary,
         "full_papers": [(f"paper, {size}", full_papers(size)) for size in ("0.8B", "1.5B", "2.7B", "30B")],
@@ -209,6 +230,35 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
     _draw(panels, "train rows per class (up to 8: kNN with\none demonstration per class)", path)
 
 
+def draw_worth(matched: scales.Scale, path: pathlib.Path) -> None:
+    """Draw kNN Prompting minus each rival with its interval against the model's size; a panel per rival."""
+    from matplotlib import figure
+
+    shown = (("five binary tasks, m = 32", 32, ""), ("five binary tasks, m = 128", 128, ""))
+    shown += (("TREC, m = 128", 128, scales.APART),)
+    sizes = {model: scales.MODELS[model].parameters / 1e6 for model in matched.models}
+    with drawing.style():
+        drawn = figure.Figure(figsize=(11, 3.2), layout="constrained", facecolor="white")
+        all_axes = drawn.subplots(1, len(RIVALS), sharey=True)
+        for axes, rival in zip(all_axes, RIVALS, strict=True):
+            for index, (label, m, task) in enumerate(shown):
+                found = {size: matched.between(model, "knn", rival, m, task) for model, size in sizes.items()}
+                leads = {size: lead for size, lead in found.items() if lead}
+                means = [lead.mean for lead in leads.values()]
+                below = [lead.mean - lead.low for lead in leads.values()]
+                above = [lead.high - lead.mean for lead in leads.values()]
+                places = [size * 1.06 ** (index - 1) for size in leads]  # Side by side.
+                axes.errorbar(places, means, (below, above), capsize=2, label=label, **drawing.line_style(index))
+            axes.axhline(0, color=drawing.GREY, linewidth=0.8)
+            axes.set_xscale("log")
+            axes.set_xticks([*sizes.values()], [f"{size:,.0f}" for size in sizes.values()])
+            axes.minorticks_off()
+            axes.set(title=textwrap.fill(f"minus {names.method(rival)}", 24), xlabel="parameters, million")
+        all_axes[0].set_ylabel("kNN Prompting's lead, points")
+        drawn.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(shown))
+        drawn.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def _draw(
     panels: Mapping[str, Mapping[str, Mapping[float, float]]],
     x: str,
@@ -243,6 +293,7 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
     draw_by_size(loaded["matched"], FIGURES["by_size"])
     draw_by_rows(loaded["few_shot"], loaded["matched"], FIGURES["by_rows"])
+    draw_worth(loaded["matched"], FIGURES["worth"])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tools import analyses, scales
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (
     *(scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "contextual_calibration", "batch_calibration"),
-    *("knn", "hidden_centroids", "linear_probe", "chosen"),
+    *("knn", "hidden_centroids", "linear_probe", "auto"),
 )
 _USUAL_SEEDS = 5
 
@@ -40,8 +40,8 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
     cells = scale.cells([model], m)
     tabulated = [name for name in BY_TASK if model == scale.models[0] or name not in NO_MODEL]
     rows = []
-    for method in scale.shown(model, m):
-        if method in tabulated:
+    for method in tabulated:
+        if method in scale.shown(model, m):
             scores = [scale.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
             if method == scales.MOST_COMMON:  # It has no spread.
                 scores = [results.Score(score.mean) for score in scores]

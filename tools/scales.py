@@ -13,10 +13,6 @@ from knnprompt_jax.report import intervals, names, published, results
 from knnprompt_jax.runs import records as records_lib
 
 MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
-RETIRED = {  # Titles of methods whose code has changed since these records were made.
-    "chosen": "AutoClassifier before its pool, last layer",
-    "tfidf": "TF-IDF of words, logistic regression",
-}
 CALIBRATIONS = (
     "contextual_calibration",
     "domain_context_calibration",
@@ -26,7 +22,7 @@ CALIBRATIONS = (
     "supervised_calibration",
 )
 ORDER = (
-    *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
+    *("encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
     *("knn", "knn_reverse_kl", "knn_kl_labels", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
     *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
 )
@@ -230,8 +226,6 @@ class Scale:
         """Return a method's name with its direction of KL."""
         if method == MOST_COMMON:
             return names.MOST_COMMON
-        if method in RETIRED:
-            return RETIRED[method]
         first = next(each for each in self.records if each.method == method)
         return ", ".join([names.method(method), *names.directions([first])])
 

@@ -11,6 +11,7 @@ def make(
     method: str, task: str, m: int, seed: int, right: int, model: str = "smollm2", **changes: Any
 ) -> records.Record:
     """Return a record of seven rows, of which the first `right` are right."""
+    changes = {"settings": {"options": {"distance": "kl"} if method == "knn" else {}}} | changes
     return conftest.make_record(
         model=model,
         method=method,
@@ -19,7 +20,6 @@ def make(
         seed=seed,
         predicted=("1",) * right + ("0",) * (7 - right),
         true=("1",) * 7,
-        settings={"options": {"distance": "kl"} if method == "knn" else {}},
         file_name=f"{task}-{method}-m{m}-{seed}.json",
         **changes,
     )

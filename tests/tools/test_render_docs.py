@@ -15,6 +15,7 @@ def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
         )
     render_docs.draw_by_size(shipped["scale"], tmp_path / "by_size.png")
     render_docs.draw_by_rows(shipped["few_shot"], shipped["matched"], tmp_path / "by_rows.png")
+    render_docs.draw_worth(shipped["matched"], tmp_path / "worth.png")
     for name, shown in render_docs.FIGURES.items():
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") and shown.exists()
 

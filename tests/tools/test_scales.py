@@ -55,13 +55,13 @@ def test_models_are_compared_on_the_tasks_that_all_have():
 
 
 def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
-    records = [*grid(), *(make("chosen", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
-    scale = scales.Scale([*records, *(make("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
-    assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
+    records = [*grid(), *(make("auto", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
+    scale = scales.Scale([*records, *(make("auto", "cr", 8, seed, 7) for seed in (1, 2))])
+    assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "auto"], ["icl", "knn"]]
     assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
-    table = scale_tables.shared_table(scale, ["chosen", "knn"], 8)
+    table = scale_tables.shared_table(scale, ["auto", "knn"], 8)
     assert "| 100.0 |" in table and table.startswith("| m = 8 | SmolLM2-135M |")
-    header_alone = scale_tables.shared_table(scale, ["chosen"], 32)
+    header_alone = scale_tables.shared_table(scale, ["auto"], 32)
     assert len(header_alone.splitlines()) == 2
 
 

@@ -1,0 +1,157 @@
+"""Tables of AutoClassifier beside methods that see the same train rows, in Markdown.
+
+A column is a set of tasks at m train rows per class. Its cells are the tasks and seeds that AutoClassifier has records
+of; a method without a record of each is left out of it.
+"""
+
+import functools
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from knnprompt_jax import tables
+from knnprompt_jax.report import intervals, names, results
+from knnprompt_jax.runs import records as records_lib
+from tools import scales
+
+AUTO = "auto"
+WITH_ENCODER = "auto with encoder"  # A pseudo-method: the pool with a sentence encoder's expert.
+NO_MODEL = ("tfidf", "encoder_probe")  # The same result with every language model.
+METHODS = ("tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", AUTO, WITH_ENCODER)
+SAME_ROWS = ("tfidf", "icl", "knn", "hidden_centroids", "linear_probe", AUTO)
+BINARY = ("sst2", "subj", "mpqa", "cr", "mr")
+
+_ESTIMATE = re.compile(r"accuracy ([\d.]+) % \(95 % interval ([\d.]+) to ([\d.]+)\)")
+_MARGIN = 3  # Points.
+_ANY = 0  # The m of methods whose demonstrations fill the context, whatever m is.
+
+
+class Column(NamedTuple):
+    """Tasks at m train rows per class, with the head of the column."""
+
+    title: str
+    tasks: tuple[str, ...]
+    m: int
+
+
+COLUMNS = (
+    *(Column(f"m = {m}", BINARY, m) for m in (8, 32, 128)),
+    Column("TREC, m = 128", ("trec",), 128),
+    Column("HWU64, m = 10", ("hwu64",), 10),
+    Column("BANKING77, m = 10", ("banking77",), 10),
+)
+
+
+class Results:
+    """Records by model, method, task, m and seed; of two records of the same run, the first is kept.
+
+    Attributes:
+        records: the records that are kept.
+    """
+
+    def __init__(self, records: Iterable[records_lib.Record]):
+        self.records: list[records_lib.Record] = []
+        self._right: dict[tuple[str, str, str, int], dict[int, np.ndarray]] = {}
+        for record in records:
+            method = record.method
+            if method == AUTO and record.settings["options"].get("encoder"):
+                method = WITH_ENCODER
+            model = "" if method in NO_MODEL else scales.model_of(record)
+            fills_context = (
+                results.rows_used(method) == "demonstrations" and record.cell.get("regime") != results.FEW_SHOT
+            )
+            m = _ANY if fills_context else record.shots
+            by_seed = self._right.setdefault((model, method, record.task, m), {})
+            if record.seed not in by_seed:
+                by_seed[record.seed] = scales.right_rows(record)
+                self.records.append(record)
+
+    def cells(self, model: str, column: Column) -> Mapping[str, Sequence[int]]:
+        """Return the seeds of each of the column's tasks that AutoClassifier has; empty if it lacks a task."""
+        found = {task: sorted(self._right.get((model, AUTO, task, column.m), ())) for task in column.tasks}
+        return found if all(found.values()) else {}
+
+    def right(self, model: str, method: str, column: Column) -> list[np.ndarray]:
+        """Return which predictions are right [seeds, rows] for each task of `cells`; empty if a record is missing."""
+        model_of_method = "" if method in NO_MODEL else model
+        found = []
+        for task, seeds in self.cells(model, column).items():
+            by_seed = self._right.get((model_of_method, method, task, column.m)) or self._right.get(
+                (model_of_method, method, task, _ANY), {}
+            )
+            if not all(seed in by_seed for seed in seeds):
+                return []
+            found.append(np.stack([by_seed[seed] for seed in seeds]))
+        return found
+
+    def mean(self, model: str, method: str, column: Column) -> float | None:
+        """Return the mean accuracy in % over the column's tasks; None if a record is missing."""
+        found = self.right(model, method, column)
+        return statistics.fmean(100 * right_SQ.mean() for right_SQ in found) if found else None
+
+
+def by_rows(own: Results, model: str) -> str:
+    """Return methods against columns: mean accuracies of a model."""
+    columns = [column for column in COLUMNS if own.cells(model, column)]
+    rows = []
+    for method in METHODS:
+        means = [own.mean(model, method, column) for column in columns]
+        if any(means):
+            rows.append([_title(method), *("–" if mean is None else f"{mean:.1f}" for mean in means)])
+    return tables.render_markdown(["accuracy, %", *(column.title for column in columns)], rows)
+
+
+def leads(own: Results, models: Sequence[str]) -> str:
+    """Return AutoClassifier minus the best other method that sees the same rows, for each model and column."""
+    columns = [column for column in COLUMNS if any(own.cells(model, column) for model in models)]
+    rows = []
+    for model in filter(functools.partial(has, own), models):
+        row = [scales.MODELS[model].short]
+        for column in columns:
+            found = {name: own.right(model, name, column) for name in SAME_ROWS}
+            others = {name: own.mean(model, name, column) for name in SAME_ROWS if found[name] and name != AUTO}
+            if not others:
+                row.append("–")
+                continue
+            best = max(others, key=others.__getitem__)
+            pairs = zip(found[AUTO], found[best], strict=True)
+            row.append(f"{intervals.bootstrap([ours - theirs for ours, theirs in pairs])} ({names.method(best)})")
+        rows.append(row)
+    return tables.render_markdown(["AutoClassifier minus …", *(column.title for column in columns)], rows)
+
+
+def seeds(own: Results, model: str) -> str:
+    """List the numbers of seeds of the columns."""
+    counts = {
+        column.title: min(map(len, own.cells(model, column).values())) for column in COLUMNS if own.cells(model, column)
+    }
+    return ", ".join(f"{title}: {count}" for title, count in counts.items())
+
+
+def has(own: Results, model: str) -> bool:
+    """Return whether AutoClassifier has a column with this model."""
+    return any(own.cells(model, column) for column in COLUMNS)
+
+
+def estimates(own: Results) -> str:
+    """Describe how far the estimates of accuracy on the train rows are from the accuracies on the test rows."""
+    found = []
+    for record in own.records:
+        if record.method == AUTO and (printed := _ESTIMATE.search(record.note)):
+            found.append([100 * scales.right_rows(record).mean(), *map(float, printed.groups())])
+    test_R, estimate_R, low_R, high_R = np.array(found).T
+    num_inside = int(((low_R - _MARGIN <= test_R) & (test_R <= high_R + _MARGIN)).sum())
+    bias = float((estimate_R - test_R).mean())
+    return (
+        f"on average {bias:+.1f} points; in {num_inside} of {len(found)} runs the accuracy is within {_MARGIN} points of "
+        f"the printed interval"
+    )
+
+
+def _title(method: str) -> str:
+    if method == WITH_ENCODER:
+        return f"{names.method(AUTO)} with the sentence encoder"
+    return names.method(method)
