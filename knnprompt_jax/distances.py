@@ -74,7 +74,7 @@ class Distance:
 
     @property
     def is_factorable(self) -> bool:
-        """Whether it is an inner product of states: a divergence over all tokens, as a factored store needs it.
+        """Whether it is an inner product in E dimensions: a divergence over all tokens, as a factored store needs it.
 
         The side whose probabilities weight the terms then enters as its mean head row Wᵀp, the other side as its state
         (`store.factored` has the algebra).

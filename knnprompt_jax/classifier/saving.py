@@ -5,7 +5,8 @@
 | classifier.json     | task, options, rows, experts and the model's identity (`content`) |
 | hidden_8_NE.npy     | the states of the anchors' prompts with 8 demonstrations per      |
 | log_z_8_N.npy       | class, in the order of the rows; and so on for each view          |
-| layer_8_ND.npy      | the outputs of the experts' block for the same prompts, if any    |
+| layer_8_ND.npy      | the outputs of the experts' block (a single one; the 8 is as      |
+|                     | above) for the same prompts, if any                               |
 | terms.txt           | the terms of the expert on words, if there is one, one per line;  |
 | terms_FC.npy        | and its table                                                     |
 

@@ -1,6 +1,7 @@
 """The language model and its passes.
 
-`states.read` and `states.read_sets` read prompts with it, and `methods.method.Inputs.score` scores texts.
+`states.read` and `states.read_sets` read prompts with it, and `methods.method.Inputs.score` and `harness` score
+texts.
 """
 
 from knnprompt_jax.lm.execution import PassStatistics

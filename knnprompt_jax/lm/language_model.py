@@ -36,7 +36,10 @@ _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """The values of a language model that its states depend on, and its name."""
+    """The values of a language model that its states depend on, and its name.
+
+    The key of a cached state adds the platform and the model's shards where they matter (`states.reading`).
+    """
 
     name: str
     fingerprint: str

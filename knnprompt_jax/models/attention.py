@@ -7,6 +7,9 @@ stay in separate arrays. They share the number that softmax subtracts and the su
 float32.
 
 `attention_mask` restricts a query to the earlier tokens of its own suffix (`prompts.packing` has an example).
+
+In names of arrays, M counts the heads that share a key head, and Q = S · M their queries in a row. T counts the tokens
+of near keys: S, or B · S where rows are joined.
 """
 
 import enum

@@ -93,7 +93,7 @@ class Head:
 def _products(h_NE: Array, rows_VE: Array, platform: str) -> Array:
     """Return inner products [..., V] in float32.
 
-    Accelerators compute a float32 product as six products in bfloat16. For rows in bfloat16 two are enough: one with
+    TPUs compute a float32 product as six products in bfloat16. For rows in bfloat16 two are enough: one with
     the rounded states, one with the remainder of rounding. With SmolLM2's head, divergences change by at most 9e-5
     nats; with only the first product, by 0.07.
     """

@@ -13,7 +13,8 @@ from knnprompt_jax.models import config as config_lib
 
 AnyMesh = Mesh | AbstractMesh
 
-# The logical axes of the weights that are split. All others are replicated on every device.
+# The logical axes of the weights that are split. All others are replicated on every device. The first axis of `blocks`
+# is the layer: q_kernel [L, D, H, K].
 _WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
     "tokens": ("vocabulary",),
     "head_rows": ("vocabulary",),

@@ -59,8 +59,8 @@ class Prompts:
         num_prompts: the number of prompts.
         truncated_index: the indices of the prompts that lost their first tokens.
         num_oversized: the number of truncated prompts whose example exceeds the context even without demonstrations.
-        demonstration_tokens: the tokens of the demonstrations without an example. Whole prompts begin with them unless
-            the tokenizer joins them to the following text.
+        demonstration_tokens: the tokens of the demonstrations without an example or the blank line before it. Whole
+            prompts begin with them unless the tokenizer joins them to the following text.
     """
 
     groups: tuple[PromptGroup, ...]
@@ -243,7 +243,7 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
     tokenized and the beginning is empty.
 
     Returns:
-        The beginning, the endings, and the tokens of `demos` without a text.
+        The beginning, the endings, and the tokens of `demos` without the last blank line.
     """
     beginning_text = demos.rstrip("\n")
     if not beginning_text:

@@ -3,7 +3,7 @@
 A row of S tokens holds suffixes, mostly in the order of their tokens; any order is valid. Suffixes that follow each
 other in a row store the tokens with which both begin only once, so that a row is a forest of tokens in depth-first
 order. Rows are dealt to steps of B rows so that all steps have about the same number of outputs. The prefix is padded
-to the run's longest.
+to the longest of the groups that are packed into the same shape.
 
 Example: the prefix has P = 2 tokens, and two suffixes are [7, 8, 9] and [7, 8, 4, 6]. They share the tokens 7 and 8, so
 that one row of S = 8 tokens holds both in 5 columns:
@@ -203,7 +203,7 @@ def pack(
     """Pack a group, or a part of it, into a shape that `choose_shape` or `shape_alone` made for the group.
 
     A part may be denser than its group. Its steps then have more outputs than the shape, and the result has a shape of
-    its own. Steps of other processes (for which `is_local` is false) stay empty, but their prompts have slots.
+    its own. Steps of other processes (for which `is_local` is false) have no tokens, but their prompts have slots.
     """
     rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
     steps = _steps(group, rows, shape.rows)

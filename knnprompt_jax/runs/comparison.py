@@ -1,4 +1,4 @@
-"""Compare methods on the same splits: one pass per seed, one record per seed and method, one table."""
+"""Compare methods on the same splits: one pass per set of demonstrations, one record per seed and method, one table."""
 
 import collections
 import pathlib

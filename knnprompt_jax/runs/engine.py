@@ -30,7 +30,8 @@ def run_groups(
 ) -> Iterator[records.Record]:
     """Run groups in their order and yield each record as soon as it is written to the folder.
 
-    The records of an experiment are in a subfolder of its name. Prompts are built before weights load.
+    The records of an experiment are in a subfolder of its name. The first group's prompts are built before weights
+    load.
 
     Args:
         groups: those of one model follow one another; its weights are freed after the last.
@@ -127,7 +128,7 @@ def _run_method(
 def _lock_records(folder: pathlib.Path, group: run_lib.RunGroup) -> Iterator[None]:
     """Lock the records of a group; raise UserError if another process makes one of them.
 
-    Shards and runs with other settings share a folder.
+    The shards of a grid (`--shard`) and runs with other settings share a folder.
     """
     with contextlib.ExitStack() as stack:
         for run in group.runs:

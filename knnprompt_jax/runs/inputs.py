@@ -71,9 +71,9 @@ def read_model(
     return model
 
 
-def _make_mesh(options: shared.MeshOptions, dtype: str, batch: int, config: config_lib.DecoderConfig) -> Mesh:
+def _make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config: config_lib.DecoderConfig) -> Mesh:
     """Make a mesh for a model; if `options.model` is 0, with the smallest size of that axis at which the model fits."""
-    return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, batch))
+    return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, step_tokens))
 
 
 def load_train(

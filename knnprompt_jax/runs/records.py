@@ -1,4 +1,4 @@
-"""JSON records: one per run, with everything needed to repeat it and the prediction for every row."""
+"""JSON records: one per run, with what identifies it, by content, and the prediction for every row."""
 
 import collections
 import contextlib
@@ -61,7 +61,7 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-        predicted: the predicted label of each evaluation row, in the order of the split.
+        predicted: the predicted label of each row of `problem.evaluation`.
         prompts, truncated_prompts, lm_tokens: what the run would read if it ran alone.
         seconds: wall time of the shared pass ("language_model") and of the method itself ("method").
         prompts_per_second: the rate of the shared pass.

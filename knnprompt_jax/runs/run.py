@@ -50,12 +50,12 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """Everything that can change the outcome, as JSON values: rows, task, model, method and options, by content.
 
-        Batch and packing may change the last digits of a state and are not part of it.
+        Batch, packing and, in float32, devices may change the last digits of a state and are not part of it.
         """
         split = self.problem.split
         method_model = self.method.model_name(self.options)
         return {
-            "task": self.problem.digest,
+            "task": self.problem.digest,  # Of the task and all rows.
             "shots": split.shots,
             "demo_shots": split.demo_shots,
             "seed": split.seed,

@@ -42,7 +42,7 @@ class MemoryCache:
     """
 
     is_durable = False
-    _lock = threading.Lock()  # Shared by all caches: a cache with a lock of its own could not be pickled.
+    _lock = threading.Lock()  # Shared by all of this class: a cache with a lock of its own could not be pickled.
 
     def __init__(self, max_bytes: int):
         self.max_bytes = max_bytes

@@ -2,8 +2,9 @@
 
 A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested layer. The
 key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its numbers.
-Batch and packing may change a state's last digits and are not part of its key. A restarted job finds its finished
-chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the same states.
+Batch, packing and, in float32, devices may change a state's last digits and are not part of its key. A restarted job
+finds its finished chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the
+same states.
 
 In names of arrays, N counts prompts, U distinct prompts, and F the numbers of all parts of a prompt's row.
 """

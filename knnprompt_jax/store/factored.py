@@ -1,7 +1,8 @@
 """The factored store: exact KL divergences as inner products in E dimensions instead of V.
 
-The head has no bias, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition. The gradient
-of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an anchor k_i with state h_i:
+A bias is a column of the head (`Decoder.head`), so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the
+log-partition. The gradient of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an
+anchor k_i with state h_i:
 
     KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "kl", mean row of the query
     KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "reverse_kl", mean row of the anchor
@@ -11,8 +12,8 @@ with −H(p) = e_p · h_p − A(h_p) and −H(k_i) = e_i · h_i − A(h_i). (The
 `reverse_kl`.
 
 Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat. So
-everything is counted from a centre c, the mean state of the anchors, with its distribution k_c and its mean row
-e_c = Wᵀk_c:
+everything is counted from a centre c, the mean state of the anchors (if deterministic, the first state), with its
+distribution k_c and its mean row e_c = Wᵀk_c:
 
     h → h − c,   w_v → w_v − e_c,   A → log Σ_v exp(log k_c(v) + (w_v − e_c) · (h − c)).
 

@@ -170,7 +170,8 @@ def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any
 def _nearest(nearness_nq: Array, k: int) -> tuple[Array, Array]:
     """Return each query's k largest numbers and their indices, [q, k]; equal numbers are in the order of their indices.
 
-    The k largest are in the k groups of rows whose maxima are largest. So only one number per group is sorted.
+    The k largest are in the k groups of rows whose maxima are largest. So one number per group is sorted, and then
+    those of k groups.
     """
     num_groups = -(-len(nearness_nq) // GROUP)
     if num_groups < 2 * k:

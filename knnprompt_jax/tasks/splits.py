@@ -28,7 +28,7 @@ class FewShotSplit:
     """A draw of `shots` rows per class: `demo_shots` of them demonstrations, the rest anchors.
 
     `shots` is the number of rows of the largest class if all rows are used.
-    `class_counts` maps each label, in class order, to the numbers of rows used.
+    `class_counts` maps each label, in class order, to the numbers of its train rows, demonstrations and anchors.
     `warnings` names each class that has fewer rows than requested; the published rule uses the rows that exist.
     """
 
