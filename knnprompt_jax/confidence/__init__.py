@@ -1,1 +1,1 @@
-"""What a classifier knows about its own answers: which of them can be trusted."""
+"""Trust in predictions: promised error rates, novelty, and the rows to label next."""

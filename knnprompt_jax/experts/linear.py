@@ -59,7 +59,7 @@ def ridge_coefficients(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: fl
     if is_sparse or len(x_NF) < x_NF.shape[1]:
         gram_NN = _centred_gram(x_NF, root_N)
         dual_NC = root_N[:, None] * np.linalg.solve(gram_NN + penalty * np.eye(len(y_N)), scaled_NC)
-        slope_FC = x_NF.T @ (dual_NC - np.outer(shares_N, dual_NC.sum(0)))
+        slope_FC = x_NF.T @ dual_NC  # Its columns add up to 0: the mean of x has no effect.
     else:
         scaled_NF = root_N[:, None] * (x_NF - mean_F)
         product_FF = scaled_NF.T @ scaled_NF + penalty * np.eye(x_NF.shape[1])

@@ -1,4 +1,4 @@
-"""How well novelty tells rows of a classifier's classes from texts that belong to none of them.
+"""Measures of novelty: rows of a classifier's classes against texts that belong to none of them.
 
 The measures are those of Larson et al. 2019, "An evaluation dataset for intent classification and out-of-scope
 prediction": a row of a class that is rejected counts as a wrong prediction.

@@ -60,17 +60,16 @@ def load_rows(
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")
-    rows: Iterable[formats.Parsed]
     if hub_source is not None:
         source = hub_source.dataset
-        rows = hub.read(hub_source, split)
+        rows = list(hub.read(hub_source, split))
     elif path is not None:
         source = path
-        rows = formats.parse(pathlib.Path(path), encoding)
+        rows = list(formats.parse(pathlib.Path(path), encoding))
     else:
         folder = _task_folder(task, data_dir)
         source = f"{folder / split}.jsonl"
-        rows = read_split(folder, split, restore_dropped)
+        rows = list(read_split(folder, split, restore_dropped))
     columns = columns_of(task, text_columns or (), label_column)
     merged: collections.Counter[tuple[str, str]] = collections.Counter()
 
@@ -81,7 +80,6 @@ def load_rows(
         return found
 
     reading = _Reading(task, columns, label_column, label_of, advice="" if text_columns is None else NAME_COLUMNS)
-    rows = list(rows)
     examples = reading.examples(source, enumerate(rows), on_bad)
     examples += reading.labelled(further, encoding, len(rows), on_bad)
     if merged:
