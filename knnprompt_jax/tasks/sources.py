@@ -60,16 +60,7 @@ def load_rows(
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")
-    if hub_source is not None:
-        source = hub_source.dataset
-        rows = list(hub.read(hub_source, split))
-    elif path is not None:
-        source = path
-        rows = list(formats.parse(pathlib.Path(path), encoding))
-    else:
-        folder = _task_folder(task, data_dir)
-        source = f"{folder / split}.jsonl"
-        rows = list(read_split(folder, split, restore_dropped))
+    source, rows = _parse(task, split, data_dir, path, encoding, hub_source, restore_dropped)
     columns = columns_of(task, text_columns or (), label_column)
     merged: collections.Counter[tuple[str, str]] = collections.Counter()
 
@@ -85,6 +76,24 @@ def load_rows(
     if merged:
         logging.warning("%s: %s", source, defects.renamed_labels(merged))
     return examples
+
+
+def _parse(
+    task: Task,
+    split: str,
+    data_dir: str | None,
+    path: str | None,
+    encoding: str,
+    hub_source: HubSource | None,
+    restore_dropped: bool,
+) -> tuple[str, list[formats.Parsed]]:
+    """Return the name of the one place of the rows, for messages, and its parsed rows."""
+    if hub_source is not None:
+        return hub_source.dataset, list(hub.read(hub_source, split))
+    if path is not None:
+        return path, list(formats.parse(pathlib.Path(path), encoding))
+    folder = _task_folder(task, data_dir)
+    return f"{folder / split}.jsonl", list(read_split(folder, split, restore_dropped))
 
 
 def columns_of(task: Task, text_columns: Sequence[str], label_column: str = "") -> dict[str, str]:
