@@ -9,6 +9,7 @@ import numpy as np
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.tasks.task import Example, Task
 
+# Widths are multiples of it, so that a few compiled programs serve all batches.
 _MULTIPLE = 32
 
 
@@ -30,10 +31,9 @@ class Texts:
     def lengths_N(self) -> np.ndarray:
         return np.array([len(tokens) for tokens in self.tokens])
 
-    @property
-    def width(self) -> int:
-        """The length of the longest sequence, rounded up, but at most `max_length`."""
-        return min(self.max_length, -(-int(self.lengths_N.max()) // _MULTIPLE) * _MULTIPLE)
+    def width(self, rows: np.ndarray | slice = slice(None)) -> int:
+        """Return the length of the longest of some rows, rounded up, but at most `max_length`; by default of all."""
+        return min(self.max_length, -(-int(self.lengths_N[rows].max()) // _MULTIPLE) * _MULTIPLE)
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
         """Return the tokens and token types [size, width] and the lengths [size] of some rows.

@@ -92,7 +92,8 @@ class Trainer:
 
         def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
             indices = batch_rows(len(rows), self.hyperparameters.batch, step, self.seed)
-            batch = self._put(*rows.batch(indices, len(indices), rows.width), y[indices].astype(np.int32))
+            inputs = rows.batch(indices, len(indices), rows.width(indices))
+            batch = self._put(*inputs, y[indices].astype(np.int32))
             return _update(self._graph, self.hyperparameters, params, state, jax.random.fold_in(key, step), *batch)
 
         hyperparameters = self.hyperparameters
@@ -103,7 +104,7 @@ class Trainer:
     def predict_proba(self, rows: texts.Texts) -> np.ndarray:
         """Return class probabilities [Q, C] of rows."""
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
-        for indices, size, width in packing.batches(rows.lengths_N, self.hyperparameters.batch, rows.width):
+        for indices, size, width in packing.batches(rows.lengths_N, self.hyperparameters.batch, rows.width()):
             batch = self._put(*rows.batch(indices, size, width))
             probabilities_BC = parallel.replicate(
                 _probabilities(self._graph, self.hyperparameters, self._params, *batch)
