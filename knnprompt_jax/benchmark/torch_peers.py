@@ -2,8 +2,7 @@
 
 - torch_one: the published procedure with `transformers`: one full prompt at a time.
 - torch_cached: a cached prefix, and suffixes sorted by length in padded batches. The prefix is read before the clock
-starts,
-  because its share of a sample would be too large. Ours reads its prefix in every turn.
+  starts, because its share of a sample would be too large. Ours reads its prefix in every turn.
 """
 
 import copy
