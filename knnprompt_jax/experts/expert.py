@@ -215,8 +215,8 @@ class Words(_Ridge):
         return WordScorer(words.fit(readings.texts, y_N, num_classes, setting))
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
-        vectorizer = words.text_vectorizer().fit(readings.texts)
-        return lambda queries: vectorizer.transform(queries.texts)
+        vocabulary = words.Vocabulary.of(readings.texts)
+        return lambda queries: vocabulary.matrix(queries.texts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

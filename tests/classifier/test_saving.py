@@ -236,12 +236,12 @@ def test_forged_experts_are_refused(model, task, rows, tmp_path, change, message
 
 
 def test_the_expert_on_words_is_kept_and_checked(model, task, rows, tmp_path, monkeypatch):
-    """A saved classifier predicts without scikit-learn, whose import takes longer than a text."""
+    """A saved classifier does not count the terms of its rows again."""
     path = tmp_path / "pool"
     texts = [f"Straße {text}" for text in rows[0][:67]]
     pool = kp.AutoClassifier(model, task, experts=("knn", "words"), demo_shots=0).fit(texts, rows[1][:67])
     pool.save(path)
-    monkeypatch.setattr(words, "text_vectorizer", None)
+    monkeypatch.setattr(words.Vocabulary, "of", None)
     wanted_QC = pool.predict_proba(rows[0][67:])
     np.testing.assert_array_equal(kp.load(path, model).predict_proba(rows[0][67:]), wanted_QC)
     contents = members(path)
