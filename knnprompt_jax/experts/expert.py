@@ -248,13 +248,10 @@ class Votes(Expert):
     def held_out(
         self, readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, num_classes: int
     ) -> tuple[np.ndarray, float]:
-        count = len(y_N)
-        near = search(self._store(readings, y_N), self._states(readings), count)
-        distances_NN = np.empty((count, count), np.float32)
-        np.put_along_axis(distances_NN, np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
+        distances_NN = self._store(readings, y_N).distances(self._states(readings))
         distances_NN[folds_N[:, None] == folds_N] = np.inf
         order_NN = np.argsort(distances_NN, -1, kind="stable")
-        largest = count - np.bincount(folds_N).max()
+        largest = len(y_N) - np.bincount(folds_N).max()
         best: tuple[float, np.ndarray, int] | None = None
         for k in dict.fromkeys(min(k, largest) for k in KS):
             scores_NC = vote_scores(y_N[order_NN[:, :k]], _shares(y_N, num_classes))

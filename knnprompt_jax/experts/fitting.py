@@ -1,7 +1,9 @@
 """Fit a pool: read the rows in each view, hold them out, weigh the experts, and fit these to all rows."""
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -174,6 +176,17 @@ def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[st
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
 
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep NumPy and SciPy on one thread; on a busy machine, threads of such small products wait for each other."""
+    import threadpoolctl
+
+    importlib.import_module("scipy.linalg")  # It loads a library of its own.
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        yield
+
+
+@_one_thread()
 def _weigh(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources: Resources) -> Choice:
     """Hold out the rows for each expert, and weigh the experts that can score them.
 

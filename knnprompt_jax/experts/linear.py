@@ -113,35 +113,48 @@ def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int, is_whitened: 
     """Fit class means; a score is the cosine between an input and a class mean, both relative to the mean of the means.
 
     Args:
-        is_whitened: whether inputs are first whitened by the covariance within classes, shrunk towards the identity.
-            With few rows per dimension this discriminant needs many classes to be better than plain means.
+        is_whitened: whether the cosine is that of inputs whitened by the covariance within classes, shrunk towards the
+            identity. With few rows per dimension this discriminant needs many classes to be better than plain means.
     """
     present = np.unique(y_N)
     means_CF = np.zeros((num_classes, x_NF.shape[1]))
     for label in present:
         means_CF[label] = x_NF[y_N == label].mean(0)
     centre_F = means_CF[present].mean(0)
-    whitening_FF = _whitening(x_NF - means_CF[y_N]) if is_whitened else None
+    within = _within_classes(x_NF - means_CF[y_N]) if is_whitened else lambda x_QF: x_QF[:, :0]
 
-    def transform(x_QF: np.ndarray) -> np.ndarray:
+    def normalised(x_QF: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         centred_QF = x_QF - centre_F
-        if whitening_FF is not None:
-            from scipy import linalg
+        within_QR = within(centred_QF)
+        squares_Q = (centred_QF**2).sum(-1) - (within_QR**2).sum(-1)
+        norms_Q = np.sqrt(squares_Q.clip(_MIN_SCALE**2))
+        return centred_QF / norms_Q[:, None], within_QR / norms_Q[:, None]
 
-            centred_QF = linalg.solve_triangular(whitening_FF, centred_QF.T, lower=True).T
-        return centred_QF / np.linalg.norm(centred_QF, axis=-1, keepdims=True).clip(_MIN_SCALE)
+    def score(x_QF: np.ndarray) -> np.ndarray:
+        centred_QF, within_QR = normalised(x_QF)
+        return centred_QF @ directions_CF.T - within_QR @ within_CR.T
 
-    directions_CF = transform(means_CF)
-    directions_CF[np.setdiff1d(np.arange(num_classes), present)] = 0
-    return lambda x_QF: transform(x_QF) @ directions_CF.T
+    directions_CF, within_CR = normalised(means_CF)
+    is_absent_C = np.isin(np.arange(num_classes), present, invert=True)
+    directions_CF[is_absent_C] = 0
+    within_CR[is_absent_C] = 0
+    return score
 
 
-def _whitening(residuals_NF: np.ndarray) -> np.ndarray:
-    """Return the Cholesky factor [F, F] of the covariance of residuals, shrunk towards a multiple of the identity."""
+def _within_classes(residuals_NF: np.ndarray) -> Scorer:
+    """Return the function z [Q, R] of inputs with which x · y − z(x) · z(y) is proportional to xᵀS⁻¹y.
+
+    S = (1 − s) RᵀR / N + s v 1 is the covariance of the residuals R, shrunk towards a multiple of the identity. With
+    λ = s v N / (1 − s), Woodbury's identity is S⁻¹ ∝ 1 − Rᵀ(RRᵀ + λ)⁻¹R. Few rows so need no matrix [F, F].
+    """
     from scipy import linalg
 
-    covariance_FF = residuals_NF.T @ residuals_NF / len(residuals_NF)
-    variance = max(np.trace(covariance_FF) / len(covariance_FF), _MIN_SCALE)
-    return linalg.cholesky(
-        (1 - _SHRINKAGE) * covariance_FF + _SHRINKAGE * variance * np.eye(len(covariance_FF)), lower=True
-    )
+    count, width = residuals_NF.shape
+    variance = max((residuals_NF**2).sum() / width, count * _MIN_SCALE)  # v N.
+    if count > width:  # RᵀR is all that counts: keep a triangle with the same.
+        product_FF = residuals_NF.T @ residuals_NF
+        residuals_NF = linalg.cholesky(product_FF + _MIN_SCALE * variance * np.eye(width))
+    gram_RR = residuals_NF @ residuals_NF.T
+    penalty = _SHRINKAGE / (1 - _SHRINKAGE) * variance
+    triangle_RR = linalg.cholesky(gram_RR + penalty * np.eye(len(gram_RR)), lower=True)
+    return lambda x_QF: linalg.solve_triangular(triangle_RR, residuals_NF @ x_QF.T, lower=True).T

@@ -34,6 +34,7 @@ _ESTIMATE_FOLDS = 5
 MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
 _MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
+_QUANTILE = 1.959963984540054  # The 97.5 % quantile of the normal distribution.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,15 +294,21 @@ def _nested_probabilities(
 
 
 def _score(p_NC: np.ndarray, y_N: np.ndarray) -> Score:
-    from scipy import stats
-
     predicted_N = p_NC.argmax(-1)
     count = len(y_N)
     accuracy = float(np.mean(predicted_N == y_N))
-    interval = stats.binomtest(int((predicted_N == y_N).sum()), count).proportion_ci(method="wilson")
+    low, high = _interval(accuracy, count)
     total_C = np.bincount(np.concatenate([y_N, predicted_N]))  # As label and as prediction.
     hits_C = np.bincount(y_N[y_N == predicted_N], minlength=len(total_C))
     macro_f1 = float(np.mean(2 * hits_C[total_C > 0] / total_C[total_C > 0]))
     own_N = p_NC[np.arange(count), y_N]
     log_loss = float(-np.log(np.maximum(own_N, _MIN_PROBABILITY)).mean())
-    return Score(accuracy, float(interval.low), float(interval.high), macro_f1, log_loss)
+    return Score(accuracy, low, high, macro_f1, log_loss)
+
+
+def _interval(share: float, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval; the import of `scipy.stats`, which has it, takes a second."""
+    variance = _QUANTILE**2 / count
+    centre = (share + variance / 2) / (1 + variance)
+    half = np.sqrt(variance * (share * (1 - share) + variance / 4)) / (1 + variance)
+    return max(0.0, float(centre - half)), min(1.0, float(centre + half))

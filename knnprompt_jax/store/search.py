@@ -94,6 +94,13 @@ def search_on(
     return search_shards(queries, keys, classes_N)
 
 
+@functools.partial(jax.jit, static_argnames="measure")
+def all_distances(queries: Any, keys: Any, measure: Callable[[Any, Any], Array]) -> Array:
+    """Return the distance [Q, N] between every query and every key; rounding makes some slightly negative."""
+    with jax.named_scope("search"), jax.default_matmul_precision("highest"):
+        return jax.vmap(measure, (0, None))(queries, keys)
+
+
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
     """Return the k nearest of several sets of neighbours, or all if there are fewer.
 

@@ -97,6 +97,12 @@ class Store:
         # Rounding makes distances between equal states slightly negative.
         return dataclasses.replace(nearest, distances_Qk=jnp.maximum(nearest.distances_Qk, 0))
 
+    def distances(self, states: lm.States) -> np.ndarray:
+        """Return the distance [Q, N] between each query and each anchor, not negative, without a bound on memory."""
+        queries = self._encode(states.with_layers(()))
+        distances_QN = search_lib.all_distances(queries, self.keys, self.distance.measure)
+        return np.maximum(np.asarray(parallel.replicate(distances_QN)), 0)[: len(states), : len(self)]
+
     def plan(self, num_queries: int, k: int) -> SearchPlan:
         """Return the sizes and memory of a search; raise UserError like `search`."""
         if not 1 <= k <= len(self):
@@ -108,10 +114,12 @@ class Store:
 
         All blocks have one shape and so share one compilation.
         """
-        padded = rowwise.pad(states.with_layers(()), plan.queries_per_block)
-        queries = self.codec.encode_queries(rowwise.split(padded, self.mesh) if self.mesh else padded)
+        queries = self._encode(rowwise.pad(states.with_layers(()), plan.queries_per_block))
         nearest = search_lib.search(queries, self.keys, self.classes_M, plan.options)
         return rowwise.take(nearest, slice(0, plan.queries_per_block))
+
+    def _encode(self, states: lm.States) -> Any:
+        return self.codec.encode_queries(rowwise.split(states, self.mesh) if self.mesh else states)
 
 
 def build(

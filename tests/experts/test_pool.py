@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from knnprompt_jax.experts import folds, pool
 
@@ -61,6 +62,12 @@ def test_the_estimate_without_signal_is_the_most_common_class():
 def test_scores_that_contradict_the_classes_have_no_weight():
     y_N, scores_JNC = world(2003, (-2.0, 2.0))
     assert choose(y_N, scores_JNC).members[0].share < 0.01
+
+
+@pytest.mark.parametrize("num_right", [0, 1, 53, 97])
+def test_the_interval_is_wilsons(num_right):
+    expected = stats.binomtest(num_right, 97).proportion_ci(method="wilson")
+    assert pool._interval(num_right / 97, 97) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_an_estimate_needs_rows_and_rows_of_each_class():

@@ -72,6 +72,14 @@ def test_no_distance_is_negative(world, kind, distance):
     near = store.search(world.anchors, 1)
     np.testing.assert_allclose(near.distances_Qk, 0, atol=2e-2 if distance == "l2" else 1e-4)
     assert (np.asarray(near.distances_Qk) >= 0).all()
+    assert (store.distances(world.anchors) >= 0).all()
+
+
+@pytest.mark.parametrize("distance", distances.DISTANCES)
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_all_distances_are_those_of_a_search(world, kind, distance):
+    store = world.build(kind, distance)
+    np.testing.assert_allclose(store.distances(world.queries), world.all_distances(store), atol=1e-4)
 
 
 @pytest.mark.parametrize("distance", ["kl", "reverse_kl"])
