@@ -174,7 +174,7 @@ def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:
     if fitted.pool is None:
         return ()
     found = []
-    for member, p_QC in zip(fitted.pool.choice.members, fitted.pool.opinions(readings), strict=True):
+    for member, p_QC in zip(fitted.pool.members, fitted.pool.opinions(readings), strict=True):
         label = fitted.content.labels_C[p_QC[0].argmax()].item()
         found.append(Opinion(member.title, member.share, label, float(p_QC[0].max())))
     return tuple(sorted(found, key=lambda opinion: -opinion.share))

@@ -447,7 +447,7 @@ def check_label_words(
 ) -> None:
     """Raise UserError if classes share a token, and the distance or an expert of the choice compares label words."""
     by_distance = isinstance(options, PublishedOptions) and distances.get(options.distance).reads_label_words
-    by_expert = choice and any(member.expert == expert.LabelWords.name for member in choice.members)
+    by_expert = choice and any(member.expert == expert.LabelWords.name for member in choice.used)
     if by_distance or by_expert:
         layout.label_tokens(task, model.tokenize, options.label_token)
 

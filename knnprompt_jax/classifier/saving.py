@@ -239,7 +239,7 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States], words.Ter
         content = content_lib.from_json(archive.read(members[_CONTENT]))
         kinds = (_HIDDEN, _LOG_Z, _BLOCK_OUTPUT) if content.layer else (_HIDDEN, _LOG_Z)
         names = {kind.format(prompt.demo_shots) for prompt in content.prompts for kind in kinds}
-        has_terms = content.choice is not None and any(one.expert == Words.name for one in content.choice.members)
+        has_terms = content.choice is not None and any(one.expert == Words.name for one in content.choice.used)
         if members.keys() != {_CONTENT, *names, *((_TERMS, _TABLE) if has_terms else ())}:
             raise ValueError(f"its members are not {', '.join(sorted(names))}")
         arrays = {name: _read_array(archive, members[name], len(content.anchors)) for name in sorted(names)}

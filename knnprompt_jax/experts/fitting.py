@@ -28,12 +28,13 @@ class Pool:
     """Experts fitted to rows.
 
     Attributes:
+        members: the experts that have a weight.
         num_classes: the number of classes C, of which the P in `present_P` have rows.
         shares_P: the share of each of these classes among the rows.
         counts_J: the weight times the factor of each expert.
     """
 
-    choice: Choice
+    members: tuple[pool_lib.Member, ...]
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
@@ -58,12 +59,12 @@ class Pool:
         fitted = {expert_lib.Words.name: expert_lib.WordScorer(terms)} if terms else {}
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         scorers: list[expert_lib.Scorer] = []
-        for member in choice.members:
+        for member in choice.used:
             one = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
             scorer = fitted.get(member.expert) or one.fit(readings, y_N, len(present_P), member.setting)
             scorers.append(scorer)
-        counts_J = np.array([member.weight * member.factor for member in choice.members])
-        return cls(choice, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
+        counts_J = np.array([member.weight * member.factor for member in choice.used])
+        return cls(choice.used, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
 
     @property
     def terms(self) -> words.Terms | None:
@@ -81,7 +82,7 @@ class Pool:
 
     def opinions(self, readings: Readings) -> np.ndarray:
         """Return the probability of every class by each expert alone [J, Q, C]."""
-        factors_J = [member.factor for member in self.choice.members]
+        factors_J = [member.factor for member in self.members]
         scores_JQP = self._scores(readings)
         alone = [
             self._expand(pool_lib.probabilities(scores_JQP[[j]], np.array([factor]), self.shares_P))
@@ -90,9 +91,11 @@ class Pool:
         return np.stack(alone)
 
     def _scores(self, readings: Readings) -> np.ndarray:
-        if not len(readings.texts):
-            return np.zeros((len(self.scorers), 0, len(self.present_P)))
-        return np.stack([scorer(readings) for scorer in self.scorers])
+        scores_JQP = np.zeros((len(self.scorers), len(readings.texts), len(self.present_P)))
+        for scores_QP, scorer in zip(scores_JQP, self.scorers, strict=True):
+            if readings.texts:
+                scores_QP[:] = scorer(readings)
+        return scores_JQP
 
     def _expand(self, p_QP: np.ndarray) -> np.ndarray:
         """Return the probabilities of all classes [Q, C] from those of the classes with rows."""

@@ -116,6 +116,11 @@ class Choice:
     outcomes: tuple[Outcome, ...] = dataclasses.field(default=(), repr=False)
 
     @property
+    def used(self) -> tuple[Member, ...]:
+        """The experts that have a weight; others need not be fitted to score new texts."""
+        return tuple(member for member in self.members if member.weight > 0)
+
+    @property
     def views(self) -> tuple[int, ...]:
         """The numbers of demonstrations per class of the prompts that the experts read."""
         return tuple(dict.fromkeys(member.demo_shots for member in self.members if member.demo_shots is not None))

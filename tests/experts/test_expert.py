@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.experts import expert, fitting, folds, words
+from knnprompt_jax.experts import expert, fitting, folds, pool, words
 from knnprompt_jax.models import head as head_lib
 
 COUNT = 41
@@ -95,3 +95,16 @@ def test_words_alone_are_ridge_regression_with_calibrated_probabilities(y_N):
         scores_NC -= scores_NC.mean(-1, keepdims=True)
         correlations.append(np.corrcoef(scores_NC.ravel(), ratios_NC.ravel())[0, 1])
     assert max(correlations) > 0.9999
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_an_expert_without_a_weight_is_not_fitted(resources, y_N, weight):
+    """Without any weight the classes' shares decide."""
+    readings = make_readings(y_N, 1)
+    weighed = pool.Member("probe", 4, 1.0, 2.0, weight, 1.0, None)
+    useless = pool.Member("words", None, 1.0, 6.0, 0.0, 0.0, None)
+    fitted = fitting.Pool.fit(pool.Choice((useless, weighed)), readings, y_N, CLASSES, resources)
+    assert fitted.terms is None
+    scores_NC = expert.KINDS["probe"](resources, 4).fit(readings, y_N, CLASSES, 1.0)(readings)
+    p_NC = np.bincount(y_N) * np.exp(weight * 2 * scores_NC)
+    np.testing.assert_allclose(fitted.probabilities(readings), p_NC / p_NC.sum(-1, keepdims=True), atol=1e-12)
