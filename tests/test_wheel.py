@@ -99,7 +99,7 @@ def test_configs_are_found_from_any_folder(folder):
 
 
 def test_the_command_by_itself(folder):
-    assert knnprompt(folder, "--version") == "knnprompt_jax 0.2.0\n"
+    assert knnprompt(folder, "--version") == "knnprompt_jax 0.3.0\n"
     assert "\n  fit        Fits a classifier to a table" in knnprompt(folder, "--help")
     assert list(folder.parent.glob("environment/lib/python*/site-packages/knnprompt_jax/py.typed"))
     assert knnprompt(folder, "fitt", status=2).startswith("error: unknown command 'fitt': choose from fit, evaluate,")

@@ -1,4 +1,4 @@
-"""Render docs/accuracy.md, docs/findings.md and the README's accuracy from docs/sources and docs/records.
+"""Render docs/accuracy.md, findings.md and tables.md, and the README's accuracy, from docs/sources and docs/records.
 
 python -m tools.render_docs
 """
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
+from matplotlib import figure
 
 from knnprompt_jax.report import drawing, names
 from knnprompt_jax.runs import records as records_lib
@@ -27,7 +28,7 @@ FIGURES = {
     "by_rows": DOCS / "accuracy_by_rows.png",
     "worth": DOCS / "whole_distribution.png",
 }
-PAGES = ("accuracy.md", "findings.md")
+PAGES = ("accuracy.md", "findings.md", "tables.md")
 ANALYSES = "analyses"
 POOL = "pool"
 MATCHED_CONTEXT = 1024  # Tokens; the records of `matched` have no other.
@@ -36,7 +37,7 @@ HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. --
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 IN_README = "gemma-3-270m"  # The model that README recommends for one's own texts.
 # In the figure of accuracy against train rows, each with a note on its prompts.
-LINES = {"icl": "\n(1,024 tokens)", "icl_many_shot": "\n(whole context)", "knn": "", "linear_probe": ""}
+LINES = {"icl": " (1,024 tokens)", "icl_many_shot": " (whole context)", "knn": "", "linear_probe": ""}
 SHOWN_AGAIN = (
     "encoder_probe",
     "icl",
@@ -135,13 +136,17 @@ def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any
         return f"{matched.mean(first, scales.MOST_COMMON, 128, {task: [1]}):.1f}"
 
     def span(rival: str, m: int, task: str = "") -> str:
-        """Return the smallest and the largest lead of kNN Prompting over a rival among the models."""
-        leads = [matched.between(model, "knn", rival, m, task) for model in matched.models]
+        return span_of("knn", rival, m, task)
+
+    def span_of(ours: str, theirs: str, m: int, task: str = "") -> str:
+        """Return the smallest and the largest difference between two methods among the models."""
+        leads = [matched.between(model, ours, theirs, m, task) for model in matched.models]
         means = [lead.mean for lead in leads if lead]
         return f"{min(means):+.1f} to {max(means):+.1f}"
 
     return {
         "span": span,
+        "span_of": span_of,
         "four": four,
         "binary": binary,
         "full_papers": [(f"paper, {size}", full_papers(size)) for size in ("0.8B", "1.5B", "2.7B", "30B")],
@@ -189,11 +194,6 @@ def _wrap_block(block: str) -> str:
     return "\n".join(items)
 
 
-def _label(method: str) -> str:
-    """Return a method's name on the lines of a legend."""
-    return textwrap.fill(names.method(method), 20)
-
-
 def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
     panels = {}
@@ -203,8 +203,8 @@ def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
         lines: dict[str, dict[float, float]] = collections.defaultdict(dict)
         for model in scale.models:
             size = scales.MODELS[model].parameters / 1e6
-            shown = {_label("icl"): "icl", "Best calibration": scale.best_calibration(model, m, cells)}
-            shown |= {_label(name): name for name in ("knn", "linear_probe")}
+            shown = {names.method("icl"): "icl", "Best calibration": scale.best_calibration(model, m, cells)}
+            shown |= {names.method(name): name for name in ("knn", "linear_probe")}
             for label, method in shown.items():
                 lines[label][size] = scale.mean(model, method, m, cells)
         panels[f"m = {m}, {names.counted(len(cells), 'task')}"] = lines
@@ -224,7 +224,9 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
         lines = {}
         for name, note in LINES.items():
             gap = {16: math.nan}  # The number of demonstrations changes here.
-            lines[_label(name) + note] = few_shot.means(model, name, tasks) | gap | many_shot.means(model, name, tasks)
+            lines[names.method(name) + note] = (
+                few_shot.means(model, name, tasks) | gap | many_shot.means(model, name, tasks)
+            )
         titles = ", ".join(map(names.task, names.ordered("task", tasks)))
         panels[f"{scales.MODELS[model].short}: {titles}"] = lines
     _draw(panels, "train rows per class (up to 8: kNN with\none demonstration per class)", path)
@@ -232,15 +234,13 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
 
 def draw_worth(matched: scales.Scale, path: pathlib.Path) -> None:
     """Draw kNN Prompting minus each rival with its interval against the model's size; a panel per rival."""
-    from matplotlib import figure
-
     shown = (("five binary tasks, m = 32", 32, ""), ("five binary tasks, m = 128", 128, ""))
     shown += (("TREC, m = 128", 128, scales.APART),)
     sizes = {model: scales.MODELS[model].parameters / 1e6 for model in matched.models}
     with drawing.style():
-        drawn = figure.Figure(figsize=(11, 3.2), layout="constrained", facecolor="white")
-        all_axes = drawn.subplots(1, len(RIVALS), sharey=True)
-        for axes, rival in zip(all_axes, RIVALS, strict=True):
+        drawn = figure.Figure(figsize=(6.4, 5.4), layout="constrained", facecolor="white")
+        all_axes = drawn.subplots(2, len(RIVALS) // 2, sharex=True, sharey=True)
+        for axes, rival in zip(all_axes.flat, RIVALS, strict=True):
             for index, (label, m, task) in enumerate(shown):
                 found = {size: matched.between(model, "knn", rival, m, task) for model, size in sizes.items()}
                 leads = {size: lead for size, lead in found.items() if lead}
@@ -253,10 +253,10 @@ def draw_worth(matched: scales.Scale, path: pathlib.Path) -> None:
             axes.set_xscale("log")
             axes.set_xticks([*sizes.values()], [f"{size:,.0f}" for size in sizes.values()])
             axes.minorticks_off()
-            axes.set(title=textwrap.fill(f"minus {names.method(rival)}", 24), xlabel="parameters, million")
-        all_axes[0].set_ylabel("kNN Prompting's lead, points")
-        drawn.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(shown))
-        drawn.savefig(path, dpi=110, metadata={"Software": None})
+            axes.set(title=textwrap.fill(f"minus {names.method(rival)}", 36))
+        drawn.supxlabel("parameters, million", fontsize="medium")
+        drawn.supylabel("kNN Prompting's lead, points", fontsize="medium")
+        _finish(drawn, path, columns=len(shown))
 
 
 def _draw(
@@ -266,10 +266,8 @@ def _draw(
     baselines: Sequence[float] = (),
 ) -> None:
     """Draw mean accuracies: panels by title, lines by label, points by x; and the sentence encoder's in each panel."""
-    from matplotlib import figure
-
     with drawing.style():
-        drawn = figure.Figure(figsize=(3.9 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
+        drawn = figure.Figure(figsize=(6.4, 3.8), layout="constrained", facecolor="white")
         all_axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, lines), baseline in itertools.zip_longest(all_axes, panels.items(), baselines):
             for index, (label, means) in enumerate(lines.items()):
@@ -278,12 +276,17 @@ def _draw(
             axes.set_xscale("log")
             axes.set_xticks(ticks, [f"{value:.0f}" for value in ticks])
             if baseline is not None:
-                axes.axhline(baseline, color=drawing.GREY, linestyle=":", label=_label("encoder_probe"))
+                axes.axhline(baseline, color=drawing.GREY, linestyle=":", label=names.method("encoder_probe"))
             axes.set(title=title, xlabel=x)
             axes.minorticks_off()
         all_axes[0].set_ylabel("mean accuracy, %")
-        drawn.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right center")
-        drawn.savefig(path, dpi=110, metadata={"Software": None})
+        _finish(drawn, path, columns=2)
+
+
+def _finish(drawn: figure.Figure, path: pathlib.Path, columns: int) -> None:
+    """Put one legend below the panels, which keeps them readable on the width of a phone, and save the figure."""
+    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+    drawn.savefig(path, dpi=130, metadata={"Software": None})
 
 
 def main() -> None:
