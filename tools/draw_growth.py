@@ -19,7 +19,7 @@ def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
     """Plot a benchmark's searches beside the bound: one line per kind of store and number of queries."""
     rows = json.loads(record.read_text(encoding="utf-8"))["queries_per_second"]
     with drawing.style():
-        drawn = figure.Figure(figsize=(8.0, 3.6), layout="constrained", facecolor="white")
+        drawn = figure.Figure(figsize=(6.4, 4.6), layout="constrained", facecolor="white")
         axes = drawn.add_subplot()
         for index, (kind, queries) in enumerate(dict.fromkeys((row["store"], row["queries"]) for row in rows)):
             line = [row for row in rows if (row["store"], row["queries"]) == (kind, queries)]
@@ -32,8 +32,8 @@ def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
         axes.set(xscale="log", yscale="log", xlabel="anchors", ylabel="milliseconds per query")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
-        drawn.legend(loc="outside right center")
-        drawn.savefig(path, dpi=110, metadata={"Software": None})
+        drawn.legend(loc="outside lower center", ncols=2)
+        drawn.savefig(path, dpi=130, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -111,16 +111,25 @@ def leads(own: Results, models: Sequence[str]) -> str:
     for model in filter(functools.partial(has, own), models):
         row = [scales.MODELS[model].short]
         for column in columns:
-            found = {name: own.right(model, name, column) for name in SAME_ROWS}
-            others = {name: own.mean(model, name, column) for name in SAME_ROWS if found[name] and name != AUTO}
-            if not others:
-                row.append("–")
-                continue
-            best = max(others, key=others.__getitem__)
-            pairs = zip(found[AUTO], found[best], strict=True)
-            row.append(f"{intervals.bootstrap([ours - theirs for ours, theirs in pairs])} ({names.method(best)})")
+            best = best_rival(own, model, column)
+            row.append(f"{lead(own, model, column.title)} ({names.method(best)})" if best else "–")
         rows.append(row)
     return tables.render_markdown(["AutoClassifier minus …", *(column.title for column in columns)], rows)
+
+
+def lead(own: Results, model: str, title: str) -> str:
+    """Return AutoClassifier minus the best other method in the column with this title, with its interval."""
+    (column,) = [column for column in COLUMNS if column.title == title]
+    ours = own.right(model, AUTO, column)
+    theirs = own.right(model, best_rival(own, model, column), column)
+    return str(intervals.bootstrap([ours_SQ - theirs_SQ for ours_SQ, theirs_SQ in zip(ours, theirs, strict=True)]))
+
+
+def best_rival(own: Results, model: str, column: Column) -> str:
+    """Return the method with the highest mean among those that see the same rows; empty without records."""
+    means = {name: own.mean(model, name, column) for name in SAME_ROWS if name != AUTO}
+    found = {name: mean for name, mean in means.items() if mean is not None}
+    return max(found, key=found.__getitem__, default="")
 
 
 def seeds(own: Results, model: str) -> str:

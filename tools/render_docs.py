@@ -1,4 +1,4 @@
-"""Render docs/accuracy.md, findings.md and tables.md, and the README's accuracy, from docs/sources and docs/records.
+"""Render docs/findings.md, docs/tables.md and the README's accuracy from docs/sources and docs/records.
 
 python -m tools.render_docs
 """
@@ -28,7 +28,7 @@ FIGURES = {
     "by_rows": DOCS / "accuracy_by_rows.png",
     "worth": DOCS / "whole_distribution.png",
 }
-PAGES = ("accuracy.md", "findings.md", "tables.md")
+PAGES = ("findings.md", "tables.md")
 ANALYSES = "analyses"
 POOL = "pool"
 MATCHED_CONTEXT = 1024  # Tokens; the records of `matched` have no other.
@@ -45,6 +45,7 @@ SHOWN_AGAIN = (
     "knn",
     "linear_probe",
 )  # Beside methods with two demonstrations.
+UNLABELLED = 512  # Its tick has no room for a label beside 1,024.
 RIVALS = ("knn_kl_labels", "batch_calibration", "linear_probe", "encoder_probe")  # Of the whole distribution.
 AT_LARGEST_M = ("icl", "knn", "knn_kl_labels")
 SHOWN_KS = (3, 15, 30)
@@ -254,7 +255,8 @@ def draw_worth(matched: scales.Scale, path: pathlib.Path) -> None:
             axes.set_xticks([*sizes.values()], [f"{size:,.0f}" for size in sizes.values()])
             axes.minorticks_off()
             axes.set(title=textwrap.fill(f"minus {names.method(rival)}", 36))
-        drawn.supxlabel("parameters, million", fontsize="medium")
+        for bottom in all_axes[-1]:
+            bottom.set_xlabel("parameters, million")
         drawn.supylabel("kNN Prompting's lead, points", fontsize="medium")
         _finish(drawn, path, columns=len(shown))
 
@@ -274,7 +276,7 @@ def _draw(
                 axes.plot(list(means), list(means.values()), **drawing.line_style(index), label=label)
             ticks = sorted({x for means in lines.values() for x, mean in means.items() if not math.isnan(mean)})
             axes.set_xscale("log")
-            axes.set_xticks(ticks, [f"{value:.0f}" for value in ticks])
+            axes.set_xticks(ticks, ["" if value == UNLABELLED else f"{value:,.0f}" for value in ticks])
             if baseline is not None:
                 axes.axhline(baseline, color=drawing.GREY, linestyle=":", label=names.method("encoder_probe"))
             axes.set(title=title, xlabel=x)
