@@ -1,8 +1,11 @@
 """The wheel, in a separate environment and an empty folder without the repository, turns a table into predictions."""
 
 import csv
+import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import site
 import subprocess
@@ -14,6 +17,7 @@ import pytest
 from knnprompt_jax.tasks import catalogue, sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Whatever an interpreter of that environment opens in the repository ends it; the libraries may lie there too.
 GUARD = """
 import sys
@@ -75,19 +79,25 @@ def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
     return done.stderr if status else done.stdout
 
 
-def test_the_job_of_a_support_desk(folder):
-    """Fit to tickets, look at their anchors, then label other tickets."""
-    write(folder / "tickets.csv", tickets("train"))
-    asked = [{"number": f"Q-{place}", **row} for place, row in enumerate(tickets("dev_subsample"))]
-    write(folder / "asked.csv", asked)
-    knnprompt(folder, "fit", "--train_file=tickets.csv", "--classifier=desk", "--model=tiny", "--demo_shots=0")
-    knnprompt(folder, "look", "--classifier=desk", "--output=seen")
-    assert (folder / "seen" / "index.html").exists()
-    knnprompt(folder, "predict", "--classifier=desk", "--input=asked.csv", "--output=answers.csv", "--keep=number")
-    with (folder / "answers.csv").open(newline="", encoding="utf-8") as file:
-        answers = list(csv.DictReader(file))
-    assert [row["number"] for row in answers] == [row["number"] for row in asked]
-    right = {row["label"] for row, given in zip(answers, asked, strict=True) if row["label"] == given["label"]}
+def test_readme_section_on_own_texts(folder):
+    """Its commands run in their order on tables of the demo's rows, with the tiny model instead of an installed one."""
+    (block,) = re.findall(r"^## Your own texts\n.*?```bash\n(.*?)```", README, re.MULTILINE | re.DOTALL)
+    install, *commands = block.replace("--model=gemma-3-270m", "--model=tiny").splitlines()
+    assert install.startswith("pip install")
+    write(folder / "train.csv", tickets("train"))
+    write(folder / "test.csv", tickets("dev_subsample"))
+    asked = [{"id": f"Q-{index}", "text": row["text"]} for index, row in enumerate(tickets("dev_subsample"))]
+    write(folder / "rows.csv", asked)
+    for command in commands:
+        program, *arguments = shlex.split(command, comments=True)
+        assert program == "knnprompt"
+        knnprompt(folder, *arguments)
+    assert (folder / "evaluation" / "index.html").exists()
+    assert (folder / "look" / "index.html").exists()
+    answers = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [answer["id"] for answer in answers] == [row["id"] for row in asked]
+    truths = [row["label"] for row in tickets("dev_subsample")]
+    right = {truth for truth, answer in zip(truths, answers, strict=True) if truth == answer["label"]}
     assert len(right) > 3
 
 
