@@ -23,7 +23,6 @@ DONE = {
     "A distance": "kNN Prompting",
     "A task": "saved: weather",
     "A model family": "1543714304",
-    "A table of the paper": "page: report",
 }
 
 

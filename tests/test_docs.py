@@ -10,6 +10,7 @@ from knnprompt_jax import options, shipped
 from tests import commands, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:`(?P<name>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -24,34 +25,31 @@ def small_model(monkeypatch):
     monkeypatch.setattr(shipped, "locate", lambda name: tiny)
 
 
-@pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md", "datastores.md"])
-def test_snippets_run(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("pages", [("api.md",), ("own_data.md", "predict.md"), ("datastores.md",)], ids=" ".join)
+def test_snippets_run(pages, tmp_path, monkeypatch):
+    """Pages of one entry run in the same folder: predict.md uses the classifier of own_data.md."""
     monkeypatch.chdir(tmp_path)
-    found, names = blocks(name), {}
+    for page in pages:
+        run(page)
+    if "own_data.md" in pages:
+        assert len(pathlib.Path("answers.jsonl").read_text().splitlines()) == 2
+        assert pathlib.Path("labels.csv").read_text().startswith("row,id,text,label,")
+
+
+def run(page: str) -> None:
+    """Run the snippets of a page in the working directory."""
+    found, names = blocks(page), {}
     assert {block["kind"] for block in found} <= {"python", "bash", "yaml", "csv"}
     for block in found:
         if block["name"]:
             pathlib.Path(block["name"]).write_text(block["text"], encoding="utf-8")
         elif block["kind"] == "python":
-            exec(compile(block["text"], name, "exec"), names)
+            exec(compile(block["text"], page, "exec"), names)
         elif block["kind"] == "bash":
             for line in block["text"].splitlines():
                 commands.run(line)
         else:
             assert isinstance(yaml.safe_load(block["text"]), dict)
-    if name == "own_data.md":
-        assert len(pathlib.Path("answers.jsonl").read_text().splitlines()) == 2
-
-
-def test_the_hub_declaration_shown_is_one(tmp_path):
-    from knnprompt_jax.tasks import catalogue
-
-    *_, shown = (block["text"] for block in blocks("own_data.md") if block["kind"] == "yaml")
-    path = tmp_path / "news.yaml"
-    path.write_text(
-        'fields: [text]\ntemplate: "{text}:"\nlabels: [world, sports]\nlabel_words: [world, sports]\n' + shown
-    )
-    assert catalogue.hub_source(str(path)).labels[1] == "sports"
 
 
 def test_readme_snippets_run(tmp_path, monkeypatch, capsys):
@@ -72,7 +70,25 @@ def test_binaries_and_pages_of_the_readme_are_there():
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", ["CHANGELOG.md", "CONTRIBUTING.md", *PAGES])
+def test_links_lead_to_files_and_headings(page):
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if not target.startswith("https://"):
+            file, _, heading = target.partition("#")
+            linked = path.parent / file if file else path
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), target
+
+
+def headings(path: pathlib.Path) -> set[str]:
+    """Return the names by which GitHub links to the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_commands_and_their_flags_exist(page):
     """Each flag of a command line is an option of its binary."""
     text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text(encoding="utf-8"))

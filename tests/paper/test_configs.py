@@ -41,10 +41,9 @@ def test_a_config_belongs_to_its_experiment(name):
 def test_the_page_of_the_paper_lists_the_costs_of_a_config(name, read, pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "paper.md").read_text(encoding="utf-8")
     (line,) = re.findall(rf"^\| `{name}` \|.*$", page, re.MULTILINE)
-    passes, tokens = line.strip("| ").split(" | ")[-2:]
+    tokens = line.strip("| ").split(" | ")[-1]
     assert f"python experiments/paper.py --config=configs/{name}.py" in read(name)
     costs = COST.findall(read(name))
-    assert passes == _in_words([cost[0] for cost in costs])
     assert tokens == _in_words([cost[2] for cost in costs])
 
 
