@@ -8,7 +8,18 @@ import knnprompt_jax as kp
 from knnprompt_jax.tasks.task import Example
 
 TASK = kp.Task("many", ("text",), "{text}\nIt is", ("0", "1", "2"), ("bad", "good", "fair"))
-MODEL = types.SimpleNamespace(tokenize=lambda texts: [list(text.encode()) for text in texts], context=8192)
+
+
+def make_model(context: int) -> types.SimpleNamespace:
+    """Return a tokenizer with a token per byte, and a context."""
+    return types.SimpleNamespace(
+        tokenize=lambda texts: [list(text.encode()) for text in texts],
+        count_tokens=lambda texts: np.array([len(text.encode()) for text in texts], int),
+        context=context,
+    )
+
+
+MODEL = make_model(8192)
 
 
 def make_rows(count: int, seed: int = 0) -> list[Example]:

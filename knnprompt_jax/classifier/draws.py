@@ -82,7 +82,7 @@ def view_shots(
         UserError: an invalid number.
     """
     if demo_shots == AUTO:
-        return tuple(sorted({views.default_shots(task, rows, model, seed), 0}, reverse=True))
+        return views.default_numbers(task, rows, model.count_tokens, model.context, seed)
     is_several = isinstance(demo_shots, list | tuple) and len(demo_shots) > 0
     largest = max(collections.Counter(row.label for row in rows).values())
     found = set()

@@ -7,7 +7,7 @@ still each of them counts as a labelled text.
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -80,23 +80,34 @@ def _cross_fitted(
     return groups
 
 
-def default_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel, seed: int) -> int:
-    """Return the largest of 16 (or all), 8, 4, 2, 1 and 0 demonstrations per class that give a short prefix.
+def default_numbers(
+    task: Task,
+    rows: Sequence[Example],
+    lengths: Callable[[Sequence[str]], np.ndarray],
+    context: int,
+    seed: int,
+) -> tuple[int, ...]:
+    """Return the demonstrations per class of each view by default, in descending order: as many as serve, and 0.
 
-    It limits the time of each prompt, while M_T (`prompts.statistics`) is how many the context holds. With many classes
-    a prefix costs more time than it is worth: each text is then read without demonstrations.
+    As many as serve are the largest of 16 (or all), 8, 4, 2 and 1 that give a short prefix. This limits the time of
+    each prompt, while M_T (`prompts.statistics`) is how many the context holds. With many classes a prefix costs more
+    time than it is worth: each text is read without demonstrations only.
+
+    Args:
+        lengths: maps N texts to their numbers of tokens [N], without special tokens.
+        context: the number of tokens that the model can read.
     """
     sizes = collections.Counter(row.label for row in rows)
     largest = max(sizes.values())
     if largest < 2 or len(sizes) >= MANY_CLASSES:
-        return 0
-    limit = min(MAX_TOKENS, model.context // 2)
+        return (0,)
+    limit = min(MAX_TOKENS, context // 2)
     order = folds.ranked(rows, seed)
     for shots in sorted({min(largest, MAX_SHOTS), 8, 4, 2, 1}, reverse=True):
         texts = [task.render(rows[index], rows[index].label) for index in folds.first_of_each(rows, order, shots)]
-        if shots <= largest and int(layout.count_tokens(model.tokenize, texts).sum()) <= limit:
-            return shots
-    return 0
+        if shots <= largest and int(lengths(texts).sum()) <= limit:
+            return shots, 0
+    return (0,)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,5 +1,9 @@
 """The pool of experts of `AutoClassifier`, fitted to all train rows of a split."""
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from knnprompt_jax import errors
 from knnprompt_jax.experts import expert, fitting, views
 from knnprompt_jax.experts.expert import Readings
@@ -14,8 +18,7 @@ def run(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.Predi
     task = problem.task
     rows = problem.train_rows
     model = inputs.model
-    shots = sorted({views.default_shots(task, rows, model, inputs.seed), 0}, reverse=True)
-    dealt = {number: views.deal(rows, number, inputs.seed) for number in shots}
+    dealt = _deal(problem, model.count_tokens, model.context)
     reader = views.PromptReader(model, task, problem.truncation, inputs.cache)
     layer = expert.layer_of(model.config)
     resources = fitting.resources_of(task, model, problem.label_token, layer, options.encoder, inputs.store_options)
@@ -34,10 +37,28 @@ def run(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.Predi
 
 
 def cost(problem: method.Problem, counter: method.TokenCounter, options: classifiers.PoolOptions) -> method.Cost:
-    """Estimate the cost of reading all rows and queries in two views."""
-    rows = [*problem.train_rows, *problem.evaluation]
-    num_tokens = counter.query_tokens(problem.task, rows)
-    return method.Cost(2 * len(rows), 2 * num_tokens)
+    """Estimate the cost of reading all rows and queries in each view, as if the pool kept every view.
+
+    Each group of rows of a view has a prefix, and so have the queries.
+    """
+    rows = problem.train_rows
+    texts = [*rows, *problem.evaluation]
+    dealt = _deal(problem, counter.lengths, counter.context).values()
+    prefixes = [group.demonstrations for view in dealt for group in (view, *view.groups)]
+    shown = [rows[index] for prefix in prefixes for index in prefix]
+    num_tokens = len(dealt) * counter.query_tokens(problem.task, texts)
+    num_tokens += counter.demonstration_tokens(problem.task, shown)
+    return method.Cost(len(dealt) * len(texts), num_tokens)
+
+
+def _deal(
+    problem: method.Problem, lengths: Callable[[Sequence[str]], np.ndarray], context: int
+) -> dict[int, views.View]:
+    """Return the default views of the split's rows by demonstrations per class."""
+    rows = problem.train_rows
+    seed = problem.split.seed
+    numbers = views.default_numbers(problem.task, rows, lengths, context, seed)
+    return {number: views.deal(rows, number, seed) for number in numbers}
 
 
 def check(problem: method.Problem, options: classifiers.PoolOptions) -> None:

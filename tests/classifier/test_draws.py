@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import types
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import draws
 from knnprompt_jax.tasks.task import Example
-from tests.class_rows import MODEL, TASK, make_rows
+from tests.class_rows import MODEL, TASK, make_model, make_rows
 
 
 @pytest.mark.parametrize(("demo_shots", "seed"), [*itertools.product([0, 2, 100], [0, 1])])
@@ -41,7 +40,7 @@ def test_rows_at_the_end_do_not_change_how_many_demonstrations_fit():
 
 def test_long_texts_leave_no_room_for_demonstrations():
     rows = [Example({"text": "many words " * 100 + str(row)}, "012"[row % 3], row) for row in range(30)]
-    short = types.SimpleNamespace(tokenize=MODEL.tokenize, context=1024)
+    short = make_model(1024)
     assert draws.max_demo_shots(TASK, rows, short) == 0
     assert draws.view_shots(TASK, rows, short, "auto", seed=0) == (0,)
 

@@ -1,7 +1,6 @@
 """Views and folds: every row is read once, never after itself, and a few new rows rarely change a prompt."""
 
 import collections
-import types
 
 import numpy as np
 import pytest
@@ -90,15 +89,14 @@ def test_folds_have_the_classes_of_the_whole(sizes):
 )
 def test_demonstrations_by_default(per_class, words, context, shots):
     rows = [Example({"text": "w" * words + f"{row:03}"}, "012"[row % 3], row) for row in range(3 * per_class)]
-    model = types.SimpleNamespace(tokenize=MODEL.tokenize, context=context)
     task = kp.Task("w", ("text",), "{text}:", ("0", "1", "2"), ("a", "b", "c"))
-    found = views.default_shots(task, rows, model, seed=0)
+    found, *others = views.default_numbers(task, rows, MODEL.count_tokens, context, seed=0)
     length = views.folds.first_of_each(rows, range(len(rows)), max(found, 1))
     tokens = sum(len(task.render(rows[index], rows[index].label)) for index in length)
     assert found == 0 or tokens <= min(views.MAX_TOKENS, context // 2)
-    assert found == shots
+    assert found == shots and others == ([0] if shots else [])
 
 
 def test_many_classes_have_no_demonstrations_by_default():
     rows = [Example({"text": f"t{row}"}, str(row % 20), row) for row in range(60)]
-    assert views.default_shots(TASK, rows, MODEL, seed=0) == 0
+    assert views.default_numbers(TASK, rows, MODEL.count_tokens, 8192, seed=0) == (0,)
