@@ -50,7 +50,7 @@ def describe(name: str) -> Backbone:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class FineTuningRun:
     """Fine-tuning on a split. Its attributes are those that `records.Record.of` reads."""
 
     name: str
@@ -115,7 +115,7 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
     return [done[planned.file_name] for planned in runs]
 
 
-def plan(settings: FineTuneSettings) -> Iterator[Run]:
+def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
     model = describe(settings.model_name)
     for name in settings.tasks:
@@ -125,7 +125,7 @@ def plan(settings: FineTuneSettings) -> Iterator[Run]:
                 split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
                 inputs.log_warnings(split.warnings)
                 problem = method.Problem(rows.task, split, rows.evaluation, layout.tokenize_with(model.tokenizer))
-                yield Run(
+                yield FineTuningRun(
                     settings.method,
                     model,
                     problem,
@@ -135,12 +135,12 @@ def plan(settings: FineTuneSettings) -> Iterator[Run]:
                 )
 
 
-def _checkpoints(settings: FineTuneSettings, planned: Run) -> pathlib.Path:
+def _checkpoints(settings: FineTuneSettings, planned: FineTuningRun) -> pathlib.Path:
     """Return the folder of a run's checkpoints."""
     return pathlib.Path(settings.checkpoints) / planned.file_name.removesuffix(".json")
 
 
-def _run(planned: Run, settings: FineTuneSettings) -> records.Record:
+def _run(planned: FineTuningRun, settings: FineTuneSettings) -> records.Record:
     """Train on a split and classify its evaluation rows."""
     started = time.monotonic()
     problem = planned.problem

@@ -131,7 +131,7 @@ class Execution:
         local = parallel.local_data_shards(self.mesh)
         return packing.pack(group, shape, lambda step: step % data in local)
 
-    def run(
+    def apply(
         self,
         packed: packing.PackedPrompts,
         progress: progress_lib.Progress | None,

@@ -291,7 +291,7 @@ class LanguageModel:
             packed = self.execution.pack(group, shape_of(group))
             slots.append(packed.slot_N + num_slots)
             indices.append(group.number_N)
-            group_outputs = self.execution.run(packed, progress, function)
+            group_outputs = self.execution.apply(packed, progress, function)
             # Outputs include the empty steps that fill the last call.
             num_slots += sum(int(np.prod(jax.tree.leaves(output)[0].shape[:2])) for output in group_outputs)
             outputs += group_outputs
@@ -322,7 +322,7 @@ class LanguageModel:
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shape_of(group))
             tokens_TJ = continuations_lib.target_tokens(targets, packed)
-            calls = parallel.replicate(self.execution.run(packed, progress, programs.score_suffixes, tokens_TJ))
+            calls = parallel.replicate(self.execution.apply(packed, progress, programs.score_suffixes, tokens_TJ))
             log_p, is_greatest = (
                 np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
             )

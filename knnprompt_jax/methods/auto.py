@@ -12,7 +12,7 @@ from knnprompt_jax.models import encoders
 from knnprompt_jax.settings import classifiers
 
 
-def run(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.Prediction:
+def predict(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.Prediction:
     """Fit the pool and predict the queries; the note has the weights."""
     problem = inputs.problem
     task = problem.task
@@ -70,5 +70,5 @@ def check(problem: method.Problem, options: classifiers.PoolOptions) -> None:
 
 
 METHODS = method.declare(
-    "auto", run, cost=cost, check=check, rows_used="texts", model_name=lambda options: options.encoder
+    "auto", predict, cost=cost, check=check, rows_used="texts", model_name=lambda options: options.encoder
 )

@@ -19,7 +19,7 @@ from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
 
-def run_tfidf(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict_by_tfidf(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Fit the expert on demonstrations and anchors, and predict the queries."""
     problem = inputs.problem
     texts = fitting.joined_texts(problem.task, problem.train_rows)
@@ -34,7 +34,7 @@ def check_words(problem: method.Problem, _: options_lib.Options) -> None:
         raise errors.UserError("no train row of the split has a word")
 
 
-def run_regression(inputs: method.Inputs, options: methods.EncoderProbeOptions) -> method.Prediction:
+def predict_by_regression(inputs: method.Inputs, options: methods.EncoderProbeOptions) -> method.Prediction:
     """Fit a regression on the embeddings of demonstrations and anchors, and predict the queries."""
     problem = inputs.problem
     p_QC = hidden_states.logistic_regression(
@@ -48,7 +48,7 @@ def run_regression(inputs: method.Inputs, options: methods.EncoderProbeOptions) 
     return method.Prediction.most_probable(p_QC)
 
 
-def run_votes(inputs: method.Inputs, options: methods.EncoderKNNOptions) -> method.Prediction:
+def predict_by_votes(inputs: method.Inputs, options: methods.EncoderKNNOptions) -> method.Prediction:
     """Predict the majority class of the k train rows with the highest cosine; equal votes go to the lower class."""
     from sklearn import neighbors
 
@@ -77,7 +77,9 @@ def encoder_name(options: methods.EncoderOptions) -> str:
 
 
 METHODS = (
-    *method.declare("tfidf", run_tfidf, check=check_words, rows_used="texts"),
-    *method.declare("encoder_probe", run_regression, check=check_encoder, rows_used="texts", model_name=encoder_name),
-    *method.declare("encoder_knn", run_votes, check=check_encoder, rows_used="texts", model_name=encoder_name),
+    *method.declare("tfidf", predict_by_tfidf, check=check_words, rows_used="texts"),
+    *method.declare(
+        "encoder_probe", predict_by_regression, check=check_encoder, rows_used="texts", model_name=encoder_name
+    ),
+    *method.declare("encoder_knn", predict_by_votes, check=check_encoder, rows_used="texts", model_name=encoder_name),
 )

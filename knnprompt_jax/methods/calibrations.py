@@ -21,7 +21,7 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
 
-CONTENT_FREE = ("N/A", "", "[MASK]")
+CONTENT_FREE_TEXTS = ("N/A", "", "[MASK]")
 DOMAIN_TEXTS = 20
 Array = jax.Array
 
@@ -29,7 +29,7 @@ Array = jax.Array
 def content_free_queries(problem: method.Problem) -> list[Example]:
     """Return queries without content: every field holds the same content-free text."""
     fields = problem.task.fields
-    return [Example(dict.fromkeys(fields, text), "", place=f"content-free {text!r}") for text in CONTENT_FREE]
+    return [Example(dict.fromkeys(fields, text), "", place=f"content-free {text!r}") for text in CONTENT_FREE_TEXTS]
 
 
 def domain_queries(problem: method.Problem) -> list[Example]:
@@ -44,6 +44,10 @@ def domain_queries(problem: method.Problem) -> list[Example]:
         Example({field: texts[field][number] for field in problem.task.fields}, "", place=f"in-domain text {number}")
         for number in range(DOMAIN_TEXTS)
     ]
+
+
+CONTENT_FREE = method.PromptSet("content-free queries", content_free_queries)
+IN_DOMAIN = method.PromptSet("in-domain queries", domain_queries)
 
 
 def _domain_texts(rows: Sequence[Example], field: str, generator: random.Random) -> list[str]:
@@ -66,12 +70,12 @@ def contextual(inputs: method.Inputs, options: methods.ContextualOptions) -> met
     Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML
     2021, Section 5: W = diag(p_cf)⁻¹, b = 0. The prior "trainset" multiplies by the classes' frequencies in the split.
     """
-    shift_C = -log_bias(inputs.label_log_p(inputs.states[content_free_queries]))
+    shift_C = -log_bias(inputs.label_log_p(inputs.states[CONTENT_FREE]))
     if options.prior == "trainset":
         y = inputs.classes(inputs.problem.train_rows)
         with np.errstate(divide="ignore"):  # −∞, hence never predicted, for a class without train rows.
             shift_C += np.log(np.bincount(y, minlength=inputs.num_classes) / len(y))
-    return _softmax(inputs.label_log_p(inputs.states[method.queries]) + shift_C)
+    return _softmax(inputs.label_log_p(inputs.states[method.QUERIES]) + shift_C)
 
 
 def domain_context(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
@@ -80,7 +84,7 @@ def domain_context(inputs: method.Inputs, _: options_lib.Options) -> method.Pred
     Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
     """
     return _softmax(
-        inputs.label_log_p(inputs.states[method.queries]) - log_bias(inputs.label_log_p(inputs.states[domain_queries]))
+        inputs.label_log_p(inputs.states[method.QUERIES]) - log_bias(inputs.label_log_p(inputs.states[IN_DOMAIN]))
     )
 
 
@@ -90,7 +94,7 @@ def batch(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     Zhou, Wan, Proleev, Mincu, Chen, Heller, Roy: "Batch Calibration: Rethinking Calibration for In-Context Learning and
     Prompt Engineering", 2023 (ICLR 2024), Section 3.
     """
-    log_p_QC = inputs.label_log_p(inputs.states[method.queries])
+    log_p_QC = inputs.label_log_p(inputs.states[method.QUERIES])
     return _softmax(log_p_QC - log_p_QC.mean(0))
 
 
@@ -104,14 +108,14 @@ def prototypical(inputs: method.Inputs, options: methods.PrototypicalOptions) ->
     """
     from sklearn import exceptions, mixture
 
-    log_p_NC = inputs.label_log_p(inputs.states[method.anchors])
+    log_p_NC = inputs.label_log_p(inputs.states[method.ANCHORS])
     seeds = np.random.default_rng(inputs.seed).integers(2**31, size=options.restarts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", exceptions.ConvergenceWarning)  # Few or equal rows; the matching decides.
         mixtures = [mixture.GaussianMixture(inputs.num_classes, random_state=int(seed)).fit(log_p_NC) for seed in seeds]
     best = max(mixtures, key=lambda fitted: match(fitted.means_)[1])
     best.weights_ = np.full_like(best.weights_, 1 / inputs.num_classes)
-    posterior_QC = best.predict_proba(inputs.label_log_p(inputs.states[method.queries]))
+    posterior_QC = best.predict_proba(inputs.label_log_p(inputs.states[method.QUERIES]))
     cluster_of_label_C, _ = match(best.means_)
     return method.Prediction.most_probable(posterior_QC[:, cluster_of_label_C])
 
@@ -140,9 +144,9 @@ def linc(inputs: method.Inputs, options: methods.LincOptions) -> method.Predicti
     Calibration", AISTATS 2024: stochastic gradient descent on the cross-entropy, one row at a time. As in the released
     code, A starts as contextual calibration's diag(p_cf)⁻¹ and b as 0.
     """
-    p_NC = _label_probabilities(inputs, method.anchors)[: options.rows]
-    p_QC = _label_probabilities(inputs, method.queries)
-    bias_C = log_bias(inputs.label_log_p(inputs.states[content_free_queries]))
+    p_NC = _label_probabilities(inputs, method.ANCHORS)[: options.rows]
+    p_QC = _label_probabilities(inputs, method.QUERIES)
+    bias_C = log_bias(inputs.label_log_p(inputs.states[CONTENT_FREE]))
     start = (jnp.diag(jnp.asarray(np.exp(-bias_C), jnp.float32)), jnp.zeros(inputs.num_classes))
     generator = np.random.default_rng(inputs.seed)
     order_T = np.concatenate([generator.permutation(len(p_NC)) for _ in range(options.epochs)])
@@ -151,7 +155,7 @@ def linc(inputs: method.Inputs, options: methods.LincOptions) -> method.Predicti
     return _softmax(p_QC @ np.asarray(slope_CC).T + np.asarray(shift_C))
 
 
-def _label_probabilities(inputs: method.Inputs, prompts: method.ExamplesOf) -> np.ndarray:
+def _label_probabilities(inputs: method.Inputs, prompts: method.PromptSet) -> np.ndarray:
     """Return the probabilities of the label words [N, C], float32, normalised over them."""
     return special.softmax(inputs.label_log_p(inputs.states[prompts]), axis=-1).astype(np.float32)
 
@@ -183,8 +187,8 @@ def supervised(inputs: method.Inputs, options: methods.SupervisedOptions) -> met
     is a penalty on the distance to the identity map. The context-invariance term is left out: all anchors share one
     context.
     """
-    log_p_NC = special.log_softmax(inputs.label_log_p(inputs.states[method.anchors]), axis=-1)
-    log_p_QC = special.log_softmax(inputs.label_log_p(inputs.states[method.queries]), axis=-1)
+    log_p_NC = special.log_softmax(inputs.label_log_p(inputs.states[method.ANCHORS]), axis=-1)
+    log_p_QC = special.log_softmax(inputs.label_log_p(inputs.states[method.QUERIES]), axis=-1)
     slope_C, shift_C = fit_supervised(log_p_NC, inputs.y, options.penalty)
     return _softmax(log_p_QC * slope_C + shift_C)
 
@@ -220,34 +224,34 @@ METHODS = (
     *method.declare(
         "contextual_calibration",
         contextual,
-        needs=(method.queries, content_free_queries),
+        needs=(method.QUERIES, CONTENT_FREE),
         check=method.check_label_words_are_tokens,
         rows_used="demonstrations",
     ),
     *method.declare(
         "domain_context_calibration",
         domain_context,
-        needs=(method.queries, domain_queries),
+        needs=(method.QUERIES, IN_DOMAIN),
         check=method.check_label_words_are_tokens,
     ),
     *method.declare(
         "batch_calibration",
         batch,
-        needs=(method.queries,),
+        needs=(method.QUERIES,),
         check=method.check_label_words_are_tokens,
         rows_used="demonstrations",
     ),
-    *method.declare("proca", prototypical, needs=(method.queries, method.anchors), check=check_prototypical),
+    *method.declare("proca", prototypical, needs=(method.QUERIES, method.ANCHORS), check=check_prototypical),
     *method.declare(
         "linc",
         linc,
-        needs=(method.queries, method.anchors, content_free_queries),
+        needs=(method.QUERIES, method.ANCHORS, CONTENT_FREE),
         check=method.check_label_words_are_tokens,
     ),
     *method.declare(
         "supervised_calibration",
         supervised,
-        needs=(method.queries, method.anchors),
+        needs=(method.QUERIES, method.ANCHORS),
         check=method.check_label_words_are_tokens,
     ),
 )

@@ -69,7 +69,7 @@ def _bm25(pool_texts: Sequence[str], query_texts: Sequence[str]) -> np.ndarray:
     return np.stack([index.get_scores(query.split()) for query in query_texts])
 
 
-def run_selection(inputs: method.Inputs, options: methods.RetrievalOptions) -> method.Prediction:
+def predict_with_selection(inputs: method.Inputs, options: methods.RetrievalOptions) -> method.Prediction:
     """Select demonstrations and predict by in-context learning."""
     problem = inputs.problem
     prompts = layout.build_individual_prompts(
@@ -139,12 +139,12 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
 
 
-def run_ensemble(inputs: method.Inputs, options: methods.EnsembleOptions) -> method.Prediction:
+def predict_by_ensemble(inputs: method.Inputs, options: methods.EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
     problem = inputs.problem
     first, *later = ensemble_sets(problem.split)
     sets = [problem.build_prompts(rows, problem.evaluation, inputs.model.context) for rows in later]
-    all_states = [inputs.states[method.queries], *inputs.read_sets(sets, "ICL ensemble")]
+    all_states = [inputs.states[method.QUERIES], *inputs.read_sets(sets, "ICL ensemble")]
     log_p_UQC = np.array([inputs.label_log_p(states) for states in all_states])
     probabilities_QC = combine(special.log_softmax(log_p_UQC, axis=-1), options.combination)
     note = f"{len(all_states)} sets of {len(first)} demonstrations"
@@ -191,7 +191,7 @@ def many_shot_rows(
     return rows[:count]
 
 
-def run_many_shot(inputs: method.Inputs, options: methods.ManyShotOptions) -> method.Prediction:
+def predict_many_shot(inputs: method.Inputs, options: methods.ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem = inputs.problem
     limit = inputs.model.context
@@ -223,7 +223,7 @@ def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Exam
         yield sample
 
 
-def run_upper_bound(inputs: method.Inputs, options: methods.UpperBoundOptions) -> method.Prediction:
+def predict_upper_bound(inputs: method.Inputs, options: methods.UpperBoundOptions) -> method.Prediction:
     """Predict with each prompt and keep the most accurate; ties go to the first."""
     problem = inputs.problem
     true_Q = inputs.classes(problem.evaluation)
@@ -256,16 +256,18 @@ def retriever_model(options: methods.RetrievalOptions) -> str:
 
 
 METHODS = (
-    *method.declare("icl_ensemble", run_ensemble, needs=(method.queries,), check=check_ensemble, cost=cost_ensemble),
-    *method.declare("icl_many_shot", run_many_shot, check=method.check_label_words_differ, cost=cost_many_shot),
+    *method.declare(
+        "icl_ensemble", predict_by_ensemble, needs=(method.QUERIES,), check=check_ensemble, cost=cost_ensemble
+    ),
+    *method.declare("icl_many_shot", predict_many_shot, check=method.check_label_words_differ, cost=cost_many_shot),
     *method.declare(
         "demonstration_upper_bound",
-        run_upper_bound,
+        predict_upper_bound,
         check=check_demonstrations,
         cost=cost_upper_bound,
         rows_used="draws",
     ),
     *method.declare(
-        "prompt_compose", run_selection, check=check_selection, cost=cost_selection, model_name=retriever_model
+        "prompt_compose", predict_with_selection, check=check_selection, cost=cost_selection, model_name=retriever_model
     ),
 )

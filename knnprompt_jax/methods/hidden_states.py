@@ -57,10 +57,10 @@ def logistic_regression(
     return p_QC
 
 
-def run_probe(inputs: method.Inputs, options: methods.ProbeOptions) -> method.Prediction:
+def predict_by_probe(inputs: method.Inputs, options: methods.ProbeOptions) -> method.Prediction:
     """Fit the probe on the anchors and predict the queries."""
-    anchors_NE = _inputs(inputs.head, inputs.states[method.anchors], options.representation)
-    queries_QE = _inputs(inputs.head, inputs.states[method.queries], options.representation)
+    anchors_NE = _inputs(inputs.head, inputs.states[method.ANCHORS], options.representation)
+    queries_QE = _inputs(inputs.head, inputs.states[method.QUERIES], options.representation)
     mean_E = anchors_NE.mean(0)
     scale_EE = _scale(inputs.head, anchors_NE - mean_E, options.representation)
     p_QC = logistic_regression(
@@ -120,14 +120,14 @@ def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray
     return special.softmax(-distance.cdist(queries_QE.astype(np.float64), centroids_CE), axis=-1)
 
 
-def run_centroids(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict_by_centroids(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Predict the class with the nearest mean hidden state."""
-    anchors_NE = np.asarray(inputs.states[method.anchors].hidden_NE)
-    queries_QE = np.asarray(inputs.states[method.queries].hidden_NE)
+    anchors_NE = np.asarray(inputs.states[method.ANCHORS].hidden_NE)
+    queries_QE = np.asarray(inputs.states[method.QUERIES].hidden_NE)
     return method.Prediction.most_probable(centroid_proba(anchors_NE, inputs.y, queries_QE, inputs.num_classes))
 
 
 METHODS = (
-    *method.declare("hidden_centroids", run_centroids, needs=(method.queries, method.anchors)),
-    *method.declare("linear_probe", run_probe, needs=(method.queries, method.anchors)),
+    *method.declare("hidden_centroids", predict_by_centroids, needs=(method.QUERIES, method.ANCHORS)),
+    *method.declare("linear_probe", predict_by_probe, needs=(method.QUERIES, method.ANCHORS)),
 )

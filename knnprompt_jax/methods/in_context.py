@@ -17,9 +17,9 @@ from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
-def run(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Predict the most probable label word."""
-    return method.Prediction.most_probable(inputs.label_probabilities(inputs.states[method.queries]))
+    return method.Prediction.most_probable(inputs.label_probabilities(inputs.states[method.QUERIES]))
 
 
 def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
@@ -33,14 +33,14 @@ def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
             )
 
 
-def run_whole_labels(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict_whole_labels(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     """Predict the most probable label; probabilities are normalised over the labels.
 
     The shared pass gives the probabilities of first tokens. Only labels of several tokens need a pass of their own.
     """
     problem = inputs.problem
     first_ids = [tokens[0] for tokens in problem.word_tokens]
-    states = inputs.states[method.queries]
+    states = inputs.states[method.QUERIES]
     log_p_QC = np.array(representations.label_log_probabilities(inputs.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
@@ -91,15 +91,15 @@ def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: 
 METHODS = (
     *method.declare(
         "icl",
-        run,
-        needs=(method.queries,),
+        predict,
+        needs=(method.QUERIES,),
         check=method.check_label_words_differ,
         rows_used="demonstrations",
     ),
     *method.declare(
         "icl_multi_token",
-        run_whole_labels,
-        needs=(method.queries,),
+        predict_whole_labels,
+        needs=(method.QUERIES,),
         check=check_whole_labels,
         cost=cost_whole_labels,
         rows_used="demonstrations",

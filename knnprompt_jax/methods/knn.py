@@ -9,7 +9,7 @@ from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 
-def run(inputs: method.Inputs, options: classifiers.KNNOptions) -> method.Prediction:
+def predict(inputs: method.Inputs, options: classifiers.KNNOptions) -> method.Prediction:
     """Predict by the vote of the k nearest anchors, with the k of the released code."""
     return vote(inputs, options, published_k(options.k, inputs.problem))
 
@@ -30,7 +30,7 @@ def vote(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> meth
 def find_neighbours(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each query, or the nearest class mean if the options ask for centroids."""
     store = _build_store(inputs, options.distance, options.centroid)
-    return store.search(inputs.states[method.queries], k if options.centroid == "none" else 1)
+    return store.search(inputs.states[method.QUERIES], k if options.centroid == "none" else 1)
 
 
 def _build_store(inputs: method.Inputs, distance: str, centroid: str) -> store_lib.Store:
@@ -39,7 +39,7 @@ def _build_store(inputs: method.Inputs, distance: str, centroid: str) -> store_l
         inputs.store_options,
         distance,
         inputs.head,
-        inputs.states[method.anchors],
+        inputs.states[method.ANCHORS],
         inputs.y,
         _label_tokens(inputs, distance),
         centroid=centroid,
@@ -57,4 +57,4 @@ def check_distance(problem: method.Problem, options: classifiers.KNNOptions) -> 
         method.check_label_words_differ(problem)
 
 
-METHODS = method.declare("knn", run, needs=(method.queries, method.anchors), check=check_distance)
+METHODS = method.declare("knn", predict, needs=(method.QUERIES, method.ANCHORS), check=check_distance)

@@ -79,21 +79,21 @@ class Problem:
         return len(self.tokenize([""])[0])
 
 
-ExamplesOf = Callable[[Problem], Sequence[Example]]
-"""A function that returns examples to read in the shared pass, each as a query after the split's demonstrations.
+@dataclasses.dataclass(frozen=True)
+class PromptSet:
+    """Prompts of the shared pass: some examples of a problem, each after the split's demonstrations.
 
-The function itself is their key in `Method.needs` and `Inputs.states`.
-"""
+    Attributes:
+        name: what the examples are.
+        examples_of: returns the examples of a problem.
+    """
+
+    name: str
+    examples_of: Callable[[Problem], Sequence[Example]]
 
 
-def anchors(problem: Problem) -> Sequence[Example]:
-    """Return the split's anchors."""
-    return problem.split.anchors
-
-
-def queries(problem: Problem) -> Sequence[Example]:
-    """Return the rows to classify."""
-    return problem.evaluation
+ANCHORS = PromptSet("anchors", lambda problem: problem.split.anchors)
+QUERIES = PromptSet("queries", lambda problem: problem.evaluation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,15 +103,15 @@ class Inputs:
     Attributes:
         problem: the split and the rows to classify.
         model: the language model.
-        states: the states of each prompt set that the method needs, in the order of its examples and replicated over
-            the devices.
+        states: the states of each set of prompts that the method needs, in the order of its examples and replicated
+            over the devices.
         store_options: the options of a store of anchors.
         cache: the run's cache of states, for the method's own passes.
     """
 
     problem: Problem
     model: lm.LanguageModel
-    states: Mapping[ExamplesOf, lm.States]
+    states: Mapping[PromptSet, lm.States]
     store_options: classifiers.StoreOptions = classifiers.StoreOptions()
     cache: states_lib.Cache | None = None
 
@@ -292,8 +292,8 @@ class Method:
 
     Attributes:
         entry: its name, titles and preset options (`settings.methods`).
-        run: predicts the rows to classify from its inputs and the options.
-        needs: the examples whose states it uses.
+        predict: predicts the rows to classify from its inputs and the options.
+        needs: the prompts of the shared pass whose states it uses.
         check: raises UserError if the method does not apply to a problem with the given options. It is called before
             weights are loaded.
         cost: estimates the cost of its own passes before weights are loaded.
@@ -306,8 +306,8 @@ class Method:
     """
 
     entry: methods.Entry
-    run: Callable[[Inputs, Any], Prediction]
-    needs: tuple[ExamplesOf, ...] = ()
+    predict: Callable[[Inputs, Any], Prediction]
+    needs: tuple[PromptSet, ...] = ()
     check: Callable[[Problem, Any], None] = check_nothing
     cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
     rows_used: str = "shots"
@@ -328,7 +328,7 @@ class Method:
 
     def obstacle(self, problem: Problem, options: options_lib.Options) -> str:
         """Return why the method does not apply to a problem with these options; "" if it applies."""
-        if anchors in self.needs and not problem.split.anchors:
+        if ANCHORS in self.needs and not problem.split.anchors:
             return "there are no anchors: choose more shots"
         try:
             self.check(problem, options)
@@ -337,6 +337,6 @@ class Method:
         return ""
 
 
-def declare(base: str, run: Callable[[Inputs, Any], Prediction], **fields: Any) -> list[Method]:
+def declare(base: str, predict: Callable[[Inputs, Any], Prediction], **fields: Any) -> list[Method]:
     """Return a base method of the catalogue and its presets; `fields` are further fields of `Method`."""
-    return [Method(entry, run, **fields) for entry in methods.CATALOGUE.values() if entry.base == base]
+    return [Method(entry, predict, **fields) for entry in methods.CATALOGUE.values() if entry.base == base]

@@ -166,7 +166,7 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def run(inputs: method.Inputs, options: methods.NoisyChannelOptions) -> method.Prediction:
+def predict(inputs: method.Inputs, options: methods.NoisyChannelOptions) -> method.Prediction:
     """Predict with one template, or with the best of four; probabilities are the softmax of its scores."""
     scores_UQC, texts = scores(inputs, options)
     accuracy_U = (scores_UQC.argmax(-1) == inputs.classes(inputs.problem.evaluation)).mean(-1)
@@ -222,4 +222,4 @@ def _demonstrations(options: methods.NoisyChannelOptions, problem: method.Proble
     return problem.train_rows if options.shown == "all" else problem.split.demonstrations
 
 
-METHODS = method.declare("noisy_channel", run, cost=cost, rows_used="demonstrations")
+METHODS = method.declare("noisy_channel", predict, cost=cost, rows_used="demonstrations")

@@ -15,7 +15,7 @@ from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.paper import experiment as experiment_lib
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
-from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.runs import plan as plan_lib
 from knnprompt_jax.settings import grids
 
 _COLUMNS = ("model", "tasks", "passes", "distinct prompts", "tokens, about", "PFLOP, about", "records", "finished")
@@ -48,7 +48,7 @@ class Copy:
         source: the file name of the record with its outcome.
     """
 
-    run: run_lib.Run
+    run: plan_lib.Run
     source: str
 
 
@@ -64,8 +64,8 @@ class Plan:
         num_elsewhere: the number of records of other shards.
     """
 
-    all_groups: Sequence[run_lib.RunGroup]
-    groups: Sequence[run_lib.RunGroup]
+    all_groups: Sequence[plan_lib.RunGroup]
+    groups: Sequence[plan_lib.RunGroup]
     copies: Sequence[Copy]
     finished: Mapping[str, records.Record]
     num_elsewhere: int
@@ -86,7 +86,7 @@ class Plan:
             heading += f"; {self.num_elsewhere} belong to other shards"
         return "\n".join([heading, "", tables.render(list(_COLUMNS), rows)])
 
-    def _row(self, name: str, groups: Sequence[run_lib.RunGroup]) -> list[str]:
+    def _row(self, name: str, groups: Sequence[plan_lib.RunGroup]) -> list[str]:
         """Return the cells of a line, one for each of `_COLUMNS`."""
         runs = [run for group in groups for run in group.runs]
         counts = (
@@ -131,19 +131,19 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> Plan:
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _groups(settings: grids.GridSettings, needs_weights: bool) -> list[run_lib.RunGroup]:
+def _groups(settings: grids.GridSettings, needs_weights: bool) -> list[plan_lib.RunGroup]:
     """Return the groups of all models and tasks; raise UserError if a method cannot run on one of them."""
     task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     groups = []
     for name in settings.models:
         model = inputs.read_model(name, settings, context=settings.context, needs_weights=needs_weights)
         for rows in task_rows:
-            groups += run_lib.group_runs(model, _runs(settings, model, rows))
+            groups += plan_lib.group_runs(model, _runs(settings, model, rows))
     _check_methods(settings.methods, [run for group in groups for run in group.runs])
     return groups
 
 
-def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[run_lib.Run]:
+def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[plan_lib.Run]:
     """Return the run of each cell of a model and task. Cells with the same rows share a problem."""
     experiment = experiments.of(settings)
     cells = list(dict.fromkeys(experiment.cells(settings, rows, inputs.max_demo_shots(rows, model))))
@@ -153,7 +153,7 @@ def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Ro
             problems[cell.draw, cell.test_share] = _problem(settings, model, rows, cell)
     source = inputs.source_of(settings)
     return [
-        run_lib.Run(
+        plan_lib.Run(
             cell.declared,
             cell.options(settings),
             problems[cell.draw, cell.test_share],
@@ -178,7 +178,7 @@ def _problem(
     return inputs.make_problem(settings, model, rows.task, split, evaluation)
 
 
-def _check_methods(names: Sequence[str], runs: Sequence[run_lib.Run]) -> None:
+def _check_methods(names: Sequence[str], runs: Sequence[plan_lib.Run]) -> None:
     """Raise UserError if a method does not apply to the problem of one of its runs."""
     obstacles: dict[str, str] = {}
     for run in runs:
@@ -192,7 +192,7 @@ def _check_methods(names: Sequence[str], runs: Sequence[run_lib.Run]) -> None:
     raise errors.UserError(message)
 
 
-def _shard(groups: Sequence[run_lib.RunGroup], index: int, count: int) -> list[run_lib.RunGroup]:
+def _shard(groups: Sequence[plan_lib.RunGroup], index: int, count: int) -> list[plan_lib.RunGroup]:
     """Return a contiguous part with about as much work as the others, so that few shards load the same model.
 
     It depends only on the whole plan: finished records move no pass to another shard.
@@ -204,7 +204,7 @@ def _shard(groups: Sequence[run_lib.RunGroup], index: int, count: int) -> list[r
     return [group for group, middle in zip(groups, middles, strict=True) if int(middle * count) == index]
 
 
-def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
+def _copies(runs: Sequence[plan_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
     """Return the unfinished runs that copy an outcome: that of a finished equal run, or of the first equal run."""
     sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
     copies = []
@@ -215,7 +215,7 @@ def _copies(runs: Sequence[run_lib.Run], finished: Mapping[str, records.Record])
     return copies
 
 
-def _groups_left(groups: Sequence[run_lib.RunGroup], excluded: set[str]) -> list[run_lib.RunGroup]:
+def _groups_left(groups: Sequence[plan_lib.RunGroup], excluded: set[str]) -> list[plan_lib.RunGroup]:
     """Return the groups without the runs of these file names; a group without any other run is left out."""
     left = []
     for group in groups:

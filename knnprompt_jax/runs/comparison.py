@@ -10,8 +10,7 @@ from absl import logging
 from knnprompt_jax import lm, tables
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
-from knnprompt_jax.runs import engine, inputs, records
-from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.runs import engine, inputs, plan, records
 from knnprompt_jax.settings import shared
 
 
@@ -31,18 +30,18 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
 def compare(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[records.Record]:
     """Run the comparison with a given model, as `run`."""
     problems = inputs.read_problems(settings, model)
-    runs = _plan(settings, model, problems)
+    runs = _make_runs(settings, model, problems)
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
-    for record in engine.run_groups(run_lib.group_runs(model, missing), folder, settings.cache_gb):
+    for record in engine.run_groups(plan.group_runs(model, missing), folder, settings.cache_gb):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 
 
-def _plan(
+def _make_runs(
     settings: shared.ComparisonSettings, model: lm.LanguageModel, problems: Sequence[method_lib.Problem]
-) -> list[run_lib.Run]:
+) -> list[plan.Run]:
     """Return a run for each problem and each method that applies to it; log why "all" leaves methods out."""
     runs = []
     left_out: dict[str, dict[str, None]] = collections.defaultdict(dict)
@@ -52,7 +51,7 @@ def _plan(
         for name, reason in reasons.items():
             left_out[reason][name] = None
         runs += [
-            run_lib.Run(method, method.options(settings), problem, model, settings.datastore, source=source)
+            plan.Run(method, method.options(settings), problem, model, settings.datastore, source=source)
             for method in selected
         ]
     for reason, names in left_out.items():

@@ -16,14 +16,13 @@ from absl import logging
 from knnprompt_jax import files, parallel, states
 from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs, records
-from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.runs import inputs, plan, records
 
 BeforeWriting = Callable[[records.Record, method.Inputs], None]
 
 
 def run_groups(
-    groups: Sequence[run_lib.RunGroup],
+    groups: Sequence[plan.RunGroup],
     folder: pathlib.Path,
     cache_gb: float,
     before_writing: BeforeWriting | None = None,
@@ -57,8 +56,8 @@ def run_groups(
 
 
 def _read(
-    groups: Sequence[run_lib.RunGroup], progress: "_Progress", cache: states.Cache | None
-) -> Iterator[tuple[run_lib.RunGroup, layout.Prompts, states.PassResult]]:
+    groups: Sequence[plan.RunGroup], progress: "_Progress", cache: states.Cache | None
+) -> Iterator[tuple[plan.RunGroup, layout.Prompts, states.PassResult]]:
     """Yield each group with its prompts and their states; all groups share their pack shapes."""
     all_prompts = [group.build_prompts() for group in groups]
     warnings = (text for run in groups[0].runs for text in run.problem.split.warnings)
@@ -77,7 +76,7 @@ def _read(
 
 
 def _write_records(
-    group: run_lib.RunGroup,
+    group: plan.RunGroup,
     prompts: layout.Prompts,
     result: states.PassResult,
     cache: states.Cache | None,
@@ -94,18 +93,18 @@ def _write_records(
 
 
 def _run_method(
-    group: run_lib.RunGroup,
-    run: run_lib.Run,
+    group: plan.RunGroup,
+    run: plan.Run,
     prompts: layout.Prompts,
     result: states.PassResult,
     cache: states.Cache | None,
 ) -> tuple[records.Record, method.Inputs]:
     """Return the record of a run, and the inputs of its method."""
-    indices = {examples_of: group.indices(run, examples_of) for examples_of in run.method.needs}
-    needed_states = {examples_of: result.states.take_replicated(rows) for examples_of, rows in indices.items()}
+    indices = {prompt_set: group.indices(run, prompt_set) for prompt_set in run.method.needs}
+    needed_states = {prompt_set: result.states.take_replicated(rows) for prompt_set, rows in indices.items()}
     method_inputs = method.Inputs(run.problem, run.model, needed_states, run.store_options, cache)
     started = time.monotonic()
-    prediction = run.method.run(method_inputs, run.options)
+    prediction = run.method.predict(method_inputs, run.options)
     method_seconds = time.monotonic() - started
     own_prompts = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
     num_truncated = np.isin(prompts.truncated_index, own_prompts).sum()
@@ -125,7 +124,7 @@ def _run_method(
 
 
 @contextlib.contextmanager
-def _lock_records(folder: pathlib.Path, group: run_lib.RunGroup) -> Iterator[None]:
+def _lock_records(folder: pathlib.Path, group: plan.RunGroup) -> Iterator[None]:
     """Lock the records of a group; raise UserError if another process makes one of them.
 
     The shards of a grid (`--shard`) and runs with other settings share a folder.
@@ -151,22 +150,22 @@ def _num_tokens(prompts: layout.Prompts, numbers: np.ndarray) -> int:
 class _Progress:
     """Numbers the groups of a job and prints a line after each: its records and the time left."""
 
-    def __init__(self, groups: Sequence[run_lib.RunGroup]):
+    def __init__(self, groups: Sequence[plan.RunGroup]):
         self._groups = groups
         self._number_of = {id(group): number for number, group in enumerate(groups, 1)}
         self._started = time.monotonic()
         self._total_work = sum(group.work for group in groups) if len(groups) > 1 else 0.0
         self._finished_work = 0.0
 
-    def title(self, group: run_lib.RunGroup) -> str:
+    def title(self, group: plan.RunGroup) -> str:
         return f"{self._number_of[id(group)]}/{len(self._groups)} {group.title}"
 
-    def is_last(self, group: run_lib.RunGroup) -> bool:
+    def is_last(self, group: plan.RunGroup) -> bool:
         """Return whether no later group has the same model."""
         later = self._groups[self._number_of[id(group)] :]
         return all(later_group.model is not group.model for later_group in later)
 
-    def finish(self, group: run_lib.RunGroup) -> None:
+    def finish(self, group: plan.RunGroup) -> None:
         """Print that the records of a group are written; process 0 prints, and only if there are several groups."""
         if len(self._groups) == 1 or not parallel.is_main():
             return

@@ -26,22 +26,22 @@ _LISTED = 8
 _UNEVEN = 1.5
 
 
-class Model(Protocol):
+class NamedModel(Protocol):
     """A model by the name that it was requested by."""
 
     @property
     def name(self) -> str: ...
 
 
-class Run(Protocol):
-    """The part of a run that its record repeats; `runs.run.Run` describes it."""
+class Recordable(Protocol):
+    """The attributes of a run that its record repeats: of `plan.Run`, or of the fine-tuning of a model on a split."""
 
     @property
     def name(self) -> str: ...
     @property
     def problem(self) -> method.Problem: ...
     @property
-    def model(self) -> Model: ...
+    def model(self) -> NamedModel: ...
     @property
     def identity(self) -> Mapping[str, Any]: ...
     @property
@@ -110,7 +110,7 @@ class Record(Outcome):
     format: int = FORMAT
 
     @classmethod
-    def of(cls, run: Run, outcome: Outcome) -> "Record":
+    def of(cls, run: Recordable, outcome: Outcome) -> "Record":
         """Make the record of a finished run."""
         problem, split = run.problem, run.problem.split
         return cls(
@@ -231,7 +231,7 @@ def read_all(folder: pathlib.Path) -> list[Record]:
     return [read(path) for path in paths]
 
 
-def finished(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Record]:
+def finished(folder: pathlib.Path, runs: Sequence[Recordable]) -> dict[str, Record]:
     """Return the records of those runs that are finished, by file name.
 
     A record counts if it is complete and has the key of its run. Process 0 reads the records for all processes.

@@ -31,10 +31,11 @@ def predict() -> Callable[..., method.Prediction]:
             raise errors.UserError(obstacle)
         states = {}
         context = method.Inputs(problem, model, states)
-        for examples_of in declared.needs:
-            prompts = problem.build_prompts(problem.split.demonstrations, examples_of(problem), model.context)
-            states[examples_of] = context.read(prompts, "shared pass")
-        return declared.run(context, options)
+        for prompt_set in declared.needs:
+            examples = prompt_set.examples_of(problem)
+            prompts = problem.build_prompts(problem.split.demonstrations, examples, model.context)
+            states[prompt_set] = context.read(prompts, "shared pass")
+        return declared.predict(context, options)
 
     return run
 

@@ -80,10 +80,10 @@ class Synthetic:
         split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
         problem = method.Problem(task, split, rows, tokenize_words(words))
         states = {
-            method.anchors: self.anchors.take_replicated(slice(len(y))),
-            method.queries: self.queries.take_replicated(queries),
-            calibrations.content_free_queries: self.content_free,
-            calibrations.domain_queries: self.content_free,
+            method.ANCHORS: self.anchors.take_replicated(slice(len(y))),
+            method.QUERIES: self.queries.take_replicated(queries),
+            calibrations.CONTENT_FREE: self.content_free,
+            calibrations.IN_DOMAIN: self.content_free,
         }
         return method.Inputs(problem, Model(self.head), states)
 
@@ -118,9 +118,9 @@ def options_of(name: str, **changes: Any) -> Any:
     return dataclasses.replace(registry.get(name).options(methods.MethodOptions()), **changes)
 
 
-def run(name: str, inputs: method.Inputs, **changes: Any) -> method.Prediction:
+def predict(name: str, inputs: method.Inputs, **changes: Any) -> method.Prediction:
     """Return the prediction of a method with its default options and some changes."""
-    return registry.get(name).run(inputs, options_of(name, **changes))
+    return registry.get(name).predict(inputs, options_of(name, **changes))
 
 
 def normalised(scores: np.ndarray) -> np.ndarray:

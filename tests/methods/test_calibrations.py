@@ -15,8 +15,8 @@ from tests.methods.synthetic import NUM_QUERIES, normalised
 OPTIONS = {"linc": {"epochs": 4, "learning_rate": 0.3, "rows": 31}, "proca": {"restarts": 3}}
 
 
-def run(name, context):
-    return synthetic_lib.run(name, context, **OPTIONS.get(name, {}))
+def predict(name, context):
+    return synthetic_lib.predict(name, context, **OPTIONS.get(name, {}))
 
 
 def bias(synthetic):
@@ -100,7 +100,7 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
     """Every class has anchors, or class `missing` has none."""
     y = np.where(synthetic.y == missing, 0, synthetic.y)
     want_QC = normalised(REFERENCES[name](synthetic, y, synthetic.p_labels(synthetic.queries)))
-    prediction = run(name, synthetic.context(y))
+    prediction = predict(name, synthetic.context(y))
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, rtol=2e-4, atol=2e-3)
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
     assert len(set(want_QC.argmax(-1))) > 2
@@ -108,19 +108,19 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
 
 def test_a_class_without_train_rows_has_no_prior(synthetic):
     y = np.where(synthetic.y == 3, 0, synthetic.y)
-    prediction = run("contextual_calibration_trainset", synthetic.context(y))
+    prediction = predict("contextual_calibration_trainset", synthetic.context(y))
     assert (prediction.probabilities_QC[:, 3] == 0).all()
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_one_class_is_certain(synthetic, name):
-    prediction = run(name, synthetic.context(np.zeros(29, int), "0"))
+    prediction = predict(name, synthetic.context(np.zeros(29, int), "0"))
     np.testing.assert_allclose(prediction.probabilities_QC, np.ones((NUM_QUERIES, 1)), atol=1e-12)
 
 
 def test_ties_go_to_the_lowest_class(synthetic):
     """Batch Calibration of a single query subtracts its own log-probabilities, so that all classes are equal."""
-    prediction = run("batch_calibration", synthetic.context(queries=slice(4, 5)))
+    prediction = predict("batch_calibration", synthetic.context(queries=slice(4, 5)))
     np.testing.assert_allclose(prediction.probabilities_QC, np.full((1, 5), 0.2), atol=1e-12)
     assert prediction.classes_Q == [0]
 

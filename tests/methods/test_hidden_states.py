@@ -7,7 +7,7 @@ import pytest
 from sklearn import linear_model, pipeline, preprocessing
 
 from knnprompt_jax.methods import method
-from tests.methods.synthetic import NUM_QUERIES, normalised, run
+from tests.methods.synthetic import NUM_QUERIES, normalised, predict
 
 NAMES = ("hidden_centroids", "linear_probe", "linear_probe_log_p")
 
@@ -53,7 +53,7 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
     """Every class has anchors, or class `missing` has none, and so probability 0."""
     y = np.where(synthetic.y == missing, 0, synthetic.y)
     want_QC = REFERENCES[name](synthetic, y)
-    prediction = run(name, synthetic.context(y))
+    prediction = predict(name, synthetic.context(y))
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, rtol=2e-4, atol=2e-3)
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
     assert len(set(want_QC.argmax(-1))) > 2
@@ -63,19 +63,19 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_class_is_certain(synthetic, name):
-    prediction = run(name, synthetic.context(np.zeros(29, int), "0"))
+    prediction = predict(name, synthetic.context(np.zeros(29, int), "0"))
     np.testing.assert_allclose(prediction.probabilities_QC, np.ones((NUM_QUERIES, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_class_of_a_single_anchor_is_certain(synthetic, name):
-    prediction = run(name, synthetic.context(np.array([1]), "012"))
+    prediction = predict(name, synthetic.context(np.array([1]), "012"))
     np.testing.assert_array_equal(prediction.probabilities_QC, np.tile([0.0, 1.0, 0.0], (NUM_QUERIES, 1)))
 
 
 def test_equal_centroids_go_to_the_lower_class(synthetic):
     """Classes 2 and 1 have the same six states, those of class 2 first."""
     context = synthetic.context(np.repeat([2, 1], 6), "012")
-    states = {**context.states, method.anchors: synthetic.anchors.take_replicated(np.tile(np.arange(6), 2))}
-    prediction = run("hidden_centroids", dataclasses.replace(context, states=states))
+    states = {**context.states, method.ANCHORS: synthetic.anchors.take_replicated(np.tile(np.arange(6), 2))}
+    prediction = predict("hidden_centroids", dataclasses.replace(context, states=states))
     np.testing.assert_array_equal(prediction.classes_Q, np.ones(NUM_QUERIES))

@@ -9,7 +9,7 @@ from scipy import special
 
 from knnprompt_jax.methods import knn
 from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
-from tests.methods.synthetic import run
+from tests.methods.synthetic import predict
 from tests.store import worlds
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
@@ -59,7 +59,7 @@ def check_votes(synthetic, prediction, name, k, tie_break):
 @pytest.mark.parametrize(("k", "tie_break"), [*zip((8, 3), TIE_BREAKS, strict=True)])
 @pytest.mark.parametrize("name", METHODS)
 def test_the_k_nearest_anchors_vote(synthetic, context, name, k, tie_break):
-    prediction = run(name, context, k=k, tie_break=tie_break)
+    prediction = predict(name, context, k=k, tie_break=tie_break)
     check_votes(synthetic, prediction, METHODS[name], k, tie_break)
 
 
@@ -76,7 +76,7 @@ def test_centroid_methods_predict_the_nearest_mean(synthetic, context, kind):
             means.append(special.log_softmax(members_nV.mean(0)))
     want_Q = worlds.divergences("kl", log_p_QV, np.array(means)).argmin(-1)
     name = {"arithmetic": "knn_centroid", "geometric": "knn_centroid_geometric"}[kind]
-    prediction = run(name, context)
+    prediction = predict(name, context)
     np.testing.assert_array_equal(prediction.classes_Q, want_Q)
     np.testing.assert_array_equal(prediction.probabilities_QC, np.eye(5)[want_Q])
     assert len(set(want_Q)) > 2
@@ -90,10 +90,10 @@ def test_the_published_k_is_at_most_the_anchors_per_class(context, k, shots, dem
     assert knn.published_k(k, dataclasses.replace(context.problem, split=split)) == used
 
 
-def test_only_run_limits_k(synthetic, context):
+def test_only_predict_limits_k(synthetic, context):
     """The grid over k votes with any k; the method uses at most 3 neighbours if there are 3 anchors per class."""
     split = dataclasses.replace(context.problem.split, shots=3)
     context = dataclasses.replace(context, problem=dataclasses.replace(context.problem, split=split))
     options = KNNOptions(k=8)
-    check_votes(synthetic, knn.run(context, options), "kl", 3, "lowest")
+    check_votes(synthetic, knn.predict(context, options), "kl", 3, "lowest")
     check_votes(synthetic, knn.vote(context, options, options.k), "kl", 8, "lowest")

@@ -39,6 +39,6 @@ def test_the_cost_is_known_before_the_model_reads(name):
     prompts = problem.build_prompts(problem.split.demonstrations, problem.evaluation, model.context)
     states = method.Inputs(problem, model, {}).read(prompts, "queries")
     earlier_tokens = model.statistics.tokens
-    prediction = declared.run(method.Inputs(problem, model, {method.queries: states}), options)
+    prediction = declared.predict(method.Inputs(problem, model, {method.QUERIES: states}), options)
     assert cost.prompts == prediction.prompts
     assert 0.8 < cost.tokens / (model.statistics.tokens - earlier_tokens) < 4

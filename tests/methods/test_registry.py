@@ -102,7 +102,7 @@ def test_methods_that_use_anchors_are_refused_without_anchors(problem):
             select([name], empty)
     selected, _ = select(["all"], empty)
     assert {"icl", "prompt_compose_bm25"} <= set(names_of(selected))
-    assert not any(method.anchors in declared.needs for declared in selected)
+    assert not any(method.ANCHORS in declared.needs for declared in selected)
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,13 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
 def interrupted(seed: int) -> method.Method:
     """A method that is interrupted at a seed."""
 
-    def run(context, chosen):
+    def predict(context, chosen):
         del chosen
         if context.seed == seed:
             raise KeyboardInterrupt
         return method.Prediction(np.zeros(13, int), note=f"seed {context.seed}", candidates=(0.25, 0.75))
 
-    return dataclasses.replace(registry.get("tfidf"), run=run, check=method.check_nothing)
+    return dataclasses.replace(registry.get("tfidf"), predict=predict, check=method.check_nothing)
 
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):

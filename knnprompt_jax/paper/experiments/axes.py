@@ -150,7 +150,7 @@ def _predict_with_any_k(method_inputs: method.Inputs, settings: Any) -> method.P
 
 
 # Another name, because its records have other keys.
-_ANY_K = dataclasses.replace(registry.get("knn"), variant=" with any k", run=_predict_with_any_k)
+_ANY_K = dataclasses.replace(registry.get("knn"), variant=" with any k", predict=_predict_with_any_k)
 
 
 def _every_k(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:

@@ -69,8 +69,8 @@ def read(path: pathlib.Path) -> maps.Map:
 def _make(record: Record, inputs: method.Inputs) -> maps.Map:
     """Return the map of a record's anchors, then its test rows."""
     task = inputs.problem.task
-    anchors = inputs.states[method.anchors]
-    queries = inputs.states[method.queries]
+    anchors = inputs.states[method.ANCHORS]
+    queries = inputs.states[method.QUERIES]
     both = rowwise.concatenate(anchors, queries)
     num_anchors = len(anchors)
     words = np.array(task.label_words)

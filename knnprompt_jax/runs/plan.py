@@ -123,12 +123,12 @@ class RunGroup:
         examples: dict[str, Example] = {}
         done = set()
         for run in self.runs:
-            for examples_of in run.method.needs:
-                key = (id(run.problem), examples_of)  # Hundreds of runs share a problem.
+            for prompt_set in run.method.needs:
+                key = (id(run.problem), prompt_set)  # Hundreds of runs share a problem.
                 if key not in done:
                     done.add(key)
                     render = run.problem.task.render
-                    examples |= {render(example): example for example in examples_of(run.problem)}
+                    examples |= {render(example): example for example in prompt_set.examples_of(run.problem)}
         return examples
 
     @functools.cached_property
@@ -162,10 +162,10 @@ class RunGroup:
         problem = self.runs[0].problem
         return problem.build_prompts(self.demonstrations, list(self.examples.values()), self.model.context)
 
-    def indices(self, run: Run, examples_of: method_lib.ExamplesOf) -> np.ndarray:
-        """Return the indices of the prompts of these examples among the shared prompts."""
-        task = run.problem.task
-        return np.array([self._index_of[task.render(example)] for example in examples_of(run.problem)], int)
+    def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
+        """Return the indices of a run's prompts among the shared prompts."""
+        render = run.problem.task.render
+        return np.array([self._index_of[render(example)] for example in prompt_set.examples_of(run.problem)], int)
 
     @functools.cached_property
     def _index_of(self) -> dict[str, int]:
