@@ -125,7 +125,7 @@ def _read(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | Non
     """Yield the readings of the examples batch by batch; report progress, and warn of prompts that were cut."""
     num_read = 0
     num_truncated = 0
-    with progress.whole(len(examples), "row", len(fitted.content.prompts)) as settle:
+    with progress.whole(len(examples), "row", len(fitted.content.views)) as settle:
         for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
             yield fitted.read_prompts(batch.queries, cache, title="")
             num_read += len(batch.examples)

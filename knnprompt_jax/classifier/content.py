@@ -46,7 +46,7 @@ class Content:
         given_task: the task that the next fit takes, without the classes of later rows; None: it infers one.
         labels: the labels as in y, in class order.
         rows: the examples. `Example.row` is the number of a row.
-        prompts: the demonstrations of each view; neighbours are searched for in the first.
+        views: the demonstrations of each view; neighbours are searched for in the first.
         layer: the block whose output is kept beside each state; 0: none.
         num_rows: the number of rows given so far, from which later rows are numbered.
         checked: the numbers of rows whose label a person found right.
@@ -62,7 +62,7 @@ class Content:
     given_task: Task | None
     labels: tuple[Any, ...]
     rows: tuple[Example, ...]
-    prompts: tuple[ViewDemonstrations, ...]
+    views: tuple[ViewDemonstrations, ...]
     layer: int
     num_rows: int
     checked: tuple[int, ...]
@@ -77,20 +77,20 @@ class Content:
         """The labels as in y, in class order."""
         return np.array(self.labels)
 
-    def demonstrations_of(self, prompt: ViewDemonstrations) -> tuple[Example, ...]:
+    def demonstrations_of(self, view: ViewDemonstrations) -> tuple[Example, ...]:
         """Return the examples that begin the prompts of a view."""
         by_number = {example.row: example for example in self.rows}
-        return tuple(by_number[number] for number in prompt.rows)
+        return tuple(by_number[number] for number in view.rows)
 
     @property
     def demonstrations(self) -> tuple[Example, ...]:
         """The examples that begin the prompts of the first view."""
-        return self.demonstrations_of(self.prompts[0])
+        return self.demonstrations_of(self.views[0])
 
     @property
     def anchors(self) -> tuple[Example, ...]:
         """The examples that classify; those of `KNNPrompting` are not its demonstrations."""
-        excluded = set(self.prompts[0].rows) if self.is_published else set()
+        excluded = set(self.views[0].rows) if self.is_published else set()
         return tuple(example for example in self.rows if example.row not in excluded)
 
     @property
@@ -187,7 +187,7 @@ class _Document:
     given_task: Task | None
     labels: tuple[str | int | bool, ...]
     rows: tuple[_Row, ...]
-    prompts: tuple[ViewDemonstrations, ...]
+    views: tuple[ViewDemonstrations, ...]
     layer: int
     num_rows: int
     checked: tuple[int, ...]
@@ -209,7 +209,7 @@ def to_json(content: Content) -> str:
         given_task=content.given_task,
         labels=content.labels,
         rows=tuple(map(_to_row, content.rows)),
-        prompts=content.prompts,
+        views=content.views,
         layer=content.layer,
         num_rows=content.num_rows,
         checked=content.checked,
@@ -242,7 +242,7 @@ def from_json(text: bytes) -> Content:
         given_task=document.given_task,
         labels=document.labels,
         rows=tuple(map(_to_example, document.rows)),
-        prompts=document.prompts,
+        views=document.views,
         layer=document.layer,
         num_rows=document.num_rows,
         checked=document.checked,
@@ -269,11 +269,11 @@ def _check(content: Content) -> None:
     for example in content.rows:
         task.label_of(example.place, example.label)
         task.fields_of(example.place, example.fields)
-    shots = [prompt.demo_shots for prompt in content.prompts]
+    shots = [view.demo_shots for view in content.views]
     if not 0 < len(shots) == len(set(shots)) or content.layer < 0:
         raise ValueError("duplicate views, or none")
-    for prompt in content.prompts:
-        if len(set(prompt.rows)) != len(prompt.rows) or not set(prompt.rows) <= set(numbers):
+    for view in content.views:
+        if len(set(view.rows)) != len(view.rows) or not set(view.rows) <= set(numbers):
             raise ValueError("a view has no such rows")
     if not content.anchors or content.is_published == (content.choice is not None):
         raise ValueError("no anchors, or the choice of another kind of classifier")

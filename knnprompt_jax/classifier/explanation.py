@@ -166,7 +166,7 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
 
 def _first_state(fitted: Fitted, readings: Readings) -> lm.States:
     """Return the state of the first text in the view whose neighbours are searched for."""
-    return readings.states[fitted.content.prompts[0].demo_shots].take_replicated(slice(1))
+    return readings.states[fitted.content.views[0].demo_shots].take_replicated(slice(1))
 
 
 def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:

@@ -91,7 +91,7 @@ class Fitted:
     @property
     def states(self) -> lm_lib.States:
         """The states of the anchors in the first view."""
-        return self.readings.states[self.content.prompts[0].demo_shots]
+        return self.readings.states[self.content.views[0].demo_shots]
 
     @property
     def store(self) -> store_lib.Store:
@@ -120,15 +120,15 @@ class Fitted:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
         model = self.model
         prompts = {
-            prompt.demo_shots: layout.build_prompts(
+            view.demo_shots: layout.build_prompts(
                 self.task,
-                self.content.demonstrations_of(prompt),
+                self.content.demonstrations_of(view),
                 examples,
                 model.tokenize,
                 model.context,
                 self.options.truncation,
             )
-            for prompt in self.content.prompts
+            for view in self.content.views
         }
         return Queries(fitting.joined_texts(self.task, examples), prompts)
 
@@ -149,7 +149,7 @@ class Fitted:
 
     def search(self, readings: Readings, k: int) -> search_lib.Neighbours:
         """Return the k nearest anchors of each text in the first view, or its nearest class mean."""
-        states = readings.states[self.content.prompts[0].demo_shots]
+        states = readings.states[self.content.views[0].demo_shots]
         return expert.search(self.store, states, 1 if self.has_centroids else k)
 
     def search_among_anchors(self, k: int) -> search_lib.Neighbours:
@@ -299,7 +299,7 @@ def fit(
         given_task=given_task,
         labels=tuple(labels),
         rows=tuple(rows),
-        prompts=(),
+        views=(),
         layer=layer_of(options, model.config),
         num_rows=num_rows,
         checked=tuple(sorted(checked)),
@@ -324,11 +324,11 @@ def _fit_published(
     task = content.task
     check_label_words(task, model, options)
     drawn = draws.draw_published(task, content.rows, model, options.demo_shots, options.random_state, options.k)
-    prompt = ViewDemonstrations(drawn.shots, tuple(row.row for row in drawn.demonstrations))
-    content = dataclasses.replace(content, prompts=(prompt,))
+    view = ViewDemonstrations(drawn.shots, tuple(row.row for row in drawn.demonstrations))
+    content = dataclasses.replace(content, views=(view,))
     reader = views.PromptReader(model, task, options.truncation, cache, repeated)
     states = reader.read_after(drawn.demonstrations, drawn.anchors, (), "anchors")
-    return complete(content, model, {prompt.demo_shots: states})
+    return complete(content, model, {view.demo_shots: states})
 
 
 def _fit_pool(
@@ -341,11 +341,11 @@ def _fit_pool(
     dealt = {number: views.deal(rows, number, seed) for number in shots}
     reader = views.PromptReader(model, task, options.truncation, cache, repeated)
     choice, readings = fitting.choose(reader, rows, dealt, options.names, _resources(content, model), seed)
-    prompts = tuple(
+    demonstrations = tuple(
         ViewDemonstrations(number, tuple(rows[index].row for index in dealt[number].demonstrations))
         for number in readings.states
     )
-    content = dataclasses.replace(content, choice=choice, prompts=prompts)
+    content = dataclasses.replace(content, choice=choice, views=demonstrations)
     return complete(content, model, readings.states)
 
 
@@ -370,9 +370,9 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     check_label_words(task, fitted.model, options, choice)
     reader = views.PromptReader(fitted.model, task, options.truncation, cache, repeated=True)
     joined = {}
-    for prompt in content.prompts:
-        added = reader.read_after(content.demonstrations_of(prompt), examples, content.layers, "anchors")
-        joined[prompt.demo_shots] = rowwise.concatenate(fitted.readings.states[prompt.demo_shots], added)
+    for view in content.views:
+        added = reader.read_after(content.demonstrations_of(view), examples, content.layers, "anchors")
+        joined[view.demo_shots] = rowwise.concatenate(fitted.readings.states[view.demo_shots], added)
     _announce(fitted.task, task)
     return complete(grown, fitted.model, joined)
 
@@ -390,7 +390,7 @@ def complete(
         terms: the expert on words, if it is fitted already.
     """
     readings = Readings(fitting.joined_texts(content.task, content.anchors), states)
-    first_states = states[content.prompts[0].demo_shots]
+    first_states = states[content.views[0].demo_shots]
     make_store = functools.cache(functools.partial(_build_store, content, model, first_states))
     pool = None
     if content.choice:

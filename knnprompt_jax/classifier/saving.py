@@ -238,15 +238,15 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States], words.Ter
             raise ValueError(f"no member {_CONTENT}")
         content = content_lib.from_json(archive.read(members[_CONTENT]))
         kinds = (_HIDDEN, _LOG_Z, _BLOCK_OUTPUT) if content.layer else (_HIDDEN, _LOG_Z)
-        names = {kind.format(prompt.demo_shots) for prompt in content.prompts for kind in kinds}
-        has_terms = content.choice is not None and any(one.expert == Words.name for one in content.choice.used)
+        names = {kind.format(view.demo_shots) for view in content.views for kind in kinds}
+        has_terms = content.choice is not None and any(member.expert == Words.name for member in content.choice.used)
         if members.keys() != {_CONTENT, *names, *((_TERMS, _TABLE) if has_terms else ())}:
             raise ValueError(f"its members are not {', '.join(sorted(names))}")
         arrays = {name: _read_array(archive, members[name], len(content.anchors)) for name in sorted(names)}
         terms = _read_terms(archive, members, content) if has_terms else None
     states = {}
-    for prompt in content.prompts:
-        shots = prompt.demo_shots
+    for view in content.views:
+        shots = view.demo_shots
         layers = {content.layer: arrays[_BLOCK_OUTPUT.format(shots)]} if content.layer else {}
         is_deterministic = content.model.deterministic
         states[shots] = lm_lib.States(

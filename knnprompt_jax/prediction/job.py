@@ -72,7 +72,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         earlier = output.num_predictions
         least = _least_probability(settings, fitted)
         started = time.monotonic()
-        num_views = len(fitted.content.prompts)
+        num_views = len(fitted.content.views)
         with progress.whole(_num_rows(settings, saved, bool(opened)), "row", num_views) as settle:
             settle(output.num_rows)
             count = _label(settings, fitted, least, remaining, output, form, settle)

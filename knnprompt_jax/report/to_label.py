@@ -70,7 +70,7 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
     if len(new) < settings.budget:
         notes.append(f"--budget={settings.budget}: only {len(new):,} rows are left, so all of them are listed")
     readings = fitted.read(new, states.open_disk_cache(settings.cache_gb))
-    first = readings.states[fitted.content.prompts[0].demo_shots]
+    first = readings.states[fitted.content.views[0].demo_shots]
     x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
     mean_F, scale_F = linear.standardise(x_NF)
     answer = fitted.answer(readings)

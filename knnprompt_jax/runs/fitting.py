@@ -165,8 +165,8 @@ def summarize(result: Result) -> str:
     sizes = [counts[label] for label in content.task.labels]
     per_class = " to ".join(f"{count:,}" for count in sorted({min(sizes), max(sizes)}))
     views = [
-        f"after {_count(len(prompt.rows), 'demonstration')}" if prompt.rows else "without demonstrations"
-        for prompt in content.prompts
+        f"after {_count(len(view.rows), 'demonstration')}" if view.rows else "without demonstrations"
+        for view in content.views
     ]
     rows = (
         f"{_count(len(content.rows), 'row')} of {_count(content.task.num_classes, 'class', 'es')} ({per_class} per class), "

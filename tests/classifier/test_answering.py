@@ -26,7 +26,7 @@ def pool(saved, model):
 
 def test_every_row_is_read_without_and_after_demonstrations(pool):
     shots, zero = pool.choice_.views
-    assert zero == 0 < shots and [prompt.demo_shots for prompt in pool.fitted_.content.prompts] == [shots, 0]
+    assert zero == 0 < shots and [view.demo_shots for view in pool.fitted_.content.views] == [shots, 0]
     assert len(pool.anchors_) == 67 and {row.row for row in pool.demonstrations_} <= set(pool.anchors_)
     names = {(member.expert, member.demo_shots) for member in pool.choice_.members}
     prompted = {(name, number) for name in ("labels", "means", "knn", "probe") for number in (shots, 0)}

@@ -166,9 +166,9 @@ FORGED = {
         lambda content: json.dumps(content | {"rows": [*content["rows"], content["rows"][0]]}),
         "duplicate row numbers",
     ),
-    "no view": (lambda content: json.dumps(content | {"prompts": []}), "duplicate views, or none"),
+    "no view": (lambda content: json.dumps(content | {"views": []}), "duplicate views, or none"),
     "a demonstration that is no row": (
-        lambda content: json.dumps(content | {"prompts": [{"demo_shots": 2, "rows": [67]}]}),
+        lambda content: json.dumps(content | {"views": [{"demo_shots": 2, "rows": [67]}]}),
         "a view has no such rows",
     ),
     "a choice of the published classifier": (
