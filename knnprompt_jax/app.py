@@ -128,108 +128,14 @@ class Flags(Generic[Kind]):
         return options.from_config(self.kind, {**self._config, **given}, prefix="--")
 
 
-class _Text(flags.ArgumentParser):
-    """Keep every value as it was typed; `options` converts and checks it."""
-
-    def parse(self, argument: Any) -> Any:
-        return argument
-
-
-def _read_config(default: str, kind: type[Kind]) -> Kind:
-    """Define `--config` and return the options of the file that it names.
-
-    Raises:
-        UserError: there is no such file, or its `get_config()` fails or returns no options of `kind`.
-    """
-    text = "Python file whose get_config() returns the values that are the defaults of the options below."
-    early = flags.FlagValues()  # The file decides which other flags there are.
-    early.set_gnu_getopt(True)
-    flags.DEFINE_string("config", default, text, early)
-    flags.DEFINE_string("config", default, text, module_name=sys.argv[0])
-    early(sys.argv, known_only=True)
-    file = str(early["config"].value)
-    paths = (folder / file for folder in (pathlib.Path(), _PACKAGE, _PACKAGE.parent))
-    path = next(filter(pathlib.Path.is_file, paths), None)
-    if path is None:
-        raise errors.UserError(f"--config={file}: no such file")
-    try:
-        given = runpy.run_path(str(path))["get_config"]()
-    except errors.UserError as error:
-        raise errors.UserError(f"--config={file}: {error}") from error
-    except Exception as error:
-        reason = str(error).splitlines() or [""]
-        raise errors.UserError(f"--config={file}: {type(error).__name__}: {reason[-1]}") from error
-    if not isinstance(given, kind):
-        raise errors.UserError(f"--config={file}: get_config() must return {kind.__name__} or a subclass of it")
-    return given
-
-
 def show(text: str) -> None:
     """Print text on standard output, with control characters escaped: it may contain labels from files."""
     print(errors.printable(text), flush=True)
 
 
-class _Formatter(standard_logging.Formatter):
-    def format(self, record: standard_logging.LogRecord) -> str:
-        return errors.printable(super().format(record))
-
-
-def _print_help(binary: str, docstring: str, kind: type[options.Options], is_full: bool) -> None:
-    """Print what a binary does, then under headings the flags with their values; equal help texts are printed once.
-
-    Flags of the groups that `kind` hides are printed only if `is_full`.
-    """
-    if binary.startswith("knnprompt "):
-        docstring = re.sub(r"python experiments/(\w+)\.py", r"knnprompt \1", docstring)
-    hidden: set[str] = set()
-    if not is_full:
-        hidden = kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})
-    headings = {name: declared["heading"] for name, _, declared in options.declarations(kind)}
-    sections: dict[str, dict[str, list[str]]] = {}
-    for flag in flags.FLAGS.get_key_flags_for_module(binary):
-        if flag.name.partition(".")[0] not in hidden:
-            section = sections.setdefault(headings.get(flag.name, "What to run"), {})
-            section.setdefault(flag.help or "", []).append(f"--{flag.name}={_text_of(flag.value)}")
-    fill = functools.partial(
-        textwrap.fill,
-        width=min(100, shutil.get_terminal_size((100, 24)).columns),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    print(docstring)
-    for heading, section in sections.items():
-        print(f"\n{heading}\n")
-        for text, names in section.items():
-            print(fill("  ".join(names), initial_indent="  ", subsequent_indent="  "))
-            print(fill(text, initial_indent=" " * 6, subsequent_indent=" " * 6))
-    if hidden:
-        print("\n--helpfull also shows the options of the methods that do not run.")
-    print(end="", flush=True)
-
-
-def _check_standard_output() -> None:
-    if sys.stdout is None:
-        raise errors.UserError("standard output is closed: redirect it to a file or to /dev/null")
-
-
-def _text_of(value: Any) -> str:
-    """Return the value of a flag as a user would write it."""
-    if value is None:
-        return ""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _may_have_accelerator(root: pathlib.Path) -> bool:
-    """Return whether a machine's files show an accelerator, or JAX has a plugin for one."""
-    if "JAX_FORCE_TPU_INIT" in os.environ or importlib.util.find_spec("jax_plugins"):
-        return True
-    if any(next(root.glob(pattern), None) for pattern in _ACCELERATORS):
-        return True
-    for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
-        with contextlib.suppress(OSError):
-            if vendor.read_text().strip() == _GOOGLE:
-                return True
-    return False
+def note_finished(text: str) -> None:
+    """Set what the line of an interrupted command says is finished."""
+    _FINISHED[:] = [f" {text};"]
 
 
 def reserve_streams() -> None:
@@ -275,6 +181,105 @@ def one_line_errors() -> Iterator[None]:
         _end_interrupted(stop.args[0] if stop.args else signal.SIGINT)
 
 
+class _Text(flags.ArgumentParser):
+    """Keep every value as it was typed; `options` converts and checks it."""
+
+    def parse(self, argument: Any) -> Any:
+        return argument
+
+
+def _read_config(default: str, kind: type[Kind]) -> Kind:
+    """Define `--config` and return the options of the file that it names.
+
+    Raises:
+        UserError: there is no such file, or its `get_config()` fails or returns no options of `kind`.
+    """
+    text = "Python file whose get_config() returns the values that are the defaults of the options below."
+    early = flags.FlagValues()  # The file decides which other flags there are.
+    early.set_gnu_getopt(True)
+    flags.DEFINE_string("config", default, text, early)
+    flags.DEFINE_string("config", default, text, module_name=sys.argv[0])
+    early(sys.argv, known_only=True)
+    file = str(early["config"].value)
+    paths = (folder / file for folder in (pathlib.Path(), _PACKAGE, _PACKAGE.parent))
+    path = next(filter(pathlib.Path.is_file, paths), None)
+    if path is None:
+        raise errors.UserError(f"--config={file}: no such file")
+    try:
+        given = runpy.run_path(str(path))["get_config"]()
+    except errors.UserError as error:
+        raise errors.UserError(f"--config={file}: {error}") from error
+    except Exception as error:
+        reason = str(error).splitlines() or [""]
+        raise errors.UserError(f"--config={file}: {type(error).__name__}: {reason[-1]}") from error
+    if not isinstance(given, kind):
+        raise errors.UserError(f"--config={file}: get_config() must return {kind.__name__} or a subclass of it")
+    return given
+
+
+class _Formatter(standard_logging.Formatter):
+    def format(self, record: standard_logging.LogRecord) -> str:
+        return errors.printable(super().format(record))
+
+
+def _print_help(binary: str, docstring: str, kind: type[options.Options], is_full: bool) -> None:
+    """Print what a binary does, then under headings the flags with their values; equal help texts are printed once.
+
+    Flags of the groups that `kind` hides are printed only if `is_full`.
+    """
+    if binary.startswith("knnprompt "):
+        docstring = re.sub(r"python experiments/(\w+)\.py", r"knnprompt \1", docstring)
+    hidden: set[str] = set()
+    if not is_full:
+        hidden = kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})
+    headings = {name: declared["heading"] for name, _, declared in options.declarations(kind)}
+    sections: dict[str, dict[str, list[str]]] = {}
+    for flag in flags.FLAGS.get_key_flags_for_module(binary):
+        if flag.name.partition(".")[0] not in hidden:
+            section = sections.setdefault(headings.get(flag.name, "What to run"), {})
+            section.setdefault(flag.help or "", []).append(f"--{flag.name}={_text_of(flag.value)}")
+    fill = functools.partial(
+        textwrap.fill,
+        width=min(100, shutil.get_terminal_size((100, 24)).columns),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print(docstring)
+    for heading, section in sections.items():
+        print(f"\n{heading}\n")
+        for text, names in section.items():
+            print(fill("  ".join(names), initial_indent="  ", subsequent_indent="  "))
+            print(fill(text, initial_indent=" " * 6, subsequent_indent=" " * 6))
+    if hidden:
+        print("\n--helpfull also shows the options of the methods that do not run.")
+    print(end="", flush=True)
+
+
+def _text_of(value: Any) -> str:
+    """Return the value of a flag as a user would write it."""
+    if value is None:
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _check_standard_output() -> None:
+    if sys.stdout is None:
+        raise errors.UserError("standard output is closed: redirect it to a file or to /dev/null")
+
+
+def _may_have_accelerator(root: pathlib.Path) -> bool:
+    """Return whether a machine's files show an accelerator, or JAX has a plugin for one."""
+    if "JAX_FORCE_TPU_INIT" in os.environ or importlib.util.find_spec("jax_plugins"):
+        return True
+    if any(next(root.glob(pattern), None) for pattern in _ACCELERATORS):
+        return True
+    for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
+        with contextlib.suppress(OSError):
+            if vendor.read_text().strip() == _GOOGLE:
+                return True
+    return False
+
+
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """Let SIGINT and SIGTERM end the process with one line, at the latest after `_GRACE_SECONDS`.
@@ -307,11 +312,6 @@ def _interruptible() -> Iterator[None]:
         os.close(writer)
         watcher.join()
         os.close(reader)
-
-
-def note_finished(text: str) -> None:
-    """Set what the line of an interrupted command says is finished."""
-    _FINISHED[:] = [f" {text};"]
 
 
 def _end_interrupted(number: int) -> NoReturn:

@@ -208,7 +208,8 @@ def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
     Raises:
         UserError: the declaration does not allow the value.
     """
-    declared, assignment = field.metadata, _assignment(name, value)
+    declared = field.metadata
+    assignment = _assignment(name, value)
     hint = typing.get_args(hint)[0] if type(None) in typing.get_args(hint) else hint
     is_tuple = typing.get_origin(hint) is tuple
     kind = typing.get_args(hint)[0] if is_tuple else hint
@@ -232,8 +233,8 @@ def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
             raise errors.UserError(f"{assignment}: choose from {', '.join(declared['choices'])}")
         if not _is(kind, item):
             limits = "" if declared["most"] is None else f" from {declared['least']} to {declared['most']}"
-            subject, kinds = "each" if is_tuple else "it", [_KINDS[kind] + limits, *declared["words"]]
-            raise errors.UserError(f"{assignment}: {subject} must be {' or '.join(kinds)}")
+            kinds = [_KINDS[kind] + limits, *declared["words"]]
+            raise errors.UserError(f"{assignment}: {'each' if is_tuple else 'it'} must be {' or '.join(kinds)}")
         if kind is str and _NOT_UTF_8.search(item):
             raise errors.UserError(f"{assignment}: it must be UTF-8 text without NUL characters")
         if kind in LARGEST:

@@ -323,11 +323,11 @@ class LanguageModel:
             packed = self.execution.pack(group, shape_of(group))
             tokens_TJ = continuations_lib.target_tokens(targets, packed)
             calls = parallel.replicate(self.execution.apply(packed, progress, programs.score_suffixes, tokens_TJ))
-            log_p, is_greatest = (
-                np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
-            )
-            for index, places in zip(group.number_N, continuations_lib.slots(targets, packed), strict=True):
-                scores.log_p[index], scores.is_greatest[index] = log_p[places], is_greatest[places]
+            log_p = np.concatenate([np.ravel(call_log_p) for call_log_p, _ in calls])
+            is_greatest = np.concatenate([np.ravel(call_is_greatest) for _, call_is_greatest in calls])
+            for number, slots in zip(group.number_N, continuations_lib.slots(targets, packed), strict=True):
+                scores.log_p[number] = log_p[slots]
+                scores.is_greatest[number] = is_greatest[slots]
         self.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores

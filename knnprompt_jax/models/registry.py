@@ -30,7 +30,7 @@ PUBLISHED = {name: hf for name, hf in PUBLISHED_CONFIGS.items() if hf["model_typ
 
 
 def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODELS) -> config_lib.DecoderConfig:
-    """Return the model that a config.json describes, which must be of one of these families.
+    """Return the configuration that a config.json describes, which must be of one of these families.
 
     Raises:
         UserError: the architecture or one of its switches is not supported, or a key is unknown.
@@ -54,7 +54,7 @@ def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODE
 
 
 def published(name: str) -> config_lib.DecoderConfig:
-    """Return the published language model of this Hub name."""
+    """Return the configuration of the published language model of this Hub name."""
     return config_from_hf(PUBLISHED[name])
 
 
@@ -78,12 +78,12 @@ def read_config(path: pathlib.Path) -> hf_config.Json:
 def describe(
     name_or_folder: str, families: Collection[str] = LANGUAGE_MODELS, weights: bool = True
 ) -> tuple[config_lib.DecoderConfig, pathlib.Path]:
-    """Return the model of a name, folder or file, which must be of one of these families, and the path of its weights.
+    """Return the configuration of the model of a name, folder or file, and the path of the folder or file.
 
     Weights are downloaded only with `weights`, and only for supported models.
 
     Raises:
-        UserError: as `hub.resolve`, or the model is not supported.
+        UserError: as `hub.resolve`, or the model is of none of these families.
     """
     path = hub.resolve(name_or_folder, config_only=True)
     try:

@@ -46,7 +46,7 @@ def run_groups(
     cache = states.open_disk_cache(cache_gb)
     progress = _Progress(groups)
     for _, same_shape in itertools.groupby(groups, lambda group: (group.model, group.packing_key)):
-        for group, prompts, result in _read(list(same_shape), progress, cache):
+        for group, prompts, result in _read_groups(list(same_shape), progress, cache):
             with parallel.enter_in_main(_lock_records(folder, group)):
                 yield from _write_records(group, prompts, result, cache, folder, before_writing)
             progress.finish(group)
@@ -55,7 +55,7 @@ def run_groups(
     parallel.wait_for_all("records")
 
 
-def _read(
+def _read_groups(
     groups: Sequence[plan.RunGroup], progress: "_Progress", cache: states.Cache | None
 ) -> Iterator[tuple[plan.RunGroup, layout.Prompts, states.PassResult]]:
     """Yield each group with its prompts and their states; all groups share their pack shapes."""
@@ -73,6 +73,20 @@ def _read(
     titles = [progress.title(group) for group in groups]
     results = states.read_sets(groups[0].model, all_prompts, cache, titles)
     yield from zip(groups, all_prompts, results, strict=True)
+
+
+@contextlib.contextmanager
+def _lock_records(folder: pathlib.Path, group: plan.RunGroup) -> Iterator[None]:
+    """Lock the records of a group; raise UserError if another process makes one of them.
+
+    The shards of a grid (`--shard`) and runs with other settings share a folder.
+    """
+    with contextlib.ExitStack() as stack:
+        for run in group.runs:
+            path = folder / run.experiment / run.file_name
+            files.check_writable(path)
+            stack.enter_context(files.lock(path))
+        yield
 
 
 def _write_records(
@@ -121,20 +135,6 @@ def _run_method(
         candidates=prediction.candidates,
     )
     return records.Record.of(run, outcome), method_inputs
-
-
-@contextlib.contextmanager
-def _lock_records(folder: pathlib.Path, group: plan.RunGroup) -> Iterator[None]:
-    """Lock the records of a group; raise UserError if another process makes one of them.
-
-    The shards of a grid (`--shard`) and runs with other settings share a folder.
-    """
-    with contextlib.ExitStack() as stack:
-        for run in group.runs:
-            path = folder / run.experiment / run.file_name
-            files.check_writable(path)
-            stack.enter_context(files.lock(path))
-        yield
 
 
 def _num_tokens(prompts: layout.Prompts, numbers: np.ndarray) -> int:

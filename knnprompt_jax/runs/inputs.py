@@ -37,12 +37,6 @@ def join_processes(distributed: shared.DistributedOptions) -> None:
     parallel.start(**dataclasses.asdict(distributed))
 
 
-def log_warnings(warnings: Iterable[str]) -> None:
-    """Log each of the warnings."""
-    for warning in warnings:
-        logging.warning(warning)
-
-
 def read_model(
     name: str | None, settings: shared.PassOptions, context: int = 0, needs_weights: bool = True
 ) -> lm.LanguageModel:
@@ -76,51 +70,6 @@ def _make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, step_tokens))
 
 
-def load_train(
-    settings: shared.RowOptions, name: str, path: str = "", further: Sequence[str] = ()
-) -> tuple[Task, list[Example]]:
-    """Load a task and its train rows, from the file at `path` if there is one.
-
-    The task "own" is inferred from the file's columns. The rows of `further` files are numbered on; those without a
-    label are left out.
-
-    Raises:
-        UserError: the task or its rows cannot be read (`sources.load_rows`).
-    """
-    if name == shared.OWN and not path:
-        raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
-    if name == shared.OWN:
-        empty = settings.empty or ALLOW
-        arguments = {"on_bad": settings.on_bad, "further": further, **settings.file_options()}
-        return sources.load_table(path, settings.text_columns, empty, **arguments)
-    task = catalogue.get(name)
-    task = dataclasses.replace(task, empty=settings.empty or task.empty)
-    arguments = {"further": further, **_row_arguments(settings, name, path)}
-    return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **arguments)
-
-
-def load_rows(
-    settings: shared.EvaluationOptions, name: str, train_file: str = "", eval_file: str = "", count: int = 0
-) -> Rows:
-    """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
-
-    Defects of the rows are logged; `drop_duplicates` removes them.
-
-    Raises:
-        UserError: the task or its rows cannot be read (`sources.load_rows`).
-    """
-    task, train = load_train(settings, name, train_file)
-    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
-    if found := defects.describe(train, evaluation):
-        removed = "; removed" if settings.drop_duplicates else ""
-        places = defects.places(train)
-        logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
-    log_warnings(defects.alike((row.label for row in train), MERGE))
-    if settings.drop_duplicates:
-        train = defects.drop(train, evaluation)
-    return Rows(task, train, evaluation[: count or None])
-
-
 def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[method.Problem]:
     """Return the problem of each seed of a comparison.
 
@@ -149,7 +98,7 @@ def make_problem(
 
 
 def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
-    """Return the options that chose rows and context, for `Run.source`; only grids have `rows`.
+    """Return the options that chose rows and context, for `plan.Run.source`; only grids have `rows`.
 
     Files are not among them, because the key of a run covers its rows by content.
     """
@@ -158,17 +107,60 @@ def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
     return {"split": settings.split or shared.SPLIT, **given}
 
 
-def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
-    """Return M_T (`statistics.shot_limit`): the paper's number for its contexts and vocabularies.
+def load_rows(
+    settings: shared.EvaluationOptions, name: str, train_file: str = "", eval_file: str = "", count: int = 0
+) -> Rows:
+    """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
 
-    It is at least 1, and counts all rows: runs repeat the paper. For classifiers, `classifier.draws.max_demo_shots`
-    applies the same rule, but may return 0, and counts few rows so that appended rows do not change it.
+    Defects of the rows are logged; `drop_duplicates` removes them.
+
+    Raises:
+        UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
-    published = None
-    if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
-        published = statistics.published_m_t(rows.task.name, model.context)
-    arguments = (rows.task, rows.train, model.tokenize, model.context, rows.evaluation or None)
-    return published or statistics.shot_limit(*arguments).m_t
+    task, train = load_train(settings, name, train_file)
+    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
+    if found := defects.describe(train, evaluation):
+        removed = "; removed" if settings.drop_duplicates else ""
+        places = defects.places(train)
+        logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
+    log_warnings(defects.alike((row.label for row in train), MERGE))
+    if settings.drop_duplicates:
+        train = defects.drop(train, evaluation)
+    return Rows(task, train, evaluation[: count or None])
+
+
+def load_train(
+    settings: shared.RowOptions, name: str, path: str = "", further: Sequence[str] = ()
+) -> tuple[Task, list[Example]]:
+    """Load a task and its train rows, from the file at `path` if there is one.
+
+    The task "own" is inferred from the file's columns. The rows of `further` files are numbered on; those without a
+    label are left out.
+
+    Raises:
+        UserError: the task or its rows cannot be read (`sources.load_rows`).
+    """
+    if name == shared.OWN and not path:
+        raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
+    if name == shared.OWN:
+        empty = settings.empty or ALLOW
+        arguments = {"on_bad": settings.on_bad, "further": further, **settings.file_options()}
+        return sources.load_table(path, settings.text_columns, empty, **arguments)
+    task = catalogue.get(name)
+    task = dataclasses.replace(task, empty=settings.empty or task.empty)
+    arguments = {"further": further, **_row_arguments(settings, name, path)}
+    return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **arguments)
+
+
+def _row_arguments(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:
+    """Return the arguments of `sources.load_rows` that say where the rows of a task are, and how they are read."""
+    return {
+        "data_dir": settings.data_dir or None,
+        "path": path or None,
+        "hub_source": catalogue.hub_source(name) if settings.hub else None,
+        "on_bad": settings.on_bad,
+        **settings.file_options(),
+    }
 
 
 def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) -> int:
@@ -189,16 +181,25 @@ def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) 
             f"{place}: give at least 2 rows per class (a demonstration and an anchor), or --demo_shots=0"
         )
     max_shots = max_demo_shots(rows, model)
-    smaller = [shots for shots in statistics.DEMO_SHOTS if shots < rows_per_class]
+    smaller = [size for size in statistics.DEMO_SHOTS if size < rows_per_class]
     return max_shots if max_shots < rows_per_class else max(smaller)
 
 
-def _row_arguments(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:
-    """Return the arguments of `sources.load_rows` that say where the rows of a task are, and how they are read."""
-    return {
-        "data_dir": settings.data_dir or None,
-        "path": path or None,
-        "hub_source": catalogue.hub_source(name) if settings.hub else None,
-        "on_bad": settings.on_bad,
-        **settings.file_options(),
-    }
+def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
+    """Return M_T: the paper's number for its tasks, contexts and vocabularies, otherwise that of all rows.
+
+    It is at least 1, because runs repeat the paper. `classifier.draws.max_demo_shots`, for classifiers, may return 0,
+    and counts few rows, so that appended rows do not change it.
+    """
+    if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
+        published = statistics.published_m_t(rows.task.name, model.context)
+        if published:
+            return published
+    queries = rows.evaluation or None
+    return statistics.shot_limit(rows.task, rows.train, model.tokenize, model.context, queries).m_t
+
+
+def log_warnings(warnings: Iterable[str]) -> None:
+    """Log each of the warnings."""
+    for warning in warnings:
+        logging.warning(warning)

@@ -22,8 +22,8 @@ from knnprompt_jax.methods import method
 FORMAT = 5
 PACKED = ".jsonl.gz"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
-_LISTED = 8
-_UNEVEN = 1.5
+_MAX_NAMED = 8  # Files that a message names.
+_UNEVEN = 1.5  # Times its even share, from which on a class makes the classes uneven.
 
 
 class NamedModel(Protocol):
@@ -112,7 +112,8 @@ class Record(Outcome):
     @classmethod
     def of(cls, run: Recordable, outcome: Outcome) -> "Record":
         """Make the record of a finished run."""
-        problem, split = run.problem, run.problem.split
+        problem = run.problem
+        split = problem.split
         return cls(
             key=run.key,
             file_name=run.file_name,
@@ -179,6 +180,42 @@ def read(path: pathlib.Path) -> Record:
         raise errors.UserError(f"{path}: not a record of knnprompt_jax: {error}") from None
 
 
+def read_all(folder: pathlib.Path) -> list[Record]:
+    """Read the records of a folder, by name, without its subfolders; or those of a packed file.
+
+    Raises:
+        UserError: there is no folder, no record in it, or a JSON file that is not a record.
+    """
+    if folder.name.endswith(PACKED):
+        return _unpack(folder)
+    if not folder.is_dir():
+        raise errors.UserError(f"{folder}: no such folder of records")
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        names = sorted(entry.name for entry in folder.iterdir())
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        raise errors.UserError(f"{folder}: no records; it holds {', '.join(names[:_MAX_NAMED]) or 'nothing'}{more}")
+    return [read(path) for path in paths]
+
+
+def finished(folder: pathlib.Path, runs: Sequence[Recordable]) -> dict[str, Record]:
+    """Return the records of those runs that are finished, by file name.
+
+    A record counts if it is complete and has the key of its run. Process 0 reads the records for all processes.
+    """
+
+    def read_finished() -> dict[str, Record]:
+        found = {}
+        for run in runs:
+            with contextlib.suppress(errors.UserError):
+                record = read(folder / run.experiment / run.file_name)
+                if record.key == run.key:
+                    found[run.file_name] = record
+        return found
+
+    return parallel.call_in_main(read_finished)
+
+
 def _from_json(content: Mapping[str, Any]) -> Record:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
@@ -211,42 +248,6 @@ def _unpack(path: pathlib.Path) -> list[Record]:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError) as error:
         raise errors.UserError(f"{path}: not a file of packed records: {error}") from None
     return records
-
-
-def read_all(folder: pathlib.Path) -> list[Record]:
-    """Read the records of a folder, by name, without its subfolders; or those of a packed file.
-
-    Raises:
-        UserError: there is no folder, no record in it, or a JSON file that is not a record.
-    """
-    if folder.name.endswith(PACKED):
-        return _unpack(folder)
-    if not folder.is_dir():
-        raise errors.UserError(f"{folder}: no such folder of records")
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
-        names = sorted(entry.name for entry in folder.iterdir())
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        raise errors.UserError(f"{folder}: no records; it holds {', '.join(names[:_LISTED]) or 'nothing'}{more}")
-    return [read(path) for path in paths]
-
-
-def finished(folder: pathlib.Path, runs: Sequence[Recordable]) -> dict[str, Record]:
-    """Return the records of those runs that are finished, by file name.
-
-    A record counts if it is complete and has the key of its run. Process 0 reads the records for all processes.
-    """
-
-    def read_finished() -> dict[str, Record]:
-        found = {}
-        for run in runs:
-            with contextlib.suppress(errors.UserError):
-                record = read(folder / run.experiment / run.file_name)
-                if record.key == run.key:
-                    found[run.file_name] = record
-        return found
-
-    return parallel.call_in_main(read_finished)
 
 
 @functools.cache

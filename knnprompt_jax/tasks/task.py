@@ -15,7 +15,9 @@ from knnprompt_jax import characters, errors
 from knnprompt_jax.tasks import cells, templates
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
-_MOST, _HALF = 0.9, 0.5  # Shares of rows that hold a text in a column of texts.
+# Shares of rows that hold a text in a column of texts: `_HALF` suffices if no column has `_MOST`.
+_MOST = 0.9
+_HALF = 0.5
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)(\.0+)?")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Excludes newlines within the name of a field.
 
