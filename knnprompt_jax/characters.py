@@ -1,7 +1,7 @@
 r"""Characters that a reader does not see, and names that look alike.
 
-Names from files may differ in characters without a glyph (a zero-width space, a soft hyphen, a mark of direction), in
-kinds of blanks, or in the Unicode form of an accent. They are compared here, and shown with escapes such as \u200b.
+Names from files may differ in kinds of blanks, in the Unicode form of an accent, or in characters without a glyph: a
+zero-width space, a soft hyphen, a mark of direction. They are compared here, and shown with escapes such as \u200b.
 """
 
 import decimal

@@ -51,10 +51,10 @@ def _compare_outputs(
 ) -> Iterator[findings.Finding]:
     """Compare outputs on random arrays, a line for each kind of heads and dtype."""
     for kind, dtype in itertools.product(kinds, kernel_proof.TOLERANCE):
-        head_size, queries, has_windows = kind
-        case = kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, queries, has_windows)
+        head_size, heads_per_key, has_windows = kind
+        case = kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, heads_per_key, has_windows)
         yield findings.compare(
-            f"heads of {head_size}, {queries} per key head{', windows' * has_windows}, {dtype}",
+            f"heads of {head_size}, {heads_per_key} per key head{', windows' * has_windows}, {dtype}",
             functools.partial(_deviation, prove, device, case),
             kernel_proof.TOLERANCE[dtype],
             _REASON,

@@ -322,8 +322,8 @@ def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], layer: 
         if (member.demo_shots in shots) != kind.reads_prompts or (kind.reads_layer and not layer):
             raise ValueError(f"the expert {member.expert} on prompts that it does not read")
         shares = (member.share, member.accuracy or 0.0)
-        numbers_above_one = (member.setting, member.factor, member.weight)
-        if min(*shares, *numbers_above_one) < 0 or max(shares) > 1 or max(numbers_above_one) > _LARGEST:
+        settings = (member.setting, member.factor, member.weight)
+        if min(*shares, *settings) < 0 or max(shares) > 1 or max(settings) > _LARGEST:
             raise ValueError(f"the expert {member.expert} with a number out of range")
     if len(choice.outcomes) not in (0, choice.num_rows):
         raise ValueError("another number of held-out rows")

@@ -1,14 +1,15 @@
 """The file of a classifier: a zip archive, not compressed, of JSON and `.npy` arrays.
 
-| member              | content                                                           |
-|---------------------|-------------------------------------------------------------------|
-| classifier.json     | task, options, rows, experts and the model's identity (`content`) |
-| hidden_8_NE.npy     | the states of the anchors' prompts with 8 demonstrations per      |
-| log_z_8_N.npy       | class, in the order of the rows; and so on for each view          |
-| layer_8_ND.npy      | the outputs of the experts' block (a single one; the 8 is as      |
-|                     | above) for the same prompts, if any                               |
-| terms.txt           | the terms of the expert on words, if there is one, one per line;  |
-| terms_FC.npy        | and its table                                                     |
+| member           | content                                                           |
+|------------------|-------------------------------------------------------------------|
+| classifier.json  | task, options, rows, experts and the model's identity (`content`) |
+| hidden_8_NE.npy  | the anchors' hidden states, in the order of the rows              |
+| log_z_8_N.npy    | their log-partitions                                              |
+| layer_8_ND.npy   | the outputs of the block that experts read, if any does           |
+| terms.txt        | the terms of the expert on words, if there is one, one per line   |
+| terms_FC.npy     | its table                                                         |
+
+The 8 is the number of demonstrations per class of a view; each view has such members.
 
 A file is replaced whole. Reading one runs no code and trusts nothing in it.
 """
@@ -43,7 +44,7 @@ from knnprompt_jax.settings import shared
 _CONTENT = "classifier.json"
 _HIDDEN = "hidden_{}_NE.npy"
 _LOG_Z = "log_z_{}_N.npy"
-_BLOCK_OUTPUT = "layer_{}_ND.npy"  # Of one block: the number is that of demonstrations, as in the other names.
+_BLOCK_OUTPUT = "layer_{}_ND.npy"
 _TERMS = "terms.txt"
 _TABLE = "terms_FC.npy"
 _END = b"PK\x05\x06"

@@ -81,8 +81,8 @@ def _curve(p_N: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def allowed_errors(rows_T: np.ndarray, max_error: float) -> np.ndarray:
     """Return the number of errors [T] up to which the promise is certified at each number of rows; -1: not at all.
 
-    All tests have the same level. It is the largest one, up to a factor of 1.002, at which failures that have the
-    probability `max_error` pass any test with probability 1 − `CONFIDENCE` at most.
+    All tests have the same level: the largest one, up to a factor of 1.002, that keeps the confidence. Failures with
+    the probability `max_error` then pass any of the tests with a probability of at most 1 − `CONFIDENCE`.
     """
     risk = 1 - CONFIDENCE
     low = risk / max(1, len(rows_T))

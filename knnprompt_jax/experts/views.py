@@ -52,10 +52,10 @@ def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
     """
     order = folds.ranked(rows, seed)
     demonstrations = folds.first_of_each(rows, order, demo_shots)
-    is_shown = set(demonstrations)
-    others = [index for index in order if index not in is_shown]
-    groups = [Group(tuple(demonstrations), tuple(sorted(others)))]
-    following = folds.first_of_each(rows, others, demo_shots)
+    drawn = set(demonstrations)
+    rest = [index for index in order if index not in drawn]
+    groups = [Group(tuple(demonstrations), tuple(sorted(rest)))]
+    following = folds.first_of_each(rows, rest, demo_shots)
     labels = {row.label for row in rows}
     if len(following) == demo_shots * len(labels):
         groups.append(Group(tuple(following), tuple(sorted(demonstrations))))

@@ -46,7 +46,7 @@ class Backbone:
 def describe(name: str) -> Backbone:
     """Return the model of a name or folder; raise UserError if it does not exist or is not supported."""
     config, path = registry.describe(name, families=tuple(registry.FAMILIES))
-    return Backbone(name, config, path, tokenizers.load(path, of_prompts=False, vocab_size=config.vocab_size))
+    return Backbone(name, config, path, tokenizers.load(path, for_prompts=False, vocab_size=config.vocab_size))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,6 +29,7 @@ def step_tokens(platform: str) -> int:
 def read_prefix(
     graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
 ) -> attention.Prefix:
+    """Return the keys and values of the prefix, split by head over `model`; tokens from `length` on are padding."""
     with jax.named_scope("prefix"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
     heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))

@@ -46,7 +46,7 @@ class SentenceEncoder:
             UserError: as `describe`, or damaged weight files.
         """
         self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
-        self.tokenizer = tokenizers.load(folder, of_prompts=False, vocab_size=self.config.vocab_size)
+        self.tokenizer = tokenizers.load(folder, for_prompts=False, vocab_size=self.config.vocab_size)
         self.max_length = int(min(longest, self.tokenizer.model_max_length))
         if self.max_length <= (special := len(self.tokenizer("")["input_ids"])):
             raise errors.UserError(

@@ -55,7 +55,7 @@ class Case:
         device_kind: JAX's name of the kind of device.
         dtype: the dtype of queries, keys and values.
         head_size: the size of a head.
-        queries: the query heads of a key head.
+        heads_per_key: the number of query heads that share a key head.
         has_windows: whether some layers attend to a window of the prefix.
     """
 
@@ -63,14 +63,14 @@ class Case:
     device_kind: str
     dtype: str
     head_size: int
-    queries: int
+    heads_per_key: int
     has_windows: bool
 
     @classmethod
     def of(cls, device: jax.Device, config: config_lib.DecoderConfig, dtype: str) -> "Case":
         """Return the case of a model on a device."""
-        queries = config.num_heads // config.num_kv_heads
-        return cls(device.platform, device.device_kind, dtype, config.head_size, queries, any(config.windows))
+        heads_per_key = config.num_heads // config.num_kv_heads
+        return cls(device.platform, device.device_kind, dtype, config.head_size, heads_per_key, any(config.windows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _draw(case: Case, width: int) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     dtype = jnp.dtype(case.dtype)
     size = case.head_size
-    heads = _KEY_HEADS * case.queries
+    heads = _KEY_HEADS * case.heads_per_key
     q_BSHK = 3 / (_SCALE * size**0.5) * rng.normal(size=(_ROWS, width, heads, size))
     k_BSGK = rng.normal(size=(_ROWS, width, _KEY_HEADS, size))
     v_BSGK = rng.uniform(-1, 1, (_ROWS, width, _KEY_HEADS, size))

@@ -24,31 +24,31 @@ _NUM_PROBES = 64
 _MOST_GROWTH = 100  # Characters that a normalizer may make of one.
 
 
-def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
+def load(path: pathlib.Path, for_prompts: bool = True, vocab_size: int | None = None) -> Any:
     """Return the tokenizer of a Hugging Face folder (of `transformers`) or a GGUF file. No code from there runs.
 
     It reads special tokens in a text as text, and adds only its own, such as BOS.
 
     Args:
         path: a folder or a GGUF file.
-        of_prompts: whether the tokenizer must be able to build prompts.
+        for_prompts: whether prompts are built with it, which requires more of it.
         vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as
             those for images (Gemma 3).
 
     Raises:
-        UserError: there is no usable tokenizer, an id is outside the vocabulary, the normalizer may lengthen texts too
-            much, or BPE drops merges at random or has none; for prompts also: the tokenizer ends each text with a
-            token, or begins it with the same token twice.
+        UserError: there is no usable tokenizer; an id is outside the vocabulary; the normalizer may lengthen texts too
+            much; BPE drops merges at random, or has none. For prompts also: the tokenizer ends each text with a token,
+            or begins it with the same token twice.
     """
     if path.suffix != ".gguf":
         _check_files(path)
         with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
-            return _checked(_load_folder(path), path, of_prompts, vocab_size)
-    kept = converted.path_of(path, f"{of_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
+            return _checked(_load_folder(path), path, for_prompts, vocab_size)
+    kept = converted.path_of(path, f"{for_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
     tokenizer = _read(kept)
     if tokenizer is None:
         with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
-            tokenizer = _checked(gguf_tokenizer.load(path), path, of_prompts, vocab_size)
+            tokenizer = _checked(gguf_tokenizer.load(path), path, for_prompts, vocab_size)
         converted.write(kept, f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}")
     return tokenizer
 
@@ -68,7 +68,7 @@ def _read(path: pathlib.Path | None) -> gguf_tokenizer.Tokenizer | None:
     return tokenizer
 
 
-def _checked(tokenizer: Any, path: pathlib.Path, of_prompts: bool, vocab_size: int | None) -> Any:
+def _checked(tokenizer: Any, path: pathlib.Path, for_prompts: bool, vocab_size: int | None) -> Any:
     special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     largest = max((id_ for id_ in tokenizer.get_vocab().values() if id_ not in special), default=0)
     if vocab_size and largest >= vocab_size:
@@ -83,7 +83,7 @@ def _checked(tokenizer: Any, path: pathlib.Path, of_prompts: bool, vocab_size: i
     _check_distinct(path, tokenizer, texts)
     if tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.model, models.BPE):
         _check_merges(path, tokenizer, texts)
-    if of_prompts:
+    if for_prompts:
         _check_prompts(path, tokenizer, vocab_size)
     _read_special_tokens_as_text(tokenizer)
     return tokenizer

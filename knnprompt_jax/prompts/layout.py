@@ -1,8 +1,8 @@
 """Prompts as tokens: one shared prefix with the demonstrations, and a short suffix for every example.
 
-Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the end of a string differently from one
-before a word. To tokenize the demonstrations only once, the text is cut inside them, but only if the tokens
-of up to 8 checked prompts stay the same.
+Prompts have the tokens of their whole text, as published: GPT-2 tokenizes a blank line at the end of a string
+differently from one before a word. The demonstrations are still tokenized only once: the text is cut before their last
+blank line, where a cut changes no token. If it does in one of up to 8 checked prompts, whole prompts are tokenized.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """Pack suffixes into rows of one static shape: little padding, no duplicate tokens, one compilation.
 
-A row of S tokens holds suffixes, mostly in the order of their tokens; any order is valid. Suffixes that follow each
-other in a row store the tokens with which both begin only once, so that a row is a forest of tokens in depth-first
-order. Rows are dealt to steps of B rows so that all steps have about the same number of outputs. The prefix is padded
-to the longest of the groups that are packed into the same shape.
+A row of S tokens holds suffixes, mostly in the order of their tokens; any order is valid. Tokens with which a suffix
+and the one before it begin are stored only once. So a row is a forest of tokens in depth-first order. Rows are dealt
+to steps of B rows so that all steps have about the same number of outputs. The prefix is padded to the longest of the
+groups that are packed into the same shape.
 
 Example: the prefix has P = 2 tokens, and two suffixes are [7, 8, 9] and [7, 8, 4, 6]. They share the tokens 7 and 8, so
 that one row of S = 8 tokens holds both in 5 columns:

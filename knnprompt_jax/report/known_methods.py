@@ -24,7 +24,8 @@ class KnownMethod:
 
 
 _COMPARED = {
-    name: KnownMethod(one.title, one.entry.printed_as, one.rows_used) for name, one in registry.METHODS.items()
+    name: KnownMethod(method.title, method.entry.printed_as, method.rows_used)
+    for name, method in registry.METHODS.items()
 }
 _FINE_TUNED = {
     name: KnownMethod(entry.title, entry.printed_as, "train", entry.preset.get("model", ""))

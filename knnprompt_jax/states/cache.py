@@ -196,12 +196,12 @@ class TwoLevelCache:
 Cache = DiskCache | MemoryCache | TwoLevelCache
 
 
-def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], least: int = 0) -> np.ndarray | None:
-    """Return an array of at least `least` rows and of this dtype and width, or None; remove a damaged file."""
+def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], min_rows: int = 0) -> np.ndarray | None:
+    """Return an array of at least `min_rows` rows and of this dtype and width, or None; remove a damaged file."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             array = arrays[name]
-        if (array.dtype, *array.shape[1:]) != kind or len(array) < least:
+        if (array.dtype, *array.shape[1:]) != kind or len(array) < min_rows:
             raise ValueError(f"{name} is {array.dtype} {array.shape}")
         return array
     except OSError:

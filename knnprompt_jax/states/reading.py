@@ -104,7 +104,7 @@ def _read_set(
     if not prompts.num_prompts:
         return _from_rows(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
     keys_N = _keys(prompts, _model_key(model))
-    # Of each distinct prompt: its key, and its first index. Of each prompt: its index among the distinct prompts.
+    # Each distinct prompt's key and first index, and each prompt's index among the distinct prompts.
     keys_U, first_U, distinct_index_N = np.unique(keys_N, return_index=True, return_inverse=True)
     model.statistics.requested_prompts += len(first_U)
     report(prompts.num_prompts - len(first_U), 0)
@@ -143,7 +143,7 @@ def _widths(model: lm.LanguageModel, layers: Sequence[int]) -> list[int]:
 
 
 def _model_key(model: lm.LanguageModel) -> str:
-    """Return everything besides a prompt's tokens that its state depends on."""
+    """Return everything that a state depends on, except the tokens of its prompt."""
     key = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
         key += f" {model.platform}"

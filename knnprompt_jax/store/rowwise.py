@@ -69,8 +69,8 @@ def split(tree: Any, mesh: Mesh) -> Any:
 def row_format(mesh: Mesh, num_axes: int) -> NamedSharding | Format:
     """Return the sharding that splits rows over all devices of the mesh; on TPUs each row is also contiguous.
 
-    By default a TPU stores an array column by column if 128 does not divide its width, and a search in tiles copied all
-    of it.
+    By default a TPU stores an array column by column if 128 does not divide its width. A search in tiles would then
+    copy all of it.
     """
     sharding = NamedSharding(mesh, P(parallel.AXES))
     device = mesh.abstract_mesh.abstract_device
@@ -108,11 +108,11 @@ def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any
 def _map_rows(
     shared: Any, rows: Any, *, function: Callable[..., Any], options: tuple, tile: int, mesh: Mesh | None, axes: Any
 ) -> Any:
-    def run(shared: Any, rows: Any) -> Any:
+    def map_shard(shared: Any, rows: Any) -> Any:
         batch_size = min(tile, max(1, num_rows(rows)))
         return jax.lax.map(lambda row: function(shared, row, *options), rows, batch_size=batch_size)
 
     if mesh is not None:
-        run = jax.shard_map(run, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P(axes), check_vma=False)
+        map_shard = jax.shard_map(map_shard, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P(axes), check_vma=False)
     with jax.default_matmul_precision("highest"):
-        return run(shared, rows)
+        return map_shard(shared, rows)

@@ -221,8 +221,8 @@ def _make_codec(
 def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) -> SearchPlan:
     """Choose the sizes of a search that fits in `memory` bytes on each device.
 
-    The memory holds what encodes a block of queries; two copies of the encoded block, because the search copies them
-    into its tiles; a tile of queries; and a tile of anchors with its distances. A deterministic store has blocks and
+    The memory holds the arrays that encode a block of queries, two copies of the encoded block (the search copies it
+    into its tiles), a tile of queries, and a tile of anchors with its distances. A deterministic store has blocks and
     tiles of one size.
 
     Raises:
@@ -257,14 +257,14 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
 
 def _queries_per_block(num_queries: int, query_bytes: int, memory: int) -> int:
     """Return the number of queries whose two copies fill at most a quarter of the memory."""
-    most = memory // 4 // (2 * query_bytes)
-    return max(1, min(num_queries, most))
+    fitting = memory // 4 // (2 * query_bytes)
+    return max(1, min(num_queries, fitting))
 
 
 def _queries_per_tile(block: int, query_bytes: int, memory: int) -> int:
     """Return the number of queries of a block that fill at most half of the memory."""
-    most = memory // (2 * query_bytes)
-    return max(1, min(search_lib.QUERIES_PER_TILE, block, most))
+    fitting = memory // (2 * query_bytes)
+    return max(1, min(search_lib.QUERIES_PER_TILE, block, fitting))
 
 
 def _distance_bytes(queries_per_tile: int) -> int:
@@ -277,15 +277,15 @@ def _anchors_per_tile(
 ) -> tuple[int, int]:
     """Return the number of anchors in a tile and the bytes of the tile; one of several tiles also copies its keys."""
     distance_bytes = _distance_bytes(queries_per_tile)
-    most = per_shard
+    max_anchors = per_shard
     if platform == "cpu" and key_bytes <= 2 * distance_bytes:  # To copy wider keys costs more than to allocate.
         memory = min(memory, CPU_CACHED_BYTES)
     elif platform == "tpu":
-        most = min(per_shard, TPU_DISTANCE_BYTES // (4 * queries_per_tile))
-    if most == per_shard and per_shard * distance_bytes <= memory:
+        max_anchors = min(per_shard, TPU_DISTANCE_BYTES // (4 * queries_per_tile))
+    if max_anchors == per_shard and per_shard * distance_bytes <= memory:
         return per_shard, per_shard * distance_bytes
     anchor_bytes = distance_bytes + key_bytes
-    tile = max(1, min(most, memory // anchor_bytes))
+    tile = max(1, min(max_anchors, memory // anchor_bytes))
     if search_lib.GROUP < tile < per_shard:
         tile -= tile % search_lib.GROUP
     return tile, tile * anchor_bytes

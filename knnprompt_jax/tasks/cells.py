@@ -134,8 +134,8 @@ def text_share(values: Iterable[Any]) -> float:
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
-    Such a cell is one word with a digit (in a column named like an id, any one word), or a text with digits whose only
-    letters are English words of dates. Cells that are not texts are ignored.
+    Such a cell is one word with a digit, or a text with digits whose only letters are English words of dates. In a
+    column named like an id, it is any one word. Cells that are not texts are ignored.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
     texts = (value.strip() for value in values if isinstance(value, str) and value.strip())

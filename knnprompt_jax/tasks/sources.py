@@ -78,40 +78,6 @@ def load_rows(
     return examples
 
 
-def _parse(
-    task: Task,
-    split: str,
-    data_dir: str | None,
-    path: str | None,
-    encoding: str,
-    hub_source: HubSource | None,
-    restore_dropped: bool,
-) -> tuple[str, list[formats.Parsed]]:
-    """Return the name of the one place of the rows, for messages, and its parsed rows."""
-    if hub_source is not None:
-        return hub_source.dataset, list(hub.read(hub_source, split))
-    if path is not None:
-        return path, list(formats.parse(pathlib.Path(path), encoding))
-    folder = _task_folder(task, data_dir)
-    return f"{folder / split}.jsonl", list(read_split(folder, split, restore_dropped))
-
-
-def columns_of(task: Task, text_columns: Sequence[str], label_column: str = "") -> dict[str, str]:
-    """Return the column of each field; raise UserError unless there is one for each, and none holds the labels."""
-    _check_no_label(text_columns, label_column)
-    if text_columns and len(text_columns) != len(task.fields):
-        raise errors.UserError(
-            f"--text_columns={','.join(text_columns)}: give a column for each of the classifier's texts, in the order "
-            f"{errors.join_names(task.fields)}"
-        )
-    return dict(zip(task.fields, text_columns or task.fields, strict=True))
-
-
-def _check_no_label(text_columns: Sequence[str], label_column: str) -> None:
-    if label_column in text_columns:
-        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
-
-
 def load_table(
     path: str,
     fields: Sequence[str] = (),
@@ -154,6 +120,90 @@ def load_table(
     texts = [example.fields for example in examples]
     labels = [example.label for example in examples]
     return _infer(path, texts, labels, label=label_column, fields=draft.fields, empty=empty), examples
+
+
+def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[formats.Row]:
+    """Return the rows of `<split>.jsonl`; the file of "train" may be `train_subset.jsonl`, as published for DBPedia.
+
+    With `restore_dropped`, the rows of `<split>_dropped.jsonl`, if it exists, are put back. Their key `line` is their
+    line number, from 0, in the file from which they were dropped.
+    """
+    names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if not found:
+        entries = errors.join_names(sorted(entry.name for entry in folder.iterdir()))
+        raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {entries}")
+    rows = list(formats.read(found[0]))
+    dropped = folder / f"{split}_dropped.jsonl"
+    if not (restore_dropped and dropped.is_file()):
+        return rows
+    removed = [(row.pop("line", None), place, row) for place, row in formats.read(dropped)]
+    count = len(rows) + len(removed)
+    for line, place, _ in removed:
+        if type(line) is not int or line not in range(count):
+            raise errors.UserError(f"{place}: line={line!r}: the row's line number is needed, from 0 to {count - 1}")
+    for line, place, row in sorted(removed, key=lambda each: each[0]):
+        rows.insert(line, (place, row))
+    return rows
+
+
+def columns_of(task: Task, text_columns: Sequence[str], label_column: str = "") -> dict[str, str]:
+    """Return the column of each field; raise UserError unless there is one for each, and none holds the labels."""
+    _check_no_label(text_columns, label_column)
+    if text_columns and len(text_columns) != len(task.fields):
+        raise errors.UserError(
+            f"--text_columns={','.join(text_columns)}: give a column for each of the classifier's texts, in the order "
+            f"{errors.join_names(task.fields)}"
+        )
+    return dict(zip(task.fields, text_columns or task.fields, strict=True))
+
+
+def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:
+    """Whether a row with this error is skipped."""
+    return on_bad == SKIP or (task.empty == SKIP and isinstance(error, errors.EmptyCell))
+
+
+def with_advice(error: errors.UserError) -> errors.UserError:
+    """Return the error of a row; the error of an empty cell also says how to skip such rows."""
+    if isinstance(error, errors.EmptyCell):
+        return errors.UserError(f"{error}; --on_bad=skip leaves such rows out")
+    return error
+
+
+def _parse(
+    task: Task,
+    split: str,
+    data_dir: str | None,
+    path: str | None,
+    encoding: str,
+    hub_source: HubSource | None,
+    restore_dropped: bool,
+) -> tuple[str, list[formats.Parsed]]:
+    """Return the name of the one place of the rows, for messages, and its parsed rows."""
+    if hub_source is not None:
+        return hub_source.dataset, list(hub.read(hub_source, split))
+    if path is not None:
+        return path, list(formats.parse(pathlib.Path(path), encoding))
+    folder = _task_folder(task, data_dir)
+    return f"{folder / split}.jsonl", list(read_split(folder, split, restore_dropped))
+
+
+def _task_folder(task: Task, data_dir: str | None) -> Traversable:
+    if data_dir is None and task.name == catalogue.DEMO:
+        return catalogue.demo_folder()
+    folder = pathlib.Path(data_dir or "") / task.name
+    if data_dir is not None and folder.is_dir():
+        return folder
+    missing = f"task {task.name!r}: its rows are not included" if data_dir is None else f"{folder}: no such folder"
+    raise errors.UserError(
+        f"{missing}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
+        "Hugging Face Hub), or --train_file (a table; not in `paper`; `compare` needs --eval_file too)"
+    )
+
+
+def _check_no_label(text_columns: Sequence[str], label_column: str) -> None:
+    if label_column in text_columns:
+        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
 
 
 def _infer(path: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str] | None, **options: Any) -> Task:
@@ -237,53 +287,3 @@ class _Reading:
         used = {*self.columns.values(), self.label_column}
         extra = {name: value for name, value in row.items() if name not in used}
         return Example(fields, label, index, place, extra)
-
-
-def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:
-    """Whether a row with this error is skipped."""
-    return on_bad == SKIP or (task.empty == SKIP and isinstance(error, errors.EmptyCell))
-
-
-def with_advice(error: errors.UserError) -> errors.UserError:
-    """Return the error of a row; the error of an empty cell also says how to skip such rows."""
-    if isinstance(error, errors.EmptyCell):
-        return errors.UserError(f"{error}; --on_bad=skip leaves such rows out")
-    return error
-
-
-def _task_folder(task: Task, data_dir: str | None) -> Traversable:
-    if data_dir is None and task.name == catalogue.DEMO:
-        return catalogue.demo_folder()
-    folder = pathlib.Path(data_dir or "") / task.name
-    if data_dir is not None and folder.is_dir():
-        return folder
-    missing = f"task {task.name!r}: its rows are not included" if data_dir is None else f"{folder}: no such folder"
-    raise errors.UserError(
-        f"{missing}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
-        "Hugging Face Hub), or --train_file (a table; not in `paper`; `compare` needs --eval_file too)"
-    )
-
-
-def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[formats.Row]:
-    """Return the rows of `<split>.jsonl`; the file of "train" may be `train_subset.jsonl`, as published for DBPedia.
-
-    With `restore_dropped`, the rows of `<split>_dropped.jsonl`, if it exists, are inserted at the line numbers in their
-    key `line` (0-based, in the file from which they were dropped).
-    """
-    names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if not found:
-        entries = errors.join_names(sorted(entry.name for entry in folder.iterdir()))
-        raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {entries}")
-    rows = list(formats.read(found[0]))
-    dropped = folder / f"{split}_dropped.jsonl"
-    if not (restore_dropped and dropped.is_file()):
-        return rows
-    removed = [(row.pop("line", None), place, row) for place, row in formats.read(dropped)]
-    count = len(rows) + len(removed)
-    for line, place, _ in removed:
-        if type(line) is not int or line not in range(count):
-            raise errors.UserError(f"{place}: line={line!r}: the row's line number is needed, from 0 to {count - 1}")
-    for line, place, row in sorted(removed, key=lambda each: each[0]):
-        rows.insert(line, (place, row))
-    return rows

@@ -77,9 +77,9 @@ def warnings(monkeypatch):
     return logged
 
 
-def make_case(dtype="float32", head_size=16, queries=1, has_windows=False):
+def make_case(dtype="float32", head_size=16, heads_per_key=1, has_windows=False):
     device = jax.devices()[0]
-    return kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, queries, has_windows)
+    return kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, heads_per_key, has_windows)
 
 
 def model_of(dtype=jnp.float32):

@@ -314,4 +314,4 @@ def test_tokens_around_every_text(tmp_path, pattern, message):
         return
     with pytest.raises(errors.UserError, match=message):
         tokenizers.load(tmp_path)
-    assert tokenizers.load(tmp_path, of_prompts=False)("a")["input_ids"]
+    assert tokenizers.load(tmp_path, for_prompts=False)("a")["input_ids"]

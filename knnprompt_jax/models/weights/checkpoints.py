@@ -64,6 +64,20 @@ def load(
     return nnx.merge(graph, abstract)
 
 
+def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
+    """Write model.safetensors and `hf`, the model's config.json, for `transformers`; each file is replaced whole."""
+    family = registry.FAMILIES[model.config.family]
+    leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
+    arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
+    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
+    written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
+    written |= {"architectures": [family.architecture], "model_type": model.config.family}
+    written |= {"torch_dtype": jnp.dtype(dtype).name}
+    with files_lib.new_file(folder / "model.safetensors") as path:
+        safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+    files_lib.write(folder / "config.json", json.dumps(written, indent=2) + "\n")
+
+
 def _converted(
     file: pathlib.Path, config: config_lib.DecoderConfig, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tensor_files.Tensor] | None:
@@ -140,20 +154,6 @@ def _find_sources(
     return sources
 
 
-def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
-    """Write model.safetensors and `hf`, the model's config.json, for `transformers`; each file is replaced whole."""
-    family = registry.FAMILIES[model.config.family]
-    leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
-    arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
-    written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
-    written |= {"architectures": [family.architecture], "model_type": model.config.family}
-    written |= {"torch_dtype": jnp.dtype(dtype).name}
-    with files_lib.new_file(folder / "model.safetensors") as path:
-        safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
-    files_lib.write(folder / "config.json", json.dumps(written, indent=2) + "\n")
-
-
 def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
     """Return the tensors of each leaf, with all names and shapes checked; a tied model may have a head."""
     is_gguf = path.suffix == ".gguf"
@@ -207,6 +207,18 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
     return sources
 
 
+def _check_tied(head: Source, tokens: Source) -> None:
+    """Raise UserError if the stored head differs from the embeddings, which a tied model uses as its head."""
+    head_piece, head_tensor = head
+    tokens_piece, tokens_tensor = tokens
+    head_VE = head_piece.import_view(head_tensor.view())
+    tokens_VE = tokens_piece.import_view(tokens_tensor.view())
+    for row in range(0, len(tokens_VE), _COMPARED_ROWS):
+        if not np.array_equal(head_VE[row : row + _COMPARED_ROWS], tokens_VE[row : row + _COMPARED_ROWS]):
+            difference = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"
+            raise errors.UserError(f"{difference}, but config.json ties them; set tie_word_embeddings to false there")
+
+
 def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
     """Read a slice of one of our arrays from the tensors that overlap it."""
     bounds = [range(size)[cut] for cut, size in zip(index, shape, strict=True)]
@@ -225,15 +237,3 @@ def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, in
 
 def _slices(parts: list[range], starts: Iterable[int]) -> tuple[slice, ...]:
     return tuple(slice(part.start - start, part.stop - start) for part, start in zip(parts, starts, strict=True))
-
-
-def _check_tied(head: Source, tokens: Source) -> None:
-    """Raise UserError if the stored head differs from the embeddings, which a tied model uses as its head."""
-    head_piece, head_tensor = head
-    tokens_piece, tokens_tensor = tokens
-    head_VE = head_piece.import_view(head_tensor.view())
-    tokens_VE = tokens_piece.import_view(tokens_tensor.view())
-    for row in range(0, len(tokens_VE), _COMPARED_ROWS):
-        if not np.array_equal(head_VE[row : row + _COMPARED_ROWS], tokens_VE[row : row + _COMPARED_ROWS]):
-            difference = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"
-            raise errors.UserError(f"{difference}, but config.json ties them; set tie_word_embeddings to false there")
