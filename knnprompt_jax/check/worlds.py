@@ -50,7 +50,8 @@ def distances(
     if name == "l2":
         return np.linalg.norm(h_QE[:, None] - h_NE, axis=-1)
     if name.endswith("labels"):
-        logp_QV, logk_NV = (special.log_softmax(each[:, label_tokens], axis=-1) for each in (logp_QV, logk_NV))
+        logp_QV = special.log_softmax(logp_QV[:, label_tokens], axis=-1)
+        logk_NV = special.log_softmax(logk_NV[:, label_tokens], axis=-1)
     return divergences("reverse_kl" if name.startswith("reverse") else "kl", logp_QV, logk_NV)
 
 

@@ -60,8 +60,8 @@ class Pool:
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         scorers: list[expert_lib.Scorer] = []
         for member in choice.used:
-            one = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
-            scorer = fitted.get(member.expert) or one.fit(readings, y_N, len(present_P), member.setting)
+            expert = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
+            scorer = fitted.get(member.expert) or expert.fit(readings, y_N, len(present_P), member.setting)
             scorers.append(scorer)
         counts_J = np.array([member.weight * member.factor for member in choice.used])
         return cls(choice.used, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
@@ -199,9 +199,9 @@ def _weigh(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources:
         UserError: no expert can score the rows.
     """
     experts = _experts(names, readings, resources)
-    obstacles = sorted({f"{one.name} left out: {why}" for one in experts if (why := one.obstacle(readings))})
-    able = [one for one in experts if not one.obstacle(readings)]
-    if not able or (readings.states and not any(one.reads_prompts for one in able)):
+    obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle(readings))})
+    able = [expert for expert in experts if not expert.obstacle(readings)]
+    if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
     folds_N = folds.deal(y_N)
     held_out = _hold_out(able, readings, y_N, folds_N)
@@ -209,7 +209,7 @@ def _weigh(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources:
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
     useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}
     if useless:
-        held_out = [one for one in held_out if one.demo_shots not in useless]
+        held_out = [scored for scored in held_out if scored.demo_shots not in useless]
         choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
     return choice
 
@@ -231,11 +231,11 @@ def _hold_out(
     num_classes = int(y_N.max()) + 1
     held_out = []
     with progress.bar(len(experts), "comparing experts", "expert") as report:
-        for one in experts:
+        for expert in experts:
             scores_NC = np.zeros((len(y_N), num_classes))
-            setting = one.default_setting
+            setting = expert.default_setting
             if np.bincount(y_N).max() > 1:
-                scores_NC, setting = one.held_out(readings, y_N, folds_N, num_classes)
-            held_out.append(pool_lib.HeldOut(one.name, one.demo_shots, scores_NC, setting))
+                scores_NC, setting = expert.held_out(readings, y_N, folds_N, num_classes)
+            held_out.append(pool_lib.HeldOut(expert.name, expert.demo_shots, scores_NC, setting))
             report(1, 0)
     return held_out

@@ -35,12 +35,12 @@ def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Ma
         shots: one number for all labels, or a number for each.
     """
     missing = {row.label: shots if isinstance(shots, int) else shots[row.label] for row in rows}
-    taken = []
+    first = []
     for index in order:
         if missing[rows[index].label] > 0:
             missing[rows[index].label] -= 1
-            taken.append(index)
-    return taken
+            first.append(index)
+    return first
 
 
 def deal(y_N: np.ndarray) -> np.ndarray:

@@ -166,7 +166,7 @@ class HeldOut:
 def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]) -> Choice:
     """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds."""
     num_classes = int(y_N.max()) + 1
-    scores_JNC = np.stack([one.scores_NC for one in held_out])
+    scores_JNC = np.stack([scored.scores_NC for scored in held_out])
     priors = Priors.of(held_out, y_N)
     shares_C = np.bincount(y_N) / len(y_N)
     factors_J, weights_J = _fit(scores_JNC, y_N, shares_C, priors)
@@ -174,15 +174,15 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     shares_J = deviations_J / max(deviations_J.sum(), _MIN_PROBABILITY)
     members = tuple(
         Member(
-            expert=one.expert,
-            demo_shots=one.demo_shots,
-            setting=one.setting,
+            expert=scored.expert,
+            demo_shots=scored.demo_shots,
+            setting=scored.setting,
             factor=float(factor),
             weight=float(weight),
             share=float(share),
-            accuracy=float(np.mean(one.scores_NC.argmax(-1) == y_N)) if one.scores_NC.any() else None,
+            accuracy=float(np.mean(scored.scores_NC.argmax(-1) == y_N)) if scored.scores_NC.any() else None,
         )
-        for one, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
+        for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
     )
     is_trusted = len(y_N) >= max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) and num_classes > 1
     if not is_trusted:
@@ -204,8 +204,8 @@ class Priors(NamedTuple):
         num_classes = int(y_N.max()) + 1
         has_few_rows = len(y_N) <= FEW_ROWS * num_classes
         column = 2 if num_classes >= MANY_CLASSES else 0 if has_few_rows else 1
-        weights_J = np.array([_PRIOR[one.expert][column] for one in held_out])
-        factors_J = np.array([_FACTORS[one.expert] for one in held_out])
+        weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
+        factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
         return cls(factors_J, _TOTAL * weights_J / weights_J.sum())
 
 

@@ -3,6 +3,8 @@
 Rotary positions: pairs of numbers of queries and keys turn by an angle that grows with the position (Su et al.,
 "RoFormer", 2021), in the arrangement of `transformers`: number i of a head is paired with number i + R/2 of the R that
 turn. A frequency of 0 leaves its pair unchanged, so that a layer without positions is a table of zeros.
+
+In names of arrays, r counts the R/2 pairs, and t the tables of frequencies.
 """
 
 import dataclasses
