@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.prompts import packing
+from knnprompt_jax.prompts import sequences
 from knnprompt_jax.tasks.task import Example, Task
 
 # Widths are multiples of it, so that a few compiled programs serve all batches.
@@ -40,8 +40,8 @@ class Texts:
 
         Rows are padded on the right; extra rows fill the batch.
         """
-        tokens_BT, lengths_B = packing.pad_sequences([self.tokens[row] for row in rows], size, width)
-        types_BT, _ = packing.pad_sequences([self.types[row] for row in rows], size, width)
+        tokens_BT, lengths_B = sequences.pad([self.tokens[row] for row in rows], size, width)
+        types_BT, _ = sequences.pad([self.types[row] for row in rows], size, width)
         return tokens_BT, types_BT, lengths_B
 
 

@@ -15,7 +15,7 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.models.weights import checkpoints
-from knnprompt_jax.prompts import packing
+from knnprompt_jax.prompts import sequences
 
 Array = jax.Array
 # Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state
@@ -64,8 +64,8 @@ class SentenceEncoder:
         tokens = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         lengths_N = np.array([len(sequence) for sequence in tokens])
         num_longest = max(1, self._batch_tokens // self.max_length)
-        for batch, rows, width in packing.batches(lengths_N, num_longest, self.max_length):
-            padded = packing.pad_sequences([tokens[index] for index in batch], rows, width)
+        for batch, rows, width in sequences.batches(lengths_N, num_longest, self.max_length):
+            padded = sequences.pad([tokens[index] for index in batch], rows, width)
             vectors_ND[batch] = _pooled(self._graph, self.pooling, self._params, *padded)[: len(batch)]
         return vectors_ND
 

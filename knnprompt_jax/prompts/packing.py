@@ -20,9 +20,6 @@ are the outputs: `output_positions` are [3, 4], and the slots of the two suffixe
 A deterministic run puts a single suffix into each row (`arrange_alone`, `shape_alone`). No token's column depends on
 another prompt then, and neither does its rounding. The prefix is only the tokens of the demonstrations, whatever else
 prompts share. The row's width is the next power of two of the suffix's length and determines the rows of a step.
-
-`pad_sequences` and `batches` serve sentence encoders and fine-tuned classifiers, which process whole sequences that are
-padded on the right.
 """
 
 import collections
@@ -30,7 +27,7 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +37,6 @@ from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
 LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
-SMALLEST_WIDTH = 32
 SMALLEST_ALONE = 16  # Columns and outputs of a row by itself, so that the blocks of matrix products divide all shapes.
 
 
@@ -341,27 +337,3 @@ def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) 
 def _largest_num_outputs(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int:
     """Return the largest number of outputs of a step."""
     return max(sum(_num_outputs(group, row) for row in step) for step in steps)
-
-
-def pad_sequences(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens [rows, width] and lengths [rows] of at most `rows` sequences; each unused row has one token, 0."""
-    tokens_BT = np.zeros((rows, width), np.int32)
-    lengths_B = np.ones(rows, np.int32)
-    for row, sequence in enumerate(sequences):
-        tokens_BT[row, : len(sequence)] = sequence
-        lengths_B[row] = len(sequence)
-    return tokens_BT, lengths_B
-
-
-def batches(lengths_N: np.ndarray, rows: int, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yield the sequences of each batch as (indices, rows, width).
-
-    Widths are powers of two from 32 up to `longest`, so that a few shapes serve any number of texts. A batch of width
-    `longest` has `rows` rows; narrower batches have proportionally more.
-    """
-    widths_N = np.minimum(longest, np.maximum(SMALLEST_WIDTH, 2 ** np.ceil(np.log2(lengths_N)).astype(int)))
-    for width in np.unique(widths_N).tolist():
-        members = np.flatnonzero(widths_N == width)
-        size = rows * (longest // width)
-        for start in range(0, len(members), size):
-            yield members[start : start + size], size, width
