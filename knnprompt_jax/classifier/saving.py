@@ -97,6 +97,7 @@ class Saved:
                 mesh=mesh,
                 deterministic=identity.deterministic,
                 context=identity.context,
+                keeps_prefixes=True,
             )
         except errors.UserError as error:
             raise errors.UserError(f"{self.path}: cannot load its model (in Python, give model=): {error}") from None

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
-from knnprompt_jax.lm import programs
+from knnprompt_jax.lm import prefixes, programs
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
@@ -76,8 +77,14 @@ class Execution:
         mesh: jax.sharding.Mesh,
         deterministic: bool,
         statistics: PassStatistics,
+        keeps_prefixes_of: pathlib.Path | None = None,
     ):
-        """Place the weights on the mesh. Messages call the model `name`."""
+        """Place the weights on the mesh.
+
+        Args:
+            name: what messages call the model.
+            keeps_prefixes_of: the model's files, if `prefixes` keeps the prefixes that it reads.
+        """
         self.mesh = mesh
         self.statistics = statistics
         self._name = name
@@ -86,6 +93,7 @@ class Execution:
         self._dtype = model.dtype
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, mesh)
+        self._keeps_prefixes_of = keeps_prefixes_of
         self._compiled: dict[Any, Any] = {}
         self._prefix_in_memory: tuple[Any, attention.Prefix] | None = None
 
@@ -187,12 +195,32 @@ class Execution:
         key = (packed.prefix_length, packed.prefix_P.tobytes())
         if self._prefix_in_memory and self._prefix_in_memory[0] == key:
             return self._prefix_in_memory[1]
-        arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-        prefix = self._call(programs.read_prefix, *arrays)
+        path = None
+        if self._keeps_prefixes_of and packed.prefix_length:
+            path = prefixes.path_of(self._keeps_prefixes_of, packed)
+        prefix = self._kept_prefix(path, packed)
+        if prefix is None:
+            arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+            prefix = self._call(programs.read_prefix, *arrays)
+            # XLA names the sharding of one device as it likes. Fresh and kept prefixes must have the same programs.
+            heads = jax.NamedSharding(self.mesh, P(None, parallel.MODEL))
+            prefix = attention.Prefix(*jax.device_put((prefix.k, prefix.v), heads), prefix.length)
+            self.statistics.prefix_tokens += packed.prefix_length
+            if path:
+                prefixes.keep(path, prefix)
         if packed.prefix_length:
             self._prefix_in_memory = (key, prefix)
-        self.statistics.prefix_tokens += packed.prefix_length
         return prefix
+
+    def _kept_prefix(self, path: pathlib.Path | None, packed: packing.PackedPrompts) -> attention.Prefix | None:
+        """Return the prefix if it needs no pass: it is empty, or on disk."""
+        shape = (self._config.num_layers, self._config.num_kv_heads, len(packed.prefix_P), self._config.head_size)
+        if not packed.prefix_P.size:
+            kept = (np.zeros(shape, jnp.dtype(self._dtype)),) * 2
+        elif path is None or (kept := prefixes.read(path, shape)) is None:
+            return None
+        k_LGPK, v_LGPK = (self._put(array, None, parallel.MODEL) for array in kept)
+        return attention.Prefix(k_LGPK, v_LGPK, self._put(np.int32(packed.prefix_length)))
 
     def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
         """Deal these steps of an array to the data shards."""

@@ -67,6 +67,7 @@ class LanguageModel:
         step_tokens: packed tokens per step in each data shard.
         context: the maximum number of tokens of a prompt.
         needs_weights: False for a dry run, for which the configuration and the tokenizer suffice.
+        keeps_prefixes: whether prefixes stay in the user's cache folder, where that is faster (`prefixes`).
         statistics: the cost of all passes so far.
     """
 
@@ -85,6 +86,7 @@ class LanguageModel:
         deterministic: bool = False,
         context: int = 0,
         needs_weights: bool = True,
+        keeps_prefixes: bool = False,
     ):
         """Describe a model without loading its weights.
 
@@ -96,6 +98,7 @@ class LanguageModel:
             mesh: the devices, or a function that chooses them for the configuration at their first use; None: one.
             deterministic: docs/reliability.md has the cost. `step_tokens` has no effect on a deterministic model.
             context: 0: the model's limit.
+            keeps_prefixes: whether prefixes stay in the user's cache folder, where that is faster (`prefixes`).
 
         Raises:
             UserError: the model reads fewer than `context` tokens, or the mesh cannot split it.
@@ -110,6 +113,7 @@ class LanguageModel:
         self.context = _checked_context(context, name, config)
         self.statistics = execution_lib.PassStatistics()
         self.needs_weights = needs_weights
+        self.keeps_prefixes = keeps_prefixes
         self._load = load
         self._execution: execution_lib.Execution | None = None
         self._mesh = mesh
@@ -131,6 +135,7 @@ class LanguageModel:
         deterministic: bool = False,
         context: int = 0,
         needs_weights: bool = True,
+        keeps_prefixes: bool = False,
     ) -> "LanguageModel":
         """Return a decoder of any family of `registry.LANGUAGE_MODELS`.
 
@@ -142,6 +147,7 @@ class LanguageModel:
             dtype: float32 (the reference) or bfloat16 (for accelerators).
             context: the maximum number of tokens of a prompt; 0: the model's limit.
             needs_weights: False for a dry run, for which the configuration and the tokenizer suffice.
+            keeps_prefixes: whether prefixes stay in the user's cache folder, where that is faster (`prefixes`).
 
         Raises:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
@@ -166,6 +172,7 @@ class LanguageModel:
             deterministic=deterministic,
             context=context,
             needs_weights=needs_weights,
+            keeps_prefixes=keeps_prefixes,
         )
 
     @classmethod
@@ -227,8 +234,15 @@ class LanguageModel:
         """The decoder on the mesh with its compiled programs; the first use loads the weights."""
         if self._execution is None:
             weights = self._load(self.mesh)
+            is_one_cpu = self.platform == "cpu" and self.mesh.size == 1
+            keeps_prefixes = self.keeps_prefixes and is_one_cpu and self.dtype == "float32"
             self._execution = execution_lib.Execution(
-                weights, self.name, self.mesh, self.deterministic, self.statistics
+                weights,
+                self.name,
+                self.mesh,
+                self.deterministic,
+                self.statistics,
+                keeps_prefixes_of=self.path if keeps_prefixes else None,
             )
         return self._execution
 

@@ -1,7 +1,7 @@
-"""The converted parts of GGUF files in the user's cache folder: configuration, tokenizer and weights.
+"""Computed parts of models in the user's cache folder: configuration, tokenizer and weights of GGUF files, prefixes.
 
-The name of a file holds a hash of everything that decides its content: the GGUF file, the code that converts it and
-the packages that this code uses. Without a cache folder, every run converts anew.
+The name of a file holds a hash of everything that decides its content: the model, the code that computes it and the
+packages that this code uses. Without a cache folder, every run computes anew.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from knnprompt_jax import errors, files
 from knnprompt_jax.models.weights import tensor_files
 
 MAX_BYTES = 4 * 2**30  # Of all files; those used longest ago are removed.
-_PACKAGES = ("gguf", "numpy", "tokenizers")
+_PACKAGES = ("gguf", "jax", "numpy", "tokenizers")
 
 
 def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
-    """Return the path of a converted part of a GGUF file; None if there is no cache folder."""
+    """Return the path of a computed part of a model's file or folder; None if there is no cache folder."""
     cache = files.find_cache_folder()
     if cache is None:
         return None

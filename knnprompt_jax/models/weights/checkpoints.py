@@ -8,7 +8,6 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +22,13 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, registry
 from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
-from knnprompt_jax.models.weights import conversion, tensor_files
+from knnprompt_jax.models.weights import conversion, kept_arrays, tensor_files
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]
 
 _MAX_LISTED = 8
-_ALIGNMENT = 64  # Bytes: XLA's CPU client copies other arrays.
-_CHECKSUMS = "checksums"  # A key of the metadata of kept arrays.
 _COMPARED_ROWS = 4096
 
 
@@ -88,52 +85,18 @@ def _converted(
     path = converted.path_of(file, "safetensors")
     if path is None or 4 * sum(map(math.prod, shapes.values())) > converted.MAX_BYTES:
         return None
-    found = _read_arrays(path, shapes)
+    found = kept_arrays.read(path, shapes)
     if found is None:
         sources = _find_sources(file, config, shapes)
         arrays = {name: _read_whole(sources[name], shape) for name, shape in shapes.items()}
         gguf_tensors.release()
         with contextlib.suppress(errors.UserError), files_lib.new_file(path) as draft:
-            _keep_arrays(arrays, draft)
+            kept_arrays.write(arrays, draft)
         del arrays
-        found = _read_arrays(path, shapes)
+        found = kept_arrays.read(path, shapes)
     if found is not None:
         converted.mark_used(path)
     return found
-
-
-def _read_arrays(path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tensor_files.Tensor] | None:
-    """Return the arrays of a file; None if it is missing or damaged."""
-    try:
-        found = {tensor.key: tensor for tensor in tensor_files.read([path])}
-        with safetensors.safe_open(path, "np") as file:
-            checksums = (file.metadata() or {}).get(_CHECKSUMS, "")
-    except (errors.UserError, OSError, safetensors.SafetensorError):
-        return None
-    kinds = {key: (tensor.shape, tensor.dtype) for key, tensor in found.items()}
-    if kinds != {key: (shape, np.float32) for key, shape in shapes.items()}:
-        return None
-    return found if checksums.rstrip() == _checksums({key: tensor.view() for key, tensor in found.items()}) else None
-
-
-def _keep_arrays(arrays: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """Write arrays with their checksums; blanks after these align the arrays, so that JAX need not copy them."""
-    checksums = _checksums(arrays)
-    safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums})
-    with path.open("rb") as file:
-        start = 8 + int.from_bytes(file.read(8), "little")  # The header begins with its length, in 8 bytes.
-    if start % _ALIGNMENT:
-        blanks = " " * (_ALIGNMENT - start % _ALIGNMENT)
-        safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums + blanks})
-
-
-def _checksums(arrays: Mapping[str, Any]) -> str:
-    """Return sums of the bits of float32 arrays as integers, which take no longer than reading the arrays."""
-    sums = {}
-    for name, array in sorted(arrays.items()):
-        bits = np.ascontiguousarray(array).ravel().view(np.uint32)
-        sums[name] = int(bits.view(np.uint64 if bits.size % 2 == 0 else np.uint32).sum(dtype=np.uint64))
-    return json.dumps(sums)
 
 
 def _read_whole(sources: list[Source], shape: tuple[int, ...]) -> np.ndarray:

@@ -1,0 +1,44 @@
+"""Prefixes in the user's cache folder give the states of a fresh pass, bit by bit, and only to the same model."""
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax import lm, states
+from knnprompt_jax.lm import prefixes
+from tests import prompt_groups
+
+PROMPTS = prompt_groups.make_random(7, 0, 61, (23, 5))
+
+
+def read(prompts=PROMPTS, dtype="float32"):
+    """Return the states of a model without anything in memory, and the tokens of prefixes that it read."""
+    model = lm.LanguageModel.from_pretrained("tiny", dtype, keeps_prefixes=True)
+    found = states.read(model, prompts, repeated=True)
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(found)], model.statistics.prefix_tokens
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
+    return tmp_path / "converted"
+
+
+def test_kept_prefixes_give_the_same_bits_and_damaged_ones_are_read_again(folder):
+    expected, prefix_tokens = read()
+    assert prefix_tokens == 61
+    (kept,) = folder.glob("*.prefix.safetensors")
+    assert read() == (expected, 0)
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-5] + bytes([whole[-5] ^ 4]) + whole[-4:])
+    assert read() == (expected, 61) and kept.read_bytes() == whole
+
+
+def test_other_prefixes_have_other_files_and_large_ones_none(folder, monkeypatch):
+    read()
+    other = prompt_groups.make_random(7, 0, 61, (23, 5), seed=2)
+    assert read(other)[1] == 61 and len(list(folder.glob("*.prefix.safetensors"))) == 2
+    monkeypatch.setattr(prefixes, "_MAX_BYTES", 1000)
+    third = prompt_groups.make_random(7, 0, 59, (23, 5))
+    assert read(third)[1] == read(third)[1] == 59
+    assert read(other, "bfloat16")[1] == 61, "only float32 prefixes are kept"
