@@ -87,11 +87,11 @@ def default_numbers(
     context: int,
     seed: int,
 ) -> tuple[int, ...]:
-    """Return the demonstrations per class of each view by default, in descending order: as many as serve, and 0.
+    """Return the demonstrations per class of each default view: a number whose prefix is short, and 0.
 
-    As many as serve are the largest of 16 (or all), 8, 4, 2 and 1 that give a short prefix. This limits the time of
-    each prompt, while M_T (`prompts.statistics`) is how many the context holds. With many classes a prefix costs more
-    time than it is worth: each text is read without demonstrations only.
+    The number is the largest of 16 (or all), 8, 4, 2 and 1 that gives a short prefix, which limits the time of each
+    prompt; M_T (`prompts.statistics`) is how many the context holds. With many classes a prefix costs more time than it
+    is worth: the only view is the one without demonstrations.
 
     Args:
         lengths: maps N texts to their numbers of tokens [N], without special tokens.

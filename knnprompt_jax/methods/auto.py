@@ -45,9 +45,9 @@ def cost(problem: method.Problem, counter: method.TokenCounter, options: classif
     texts = [*rows, *problem.evaluation]
     dealt = _deal(problem, counter.lengths, counter.context).values()
     prefixes = [group.demonstrations for view in dealt for group in (view, *view.groups)]
-    shown = [rows[index] for prefix in prefixes for index in prefix]
+    demonstrations = [rows[index] for prefix in prefixes for index in prefix]
     num_tokens = len(dealt) * counter.query_tokens(problem.task, texts)
-    num_tokens += counter.demonstration_tokens(problem.task, shown)
+    num_tokens += counter.demonstration_tokens(problem.task, demonstrations)
     return method.Cost(len(dealt) * len(texts), num_tokens)
 
 

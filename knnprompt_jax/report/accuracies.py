@@ -91,8 +91,8 @@ def _same_model(runs: pd.DataFrame, numbers: pd.DataFrame) -> bool:
 def _notes(cells: Mapping[tuple, Cell], tasks: Sequence[str], paper: pd.DataFrame) -> list[str]:
     """Return the texts below the table about the paper's numbers."""
     notes = list(seed_notes(paper))
-    shown = [cell for (*_, column), cell in cells.items() if column in tasks]
-    if any(cell.ours and cell.paper and not cell.comparable for cell in shown):
+    listed = [cell for (*_, column), cell in cells.items() if column in tasks]
+    if any(cell.ours and cell.paper and not cell.comparable for cell in listed):
         model = names.model(published.MODEL)
         reference = "a reference only, since the paper has no result with our model."
         notes.insert(0, f"The paper's numbers without a difference are {model}'s: {reference}")
@@ -115,8 +115,8 @@ def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> lis
     """Return the axes, preceded by model, regime, method and m where records that differ in these would share a row."""
 
     def is_mixed(axis: str, frame: pd.DataFrame) -> bool:
-        others = [column for column in (*axes, "task") if column != axis]
-        return len(frame) > 0 and frame.groupby(others, dropna=False)[axis].nunique().max() > 1
+        remaining = [column for column in (*axes, "task") if column != axis]
+        return len(frame) > 0 and frame.groupby(remaining, dropna=False)[axis].nunique().max() > 1
 
     has_models = len(ours) > 0 and len(results.by_model(ours)) > 1
     shared = list(dict.fromkeys([*axes, "m", "task"]))

@@ -67,9 +67,9 @@ def ranked(anchors: ClassifiedAnchors) -> pd.DataFrame:
     another label, `differing`. A class is suggested if its probability leads the label's by more than half.
 
     Probabilities are p / √share, scaled to a sum of 1: halfway between the classes' shares of the anchors and equal
-    shares. With the anchors' shares, right labels of a rare class would come before wrong labels of a common one, which
-    confident learning avoids by a threshold for each class (Northcutt et al., 2021). With equal shares, a class of few
-    anchors, whose probabilities are the least reliable, would hide its wrong labels.
+    shares. With the anchors' shares, right labels of a rare class would come before wrong labels of a common one;
+    confident learning avoids this by a threshold for each class (Northcutt et al., 2021). With equal shares, a class of
+    few anchors, whose probabilities are the least reliable, would hide its wrong labels.
     """
     rows_N = np.arange(len(anchors.y_N))
     shares_C = np.bincount(anchors.y_N, minlength=len(anchors.labels)) / len(anchors.y_N)
@@ -124,9 +124,9 @@ def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:
         same_text[characters.plain(text)].append(index)
     for members in same_text.values():
         for index in members:
-            others = [other for other in members if anchors.y_N[other] != anchors.y_N[index]]
-            if others:
-                yield index, f"anchor {anchors.ids[others[0]]}: {anchors.label(others[0])!r}"
+            differing = [member for member in members if anchors.y_N[member] != anchors.y_N[index]]
+            if differing:
+                yield index, f"anchor {anchors.ids[differing[0]]}: {anchors.label(differing[0])!r}"
     for number, text, label in anchors.demonstrations:
         for index in same_text.get(characters.plain(text), ()):
             if anchors.label(index) != label:

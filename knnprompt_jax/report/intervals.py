@@ -19,8 +19,8 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         is_near_zero = min(abs(self.low), abs(self.high)) < 0.05
         digits = 2 if is_near_zero else 1  # An end near zero shows its sign.
-        shown = Difference(*(round(value, digits) + 0.0 for value in self))  # No negative zero.
-        return f"{shown.mean:+.{digits}f} [{shown.low:.{digits}f}, {shown.high:.{digits}f}]"
+        rounded = Difference(*(round(value, digits) + 0.0 for value in self))  # No negative zero.
+        return f"{rounded.mean:+.{digits}f} [{rounded.low:.{digits}f}, {rounded.high:.{digits}f}]"
 
     @property
     def sign(self) -> int:

@@ -43,12 +43,12 @@ class Score:
 
     def text(self, digits: int = 1) -> str:
         """Return mean ± standard deviation as tables show them."""
-        shown = f"{self.mean:.{digits}f}"
+        formatted = f"{self.mean:.{digits}f}"
         if self.std is not None:
-            shown += f" ± {self.std:.{digits}f}"
+            formatted += f" ± {self.std:.{digits}f}"
         if self.note:
-            shown += f" ({self.note})"
-        return shown.replace("-", "−")
+            formatted += f" ({self.note})"
+        return formatted.replace("-", "−")
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:

@@ -109,8 +109,8 @@ def new_labels(first: Iterable[Example], later: Iterable[Example]) -> Iterator[s
 
 def _counted(names: Sequence[str], counts: Mapping[str, int]) -> str:
     """Return labels with their numbers of rows, for a message; escaped where they look the same."""
-    shown = ascii if characters.look_alike(names) else repr
-    return ", ".join(f"{shown(name)} ({counts[name]})" for name in names)
+    quote = ascii if characters.look_alike(names) else repr
+    return ", ".join(f"{quote(name)} ({counts[name]})" for name in names)
 
 
 def merge_labels(rows: Sequence[Example]) -> list[Example]:
