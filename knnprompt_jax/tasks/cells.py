@@ -15,6 +15,12 @@ NOVELTY = "look_novelty"
 WHY = "look_why"
 ADDED = (PREDICTED, PROBABILITY, NOVELTY, WHY)
 """The columns that `look` adds to a table of texts to label. They are no texts of the task."""
+_WRITTEN = (
+    ("suggested", "checked", "neighbours", "same_text"),  # look
+    ("prediction", "label_probability"),  # evaluate
+    ("input_label", "novelty"),  # predict
+)
+"""Columns that a command writes beside texts; a table that has all columns of a line is one of that command's."""
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _MAX_WHOLE = 2**53  # Larger floats are not exact.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -129,6 +135,12 @@ def text_share(values: Iterable[Any]) -> float:
     """Return the share of texts among a column's non-empty cells; 1 if all are empty."""
     are_texts = [isinstance(value, str) for value in values if not is_empty(value)]
     return sum(are_texts) / len(are_texts) if are_texts else 1.0
+
+
+def written_columns(columns: Set[str]) -> set[str]:
+    """Return the columns of a table that one of our commands wrote; they are no texts of the task."""
+    written = {name for names in _WRITTEN if columns.issuperset(names) for name in names}
+    return written | columns.intersection(ADDED)
 
 
 def is_identifier(column: str, values: Iterable[Any]) -> bool:

@@ -172,15 +172,19 @@ def headers(rows: Iterable[Example], label_column: str) -> Iterator[str]:
 
 
 def doubtful_fields(rows: Sequence[Example]) -> Iterator[str]:
-    """Yield a warning for each field with few distinct texts beside another field with more: it may be no text."""
+    """Yield a warning if fields have few distinct texts beside another field with more: they may be no texts."""
     distinct = {field: len({row.fields[field] for row in rows}) for field in rows[0].fields}
-    for field, count in distinct.items():
-        if count**2 <= len(rows) and count < max(distinct.values()):
-            remaining = ",".join(name for name in distinct if name != field)
-            yield (
-                f"column {field!r} is in the prompt, but has only {count} distinct texts in {len(rows)} rows: to leave "
-                f"it out, add --text_columns={characters.shell_word(remaining)}"
-            )
+    doubtful = [field for field, count in distinct.items() if count**2 <= len(rows) and count < max(distinct.values())]
+    if doubtful:
+        subject = f"column {doubtful[0]!r} is" if len(doubtful) == 1 else f"columns {errors.join_names(doubtful)} are"
+        counts = sorted({distinct[field] for field in doubtful})
+        number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        has, it = ("has", "it") if len(doubtful) == 1 else ("each have", "them")
+        remaining = ",".join(name for name in distinct if name not in doubtful)
+        yield (
+            f"{subject} in the prompt, but {has} only {number} distinct texts in {len(rows)} rows: to leave {it} out, "
+            f"add --text_columns={characters.shell_word(remaining)}"
+        )
 
 
 def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:

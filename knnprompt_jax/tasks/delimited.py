@@ -26,7 +26,9 @@ _QUOTED = re.compile(r'"[^"]*"')
 _CLOSING = re.compile(
     r'[^"]*(?:""[^"]*)*"(?!")'
 )  # A line that closes a cell of earlier lines: quotes within are doubled.
-_TYPOGRAPHIC = re.compile("[“”„«»]")
+_OTHER_QUOTES = "'`´‘’‚‹›“”„«»"
+_IN_OTHER_QUOTES = re.compile(rf"[{_OTHER_QUOTES}].*[{_OTHER_QUOTES}]", re.DOTALL)  # A cell.
+_OTHER_QUOTE = re.compile(rf"(?:^|[,;\t])\s*([{_OTHER_QUOTES}])")  # One at the start of a cell.
 _WHOLE = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _UNSEEN = r"[^\S\r\n]|[\u00ad\u200b-\u200f\u2060\ufeff]"  # What may precede the quote of a cell.
 
@@ -197,6 +199,7 @@ def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str,
     rules = _Tsv(name) if delimiter == TAB else _Csv(delimiter)
     header: list[str] = []
     names: list[str] = []
+    has_warned = False
     while line := source.take():
         place = f"{name}:{source.number}"
         first = source.number
@@ -215,13 +218,17 @@ def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str,
             names = [characters.plain(column) for column in header]
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-            hint = '; quotes around a cell must be ", not typographic' if _TYPOGRAPHIC.search(line) else ""
+            quote = _OTHER_QUOTE.search(line)
+            hint = f'; quotes around a cell must be ", not {quote[1]}' if quote else ""
             yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}{hint}")
         elif _is_header(place, cells, names):
             yield place, errors.UserError(f"{place}: repeats the header: is the file made of several?")
         else:
             if len(names) == 1 and characters.plain(cells[0][:_MAX_NAME]) == names[0]:
                 logging.warning("%s: a text that is the header's name: is the file made of several?", place)
+            if not has_warned and len(cells) > 1 and all(map(_IN_OTHER_QUOTES.fullmatch, filter(None, cells))):
+                has_warned = True
+                logging.warning('%s: %s is read as text: quotes around a cell must be "', place, cells[0][:1])
             _warn_of_lost_quote(place, source.number - first + 1, cells, header, delimiter)
             yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
     if not header:
@@ -251,9 +258,11 @@ def _header(place: str, cells: list[str]) -> list[str]:
     """Return the names of the columns, each in one line and without what a reader cannot see around it.
 
     Raises:
-        UserError: two columns then have one name.
+        UserError: two columns then have one name, or names are in quotes that CSV does not know.
     """
     names = [re.sub(r"\s*[\r\n]\s*", " ", characters.stripped(cell)) for cell in cells]
+    if any(map(_IN_OTHER_QUOTES.fullmatch, names)):
+        raise errors.UserError(f'{place}: quotes around a cell must be ": {errors.join_names(names)}')
     if repeated := [name for name, count in collections.Counter(names).items() if name and count > 1]:
         raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {errors.join_names(cells)}")
     return names

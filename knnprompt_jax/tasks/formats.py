@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources.abc import Traversable
 from typing import Any, TextIO
@@ -28,6 +29,18 @@ _BYTE_ORDER_MARKS = {  # UTF-32 comes first, because one of its marks begins wit
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
+}
+_OTHER_KINDS = {
+    b"PK\x03\x04": "a spreadsheet or another archive: save it as CSV",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet or document of Microsoft Office: save it as CSV",
+    b"%PDF": "a PDF file",
+    b"\x1f\x8b": "compressed by gzip: decompress it",
+    b"PAR1": "Parquet: its name should end in .parquet",
+}
+"""How files that are no text begin, and what they are."""
+_OTHER_TABLES = {
+    re.compile(rb"\s*<(!doctype|html|\?xml)", re.IGNORECASE): "a page of HTML or XML, not a table",
+    re.compile(rb'\s*(\[\s*)?\{\s*"'): "JSON: as JSON lines its name should end in .jsonl",
 }
 _WIDE: dict[
     tuple[bool, ...], str
@@ -149,13 +162,14 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
 
     Raises:
         LookupError: the encoding is unknown.
-        UserError: the file begins like UTF-16 or UTF-32 without a mark, but the encoding is another; or the encoding is
-            not one of Unicode, but the first characters beyond ASCII are UTF-8, which text in
-            other encodings hardly ever is. Only the beginning of a pipe is checked.
+        UserError: the file is of another kind (`_check_kind`); it begins like UTF-16 or UTF-32 without a mark, but the
+            encoding is another; or the encoding is not one of Unicode, but the first characters beyond ASCII are UTF-8,
+            which text in other encodings hardly ever is. Only the beginning of a pipe is checked.
     """
     # The csv module splits lines itself, because cells may hold newlines. In other files \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
-    start = file.peek(4)
+    start = file.peek(100)
+    _check_kind(file.name, start, kind)
     marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
     codec = marked or _codec_name(encoding)
     wide = _WIDE.get(tuple(map(bool, start[:4])))
@@ -164,6 +178,15 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     if not codec.startswith("utf") and _is_utf8(file):
         raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
+
+
+def _check_kind(name: str, start: bytes, kind: str) -> None:
+    """Raise UserError if a file begins like one that holds no text, or as a CSV or TSV file begins like no table."""
+    found = [what for beginning, what in _OTHER_KINDS.items() if start.startswith(beginning)]
+    if kind in (".csv", ".tsv"):
+        found += [what for beginning, what in _OTHER_TABLES.items() if beginning.match(start)]
+    if found:
+        raise errors.UserError(f"{name}: it is {found[0]}")
 
 
 def _codec_name(encoding: str) -> str:
@@ -224,7 +247,7 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
         except UnicodeDecodeError as whole:
             line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
-    hint = "name the encoding with --encoding= (cp1252 in many files from Excel)"
+    hint = "name the encoding with --encoding= (cp1252 in many files from Excel), or save it as UTF-8"
     return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
 
 

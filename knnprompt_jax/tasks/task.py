@@ -318,17 +318,18 @@ class Task:
 
 
 def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
-    """Return the columns of texts besides `label` and `cells.ADDED`.
+    """Return the columns of texts besides `label` and those that one of our commands wrote.
 
     Identifiers are excluded unless every column is one.
     """
-    names = dict.fromkeys(column for row in rows for column in row if column not in cells.ADDED)
-    values = {column: [row[column] for row in rows if column in row] for column in names if column != label}
+    names = dict.fromkeys(column for row in rows for column in row)
+    excluded = {label, *cells.written_columns({*names})}
+    values = {column: [row[column] for row in rows if column in row] for column in names if column not in excluded}
     shares = {column: cells.text_share(present) * len(present) / len(rows) for column, present in values.items()}
     columns = [column for column, share in shares.items() if share >= _MOST]
     columns = columns or [column for column, share in shares.items() if share >= _HALF]
     if not columns:
-        kinds = [f"{column} ({_kind(values[column])})" if column in values else column for column in names]
+        kinds = [column if column == label else f"{column} ({_kind(values.get(column))})" for column in names]
         raise errors.UserError(f"task {name!r}: no column holds texts, only {errors.join_names(kinds)}")
     texts = [column for column in columns if not cells.is_identifier(str(column), values[column])]
     if partly := [column for column, share in shares.items() if _HALF <= share < _MOST and column not in columns]:
@@ -339,8 +340,10 @@ def _text_columns(name: str, rows: Sequence[Mapping[str, Any]], label: str | Non
     return texts or columns
 
 
-def _kind(values: Sequence[Any]) -> str:
+def _kind(values: Sequence[Any] | None) -> str:
     """Return the type of a column's first value that is not empty, for a message."""
+    if values is None:  # One of our commands wrote the column.
+        return "a result of this program"
     return next((type(value).__name__ for value in values if not cells.is_empty(value)), "empty")
 
 

@@ -74,6 +74,16 @@ def test_a_second_header_with_another_name(tmp_path, header, count, caplog):
     assert (message in caplog.text) == bool(count)
 
 
+def test_many_doubtful_columns_are_one_warning():
+    fields = [{"a": "low", "text": str(number), "b": f"{number % 3}", "c": ""} for number in range(9)]
+    (warning,) = defects.doubtful_fields([Example(row, "x") for row in fields])
+    assert warning == (
+        "columns a, b, c are in the prompt, but each have only 1 to 3 distinct texts in 9 rows: to leave them out, add "
+        "--text_columns=text"
+    )
+    assert not list(defects.doubtful_fields([Example({"a": "x"}, "x")]))
+
+
 def test_rows_with_the_text_of_a_known_row():
     found = defects.matches(EVALUATION, TRAIN)
     assert [(row.fields["sentence"], known.row) for row, known in found] == [("d", 5)]

@@ -95,6 +95,12 @@ def test_blanks_before_a_quote_and_around_names_do_not_count(text, rows):
     assert isinstance(row, errors.UserError) or list(row) == ["label", "text"]
 
 
+@pytest.mark.parametrize(("rows", "is_named"), [("'a'|'x'\n`b`|“y”\n", True), ("'a'|x\n'|'\nit's|'y\n", False)])
+def test_other_quotes_around_all_cells_of_a_row_are_named_once(rows, is_named, caplog):
+    assert read(f"text|label\n{rows}") == rows.splitlines()
+    assert caplog.text.count("rows:2: ' is read as text: quotes around a cell must be \"") == is_named
+
+
 @pytest.mark.parametrize("again", ["text|label", '"text"|label', " Text|LABEL\u200b", "\ufefftext|label"])
 @pytest.mark.parametrize("delimiter", [",", "\t", ";"])
 def test_a_header_in_the_middle_is_a_bad_row(again, delimiter):

@@ -200,6 +200,12 @@ def test_rows_are_read_one_at_a_time(tmp_path):
         ("rows.jsonl", "[" * 10**5, "rows.jsonl:1: not JSON"),
         ("rows.jsonl", '{"text": "a"}\n{"text": "b"}{"text": "c"}\n', "jsonl:2: not JSON: Extra data at character 14;"),
         ("rows.csv", "text,label\n“a, b”,x\n", "csv:2: 3 cells, but the header has 2; quotes around a cell must be"),
+        (
+            "rows.csv",
+            "text,label\n'a, b',x\n",
+            "csv:2: 3 cells, but the header has 2; quotes around a cell must be \", not '",
+        ),
+        ("rows.csv", "'text','label'\n'a','x'\n", "csv:1: quotes around a cell must be \": 'text', 'label'"),
         ("rows.jsonl", '"a"', "rows.jsonl:1: a JSON str, not an object"),
         ("rows.parquet", "PAR1 or so", "rows.parquet:1: not Parquet"),
         ("rows.doc", "a", "rows.doc: unknown kind of file; its name should end in .csv, .tsv, .jsonl, .txt, .parquet"),
@@ -244,6 +250,24 @@ def test_an_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(formats, "_MAX_LINE", 1000)
     with pytest.raises(errors.UserError, match=r"^/dev/zero:1: the line has 1,000 characters or more"):
         list(formats.parse(pathlib.Path("/dev/zero"), kind=".csv"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04\x14\x00", "a spreadsheet or another archive: save it as CSV"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "a spreadsheet or document of Microsoft Office: save it as CSV"),
+        (b"\x1f\x8b\x08\x00", "compressed by gzip: decompress it"),
+        (b"PAR1\x15\x04", "Parquet: its name should end in .parquet"),
+        (b"\n <!DOCTYPE html>\n<html>", "a page of HTML or XML, not a table"),
+        (b"<HTML>\n", "a page of HTML or XML, not a table"),
+        (b'[ {"text": "a"}]', "JSON: as JSON lines its name should end in .jsonl"),
+        (b'{"text": "a"}\n', "JSON: as JSON lines its name should end in .jsonl"),
+    ],
+)
+def test_files_of_another_kind_are_named(tmp_path, content, message):
+    (tmp_path / "rows.csv").write_bytes(content)
+    assert refusal(tmp_path / "rows.csv").endswith(f"rows.csv: it is {message}")
 
 
 @pytest.mark.parametrize("num_ascii", [0, 300_007])

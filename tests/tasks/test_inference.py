@@ -199,6 +199,25 @@ def test_columns_and_template_can_be_chosen():
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        ("look_predicted", "look_why"),
+        ("suggested", "checked", "neighbours", "same_text"),
+        ("prediction", "label_probability"),
+        ("input_label", "novelty"),
+    ],
+)
+def test_columns_that_commands_write_are_no_texts(written):
+    row = {"text": "a b", "label": "x", **dict.fromkeys(written, "some words")}
+    assert Task.infer([row]).fields == ("text",)
+    assert Task.infer([row], fields=[written[0]]).fields == (written[0],), "unless they are named"
+    with pytest.raises(errors.UserError, match=rf"no column holds texts.*{written[0]} \(a result of this program\)"):
+        Task.infer([{name: value for name, value in row.items() if name != "text"}])
+    if len(written) > 2:
+        assert Task.infer([{"text": "a b", "label": "x", written[0]: "some words"}]).fields == ("text", written[0])
+
+
+@pytest.mark.parametrize(
     ("column", "values", "is_text"),
     [
         ("id", ["a", "MAY"], False),
