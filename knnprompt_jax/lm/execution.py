@@ -192,6 +192,7 @@ class Execution:
         return outputs
 
     def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
+        """Return the keys and values of the prefix: from memory, from disk or, if they are not there, computed."""
         key = (packed.prefix_length, packed.prefix_P.tobytes())
         if self._prefix_in_memory and self._prefix_in_memory[0] == key:
             return self._prefix_in_memory[1]
@@ -200,12 +201,7 @@ class Execution:
             path = prefixes.path_of(self._keeps_prefixes_of, packed)
         prefix = self._kept_prefix(path, packed)
         if prefix is None:
-            arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-            prefix = self._call(programs.read_prefix, *arrays)
-            # XLA names the sharding of one device as it likes. Fresh and kept prefixes must have the same programs.
-            heads = jax.NamedSharding(self.mesh, P(None, parallel.MODEL))
-            prefix = attention.Prefix(*jax.device_put((prefix.k, prefix.v), heads), prefix.length)
-            self.statistics.prefix_tokens += packed.prefix_length
+            prefix = self._compute_prefix(packed)
             if path:
                 prefixes.keep(path, prefix)
         if packed.prefix_length:
@@ -213,14 +209,24 @@ class Execution:
         return prefix
 
     def _kept_prefix(self, path: pathlib.Path | None, packed: packing.PackedPrompts) -> attention.Prefix | None:
-        """Return the prefix if it needs no pass: it is empty, or on disk."""
-        shape = (self._config.num_layers, self._config.num_kv_heads, len(packed.prefix_P), self._config.head_size)
+        """Return the prefix if it needs no pass, because it is empty or in the file at `path`; otherwise None."""
+        heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
+        shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
         if not packed.prefix_P.size:
-            kept = (np.zeros(shape, jnp.dtype(self._dtype)),) * 2
+            empty_LGPK = np.zeros(shape, jnp.dtype(self._dtype))
+            kept = (empty_LGPK, empty_LGPK)
         elif path is None or (kept := prefixes.read(path, shape)) is None:
             return None
         k_LGPK, v_LGPK = (self._put(array, None, parallel.MODEL) for array in kept)
         return attention.Prefix(k_LGPK, v_LGPK, self._put(np.int32(packed.prefix_length)))
+
+    def _compute_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
+        arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+        prefix = self._call(programs.read_prefix, *arrays)
+        self.statistics.prefix_tokens += packed.prefix_length
+        # XLA names the sharding of one device as it likes. Computed and kept prefixes must have the same programs.
+        heads = jax.NamedSharding(self.mesh, P(None, parallel.MODEL))
+        return attention.Prefix(*jax.device_put((prefix.k, prefix.v), heads), prefix.length)
 
     def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
         """Deal these steps of an array to the data shards."""
