@@ -154,6 +154,12 @@ def _stack(by_seed: Mapping[int, np.ndarray]) -> np.ndarray:
     return np.stack([by_seed[seed] for seed in sorted(by_seed)])
 
 
+def case_study(analyses: Sequence[records_lib.Record], task: str) -> str:
+    """Return the accuracies of in-context learning and kNN Prompting in the case study of a task, in %."""
+    found = {record.method: record for record in of("case_study", analyses) if record.task == task}
+    return " and ".join(f"{100 * found[method].accuracy:.1f} %" for method in ("icl", "knn"))
+
+
 def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
     """Return the records of prior reliance with the strongest skew of train rows, test rows or both, or without any."""
     own = of("prior_reliance", analyses)
