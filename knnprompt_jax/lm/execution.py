@@ -214,10 +214,13 @@ class Execution:
         shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
         if not packed.prefix_P.size:
             empty_LGPK = np.zeros(shape, jnp.dtype(self._dtype))
-            kept = (empty_LGPK, empty_LGPK)
-        elif path is None or (kept := prefixes.read(path, shape)) is None:
+            kept: tuple[np.ndarray, np.ndarray] | None = (empty_LGPK, empty_LGPK)
+        else:
+            kept = prefixes.read(path, shape) if path else None
+        if kept is None:
             return None
-        k_LGPK, v_LGPK = (self._put(array, None, parallel.MODEL) for array in kept)
+        k_LGPK = self._put(kept[0], None, parallel.MODEL)
+        v_LGPK = self._put(kept[1], None, parallel.MODEL)
         return attention.Prefix(k_LGPK, v_LGPK, self._put(np.int32(packed.prefix_length)))
 
     def _compute_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
@@ -226,7 +229,7 @@ class Execution:
         self.statistics.prefix_tokens += packed.prefix_length
         # XLA names the sharding of one device as it likes. Computed and kept prefixes must have the same programs.
         heads = jax.NamedSharding(self.mesh, P(None, parallel.MODEL))
-        return attention.Prefix(*jax.device_put((prefix.k, prefix.v), heads), prefix.length)
+        return attention.Prefix(jax.device_put(prefix.k, heads), jax.device_put(prefix.v, heads), prefix.length)
 
     def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
         """Deal these steps of an array to the data shards."""

@@ -44,7 +44,8 @@ def cost(problem: method.Problem, counter: method.TokenCounter, options: classif
     rows = problem.train_rows
     texts = [*rows, *problem.evaluation]
     dealt = _deal(problem, counter.lengths, counter.context).values()
-    prefixes = [group.demonstrations for view in dealt for group in (view, *view.groups)]
+    prefixes = [view.demonstrations for view in dealt]
+    prefixes += [group.demonstrations for view in dealt for group in view.groups]
     demonstrations = [rows[index] for prefix in prefixes for index in prefix]
     num_tokens = len(dealt) * counter.query_tokens(problem.task, texts)
     num_tokens += counter.demonstration_tokens(problem.task, demonstrations)

@@ -139,8 +139,8 @@ def text_share(values: Iterable[Any]) -> float:
 
 def written_columns(columns: Set[str]) -> set[str]:
     """Return the columns of a table that one of our commands wrote; they are no texts of the task."""
-    written = {name for names in _WRITTEN if columns.issuperset(names) for name in names}
-    return written | columns.intersection(ADDED)
+    written = {name for names in _WRITTEN if columns >= set(names) for name in names}
+    return written | (columns & set(ADDED))
 
 
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
