@@ -141,7 +141,7 @@ def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Save
         UserError: a row is bad or has a label of the classifier, there is no row, or the classifier has too few rows
             for the p-value.
     """
-    novelty.check_threshold(settings.reject_novel, len(saved.content.anchors))
+    novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
     task = saved.content.task
     options = settings.file_options(saved.content.file_options)
     path = settings.out_of_scope

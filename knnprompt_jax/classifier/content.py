@@ -14,7 +14,8 @@ import numpy as np
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import inputs, schema
-from knnprompt_jax.experts import expert, pool
+from knnprompt_jax.confidence import novelty
+from knnprompt_jax.experts import expert, folds, pool
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.settings.shared import DTYPES
@@ -139,6 +140,21 @@ class Content:
         pairs = [(outcome.probability, outcome.is_right) for outcome in self.choice.outcomes]
         p_N, right_N = np.array(pairs).T
         return p_N, right_N.astype(bool)
+
+    @property
+    def predicted(self) -> novelty.HeldOut | None:
+        """The held-out predictions that novelty counts; None with few classes, or without predictions of these rows."""
+        choice = self.choice
+        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < expert.MANY_CLASSES or not choice.outcomes:
+            return None
+        assert isinstance(self.options, AutoOptions)
+        p_n = np.array([outcome.probability for outcome in choice.outcomes])
+        return novelty.HeldOut(np.array(folds.sample(self.rows, self.options.random_state)), p_n)
+
+    @property
+    def num_novelty_rows(self) -> int:
+        """The number of rows that p-values of novelty count."""
+        return len(self.predicted.p_n) if self.predicted else len(self.anchors)
 
     @property
     def is_published(self) -> bool:

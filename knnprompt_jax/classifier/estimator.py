@@ -144,7 +144,7 @@ class Classifier(scikit.ScikitInterface):
         fitted = self._check_fitted()
         least = 0.0 if max_error is None else fitted.threshold(max_error)
         if reject_novel is not None:
-            novelty.check_threshold(reject_novel, len(fitted.anchors))
+            novelty.check_threshold(reject_novel, fitted.content.num_novelty_rows)
         readings = fitted.read(inputs.queries(fitted.task, X), _CACHE)
         predictions = fitted.answer(readings).abstaining(abstain).abstaining(least)
         if reject_novel is not None:

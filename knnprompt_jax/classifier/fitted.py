@@ -198,12 +198,16 @@ class Fitted:
 
     def novelty_scores(self, readings: Readings) -> np.ndarray:
         """Return how unlike the anchors each text is [Q]; larger is more unlike."""
-        return self.scope.scores(_novelty_inputs(readings))
+        arrays = _novelty_inputs(readings)
+        if not self.scope.doubt_weight:
+            return self.scope.scores(arrays)
+        assert self.pool
+        return self.scope.scores(arrays, self.pool.probabilities(readings).max(-1))
 
     @functools.cached_property
     def scope(self) -> Novelty:
         """The novelty of texts, fitted to the anchors."""
-        return Novelty.fit(_novelty_inputs(self.readings), self.content.y_N)
+        return Novelty.fit(_novelty_inputs(self.readings), self.content.y_N, self.content.predicted)
 
     @property
     def prior_C(self) -> np.ndarray | None:

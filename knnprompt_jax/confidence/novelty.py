@@ -5,6 +5,9 @@ over the arrays that describe a text (its state and the output of a block). The 
 unusual for every class alike (Ren et al. 2021, "A simple fix to Mahalanobis distance for improving near-OOD
 detection"). Covariances are shrunk towards a multiple of the identity, so there may be fewer rows than dimensions.
 
+Texts near many classes may still belong to none. The score can therefore add the log odds against the predicted class.
+These say little with few classes, where a text out of scope often resembles one class far more than the others.
+
 The p-value of a text is (1 + the number of train rows whose own score is at least as large) / (N + 1), as in conformal
 tests for outliers (Bates, Candès, Lei, Romano and Sesia 2023, "Testing for outliers with conformal p-values"). A row's
 own score is computed without the row, as in the jackknife: the score in the sample would be far too small. If new
@@ -30,8 +33,18 @@ from knnprompt_jax.experts import linear
 
 _SHRINKAGE = 0.5  # Weight of the identity in each covariance.
 _GLOBAL_SHARE = 0.95  # Of the distance to the mean of all rows; with 1, a score of two similar classes is mostly noise.
+_DOUBT_SHARE = 2.0  # Standard deviation of weighted doubts, relative to that of distances.
 _CHUNK = 1024  # Rows that are whitened at a time.
 _MIN_VARIANCE = 1e-12
+_MIN_PROBABILITY = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The probabilities [n] of the predicted classes of n rows, each without the row, and the indices of the rows."""
+
+    rows_n: np.ndarray
+    p_n: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,24 +54,44 @@ class Novelty:
     Attributes:
         parts: the distances in each array.
         held_out_N: the scores of the rows, each without the row itself, in ascending order.
+        doubt_weight: the weight of the log odds against the predicted class; 0 if scores are distances only.
     """
 
     parts: tuple["_Distances", ...]
     held_out_N: np.ndarray
+    doubt_weight: float = 0.0
 
     @classmethod
-    def fit(cls, arrays: Sequence[np.ndarray], y_N: np.ndarray) -> Self:
-        """Fit novelty to arrays [N, F] that describe rows of classes `y_N`."""
+    def fit(cls, arrays: Sequence[np.ndarray], y_N: np.ndarray, predicted: HeldOut | None = None) -> Self:
+        """Fit novelty to arrays [N, F] that describe rows of classes `y_N`.
+
+        Args:
+            predicted: the predictions of the rows that p-values count; None if scores are distances only.
+        """
         _, y_N = np.unique(y_N, return_inverse=True)
         parts = tuple(_Distances.fit(x_NF, y_N) for x_NF in arrays)
         if len(y_N) < 2:
             return cls(parts, np.full(len(y_N), np.inf))
         held_out = [part.held_out(x_NF, y_N) for part, x_NF in zip(parts, arrays, strict=True)]
-        return cls(parts, np.sort(_score(held_out)))
+        scores_N = _score(held_out)
+        if predicted is None:
+            return cls(parts, np.sort(scores_N))
+        scores_n = scores_N[predicted.rows_n]
+        doubts_n = _doubts(predicted.p_n)
+        weight = _DOUBT_SHARE * float(scores_n.std() / max(doubts_n.std(), _MIN_VARIANCE))
+        return cls(parts, np.sort(scores_n + weight * doubts_n), weight)
 
-    def scores(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the score [Q] of texts that the arrays [Q, F] describe; the more unlike the rows, the larger."""
-        return _score([part(x_QF) for part, x_QF in zip(self.parts, arrays, strict=True)])
+    def scores(self, arrays: Sequence[np.ndarray], p_Q: np.ndarray | None = None) -> np.ndarray:
+        """Return the score [Q] of texts that the arrays [Q, F] describe; the more unlike the rows, the larger.
+
+        Args:
+            p_Q: the probability of the predicted class; required if there is a `doubt_weight`.
+        """
+        scores_Q = _score([part(x_QF) for part, x_QF in zip(self.parts, arrays, strict=True)])
+        if not self.doubt_weight:
+            return scores_Q
+        assert p_Q is not None
+        return scores_Q + self.doubt_weight * _doubts(p_Q)
 
     def p_values(self, scores_Q: np.ndarray) -> np.ndarray:
         """Return the p-value [Q] of texts with these scores; the more unlike the rows, the smaller."""
@@ -76,6 +109,11 @@ def check_threshold(reject_novel: Any, num_rows: int) -> None:
             f"reject_novel={reject_novel:g}: the smallest p-value from {num_rows:,} rows is {1 / (num_rows + 1):.2g}; "
             f"fit at least {math.ceil(1 / reject_novel) - 1:,} rows, or choose a larger p-value"
         )
+
+
+def _doubts(p_Q: np.ndarray) -> np.ndarray:
+    """Return the log odds against predictions of these probabilities."""
+    return np.log(np.maximum(1 - p_Q, _MIN_PROBABILITY)) - np.log(np.maximum(p_Q, _MIN_PROBABILITY))
 
 
 def _score(distances: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

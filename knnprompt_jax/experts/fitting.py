@@ -159,7 +159,7 @@ def choose(
         title = "demonstrations per class: {}"
         return {number: reader.read_view(rows, views[number], chosen, layers, title.format(number)) for number in shots}
 
-    sample = sorted(folds.ranked(rows, seed)[: folds.LIMIT])
+    sample = folds.sample(rows, seed)
     states = read(sample, [*views])
     texts = joined_texts(reader.task, rows)
     y_N = np.array([reader.task.class_index(row.label) for row in rows])

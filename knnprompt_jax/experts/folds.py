@@ -28,6 +28,11 @@ def ranked(rows: Sequence[Example], seed: int) -> list[int]:
     return sorted(range(len(rows)), key=digests.__getitem__)
 
 
+def sample(rows: Sequence[Example], seed: int) -> list[int]:
+    """Return the indices of the rows that experts are compared on, in ascending order."""
+    return sorted(ranked(rows, seed)[:LIMIT])
+
+
 def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Mapping[str, int]) -> list[int]:
     """Return the indices of the first `shots` rows of each label, in this order of the rows.
 

@@ -59,7 +59,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
     if settings.max_error is not None and saved.content.choice:
         selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
     if settings.reject_novel is not None:
-        novelty.check_threshold(settings.reject_novel, len(saved.content.anchors))
+        novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
     mesh = parallel.make_mesh(0, settings.mesh_model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())

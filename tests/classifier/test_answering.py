@@ -9,6 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import inputs
+from knnprompt_jax.experts import expert
 from knnprompt_jax.experts import pool as pool_lib
 
 
@@ -58,6 +59,22 @@ def test_novelty_tells_other_texts_apart_and_survives_saving(pool, rows, saved, 
     assert again.with_options(again.options) is again, "another object would fit the novelty again"
     published = kp.KNNPrompting(model, fitted.task).fit(rows[0][:67], rows[1][:67]).fitted_
     assert published.novelty(published.read(inputs.queries(fitted.task, ["0 1 2 3 ; ; ; {}"]))) < 0.2
+
+
+def test_with_many_classes_texts_with_doubtful_predictions_are_more_novel(pool, rows, saved, model, monkeypatch):
+    fitted = pool.fitted_
+    readings = fitted.read(inputs.queries(fitted.task, rows[0][67:]))
+    by_distance_Q = fitted.novelty_scores(readings)
+    assert fitted.content.predicted is None
+    monkeypatch.setattr(expert, "MANY_CLASSES", fitted.task.num_classes)
+    again = kp.load(saved, model)
+    many = again.fitted_
+    p_Q = many.answer(readings).probabilities.max(-1)
+    added_Q = many.novelty_scores(readings) - by_distance_Q
+    np.testing.assert_allclose(added_Q, many.scope.doubt_weight * np.log((1 - p_Q) / p_Q))
+    assert many.scope.doubt_weight > 0 and len(many.scope.held_out_N) == many.content.num_novelty_rows == 67
+    again.partial_fit(rows[0][67:68], rows[1][67:68])
+    assert again.fitted_.content.predicted is None and again.fitted_.content.num_novelty_rows == 68
 
 
 def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):

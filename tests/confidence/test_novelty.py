@@ -78,6 +78,22 @@ def test_p_values_of_texts_like_the_rows_are_uniform(count, width):
         assert np.mean(p_Q <= share) == pytest.approx(possible, abs=3 * error), share
 
 
+def test_doubts_about_rows_are_compared_with_doubts_about_texts():
+    p_values = []
+    for seed in range(40):
+        arrays, y_N = drawn(211, 2 * seed)
+        texts, _ = drawn(83, 2 * seed + 1)
+        random = np.random.default_rng(seed)
+        rows_n = random.permutation(211)[:101]
+        fitted = Novelty.fit(arrays, y_N, novelty.HeldOut(rows_n, random.beta(5, 1, size=101)))
+        p_Q = random.beta(5, 1, size=83)
+        p_values.append(fitted.p_values(fitted.scores(texts, p_Q)))
+        assert (fitted.scores(texts, p_Q / 2) > fitted.scores(texts, p_Q)).all()
+        assert len(fitted.held_out_N) == 101
+    for share in (0.05, 0.5):
+        assert np.mean(np.concatenate(p_values) <= share) == pytest.approx(share, rel=0.2)
+
+
 def test_other_texts_get_the_smallest_p_value():
     arrays, y_N = drawn(97, 3)
     fitted = Novelty.fit(arrays, y_N)
