@@ -1,4 +1,4 @@
-"""Render docs/findings.md, docs/tables.md and the README's accuracy from docs/sources and docs/records.
+"""Render docs/findings.md, reliability.md, tables.md and the README's accuracy from docs/sources and docs/records.
 
 python -m tools.render_docs
 """
@@ -19,7 +19,7 @@ from matplotlib import figure
 from knnprompt_jax.report import drawing, names
 from knnprompt_jax.runs import records as records_lib
 from tools import analyses as analyses_lib
-from tools import pool_tables, scale_tables, scales
+from tools import measure_reliability, pool_tables, reliability_tables, scale_tables, scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -28,7 +28,7 @@ FIGURES = {
     "by_rows": DOCS / "accuracy_by_rows.png",
     "worth": DOCS / "whole_distribution.png",
 }
-PAGES = ("findings.md", "tables.md")
+PAGES = ("findings.md", "reliability.md", "tables.md")
 ANALYSES = "analyses"
 POOL = "pool"
 MATCHED_CONTEXT = 1024  # Tokens; the records of `matched` have no other.
@@ -56,7 +56,8 @@ def load() -> dict[str, Any]:
     """Return the arguments of `render`, from the shipped records."""
     read = {name: _read(name) for name in (*SCALES, ANALYSES, POOL)}
     read["matched"] += [record for record in read[POOL] if record.source["context"] == MATCHED_CONTEXT]
-    return read | {name: scales.Scale(read[name]) for name in SCALES}
+    reliability = measure_reliability.load(measure_reliability.RECORDS)
+    return read | {name: scales.Scale(read[name]) for name in SCALES} | {"reliability": reliability}
 
 
 def _read(name: str) -> list[records_lib.Record]:
@@ -70,6 +71,7 @@ def render(
     scale: scales.Scale,
     analyses: Sequence[records_lib.Record],
     pool: Sequence[records_lib.Record],
+    reliability: reliability_tables.Records,
 ) -> dict[pathlib.Path, str]:
     """Return the text of every page by its path."""
     environment = jinja2.Environment(
@@ -96,6 +98,8 @@ def render(
         "in_readme": IN_README,
         "pool": pool_tables.Results([*pool, *_demonstrations_only(few_shot), *scale.records, *matched.records]),
         "pool_tables": pool_tables,
+        "reliability": reliability,
+        "reliability_tables": reliability_tables,
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
         **_comparisons(matched, few_shot),
         **_analyses(analyses, matched.of(GROWN)),

@@ -9,6 +9,7 @@ from knnprompt_jax import characters, errors, states, tables
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import acquisition
 from knnprompt_jax.experts import expert, linear
+from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.settings import commands
@@ -71,11 +72,9 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
         notes.append(f"--budget={settings.budget}: only {len(new):,} rows are left, so all of them are listed")
     readings = fitted.read(new, states.open_disk_cache(settings.cache_gb))
     first = readings.states[fitted.content.views[0].demo_shots]
-    x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
-    mean_F, scale_F = linear.standardise(x_NF)
     answer = fitted.answer(readings)
     p_NC = np.asarray(answer.probabilities, np.float64)
-    chosen_Q = acquisition.choose(p_NC, (x_NF - mean_F) / scale_F, settings.budget)
+    chosen_Q = rank(fitted, readings, p_NC, settings.budget)
     chosen_readings = readings.take(chosen_Q)
     novelty_Q = fitted.novelty(chosen_readings)
     not_copied = {*fitted.task.fields, *settings.text_columns, label_column, *cells.ADDED}
@@ -93,6 +92,18 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
         hidden_QE=np.asarray(first.hidden_NE, np.float32)[chosen_Q],
         notes=tuple(notes),
     )
+
+
+def rank(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of at most `count` rows whose labels are worth most, the most valuable first.
+
+    Args:
+        p_NC: the probabilities of the classes of each row.
+    """
+    first = readings.states[fitted.content.views[0].demo_shots]
+    x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
+    mean_F, scale_F = linear.standardise(x_NF)
+    return acquisition.choose(p_NC, (x_NF - mean_F) / scale_F, count)
 
 
 def _new(fitted: Fitted, examples: Sequence[Example], label_column: str) -> tuple[list[Example], list[str]]:

@@ -8,7 +8,7 @@ from tools import render_docs
 def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
     shipped = render_docs.load()
     rendered = render_docs.render(**shipped)
-    assert {path.name for path in rendered} == {"findings.md", "tables.md", "README.md"}
+    assert {path.name for path in rendered} == {"findings.md", "reliability.md", "tables.md", "README.md"}
     for path, text in rendered.items():
         assert "None" not in text and path.read_text(encoding="utf-8") == text, (
             f"{path.name}: run python -m tools.render_docs"

@@ -1,0 +1,65 @@
+"""Tables of promises, novelty and labels: which runs count, and the shares that they show."""
+
+import pytest
+
+from tools import reliability_tables as tables
+from tools.measure_reliability import Unit
+
+
+def run(task, m, seed, rest, test=((None, None, 0), (None, None, 0)), error=0.02):
+    """Return the unit and the record of a run on 100 texts of each kind, of which 80 are right."""
+    texts = {"rows": 100, "right": 80, "calibration_error": error}
+    parts = {"rest": {**texts, "promises": rest}, "test": {**texts, "promises": test}}
+    return Unit("promises", task, m, seed), {"train_rows": 2 * m, **parts}
+
+
+RECORDS = dict(
+    [
+        run("cr", 32, 1, [[None, None, 30], [50, 5, 60]], [[None, None, 3], [40, 5, 60]]),
+        run("cr", 32, 2, [[None, None, 40], [None, None, 60]]),
+        run("sst2", 128, 1, [[40, 3, 50], [60, 6, 70]], [[30, 1, 50], [60, 3, 70]], error=0.04),
+        run("sst2", 128, 2, [[60, 3, 70], [80, 9, 90]], [[30, 1, 50], [60, 3, 70]], error=0.06),
+    ]
+)
+
+
+def test_a_run_without_a_promise_breaks_none():
+    *_, cr, sst2 = tables.promises(RECORDS).splitlines()
+    assert cr == "| CR | 32 | 2 | 80.0 | 2.0 | 0 | – | – | – | 1 | 1 | 50.0 | 60.0 |"
+    assert sst2 == "| SST2 | 128 | 2 | 80.0 | 5.0 | 2 | 1 | 50.0 | 60.0 | 2 | 1 | 70.0 | 80.0 |"
+    assert [tables.kept(RECORDS, promise) for promise in (0.05, 0.1)] == ["75.0", "75.0"]
+    assert [tables.kept(RECORDS, promise, if_given=True) for promise in (0.05, 0.1)] == ["50.0", "66.7"]
+    assert [tables.kept(RECORDS, promise, "test") for promise in (0.05, 0.1)] == ["100.0", "75.0"]
+    assert tables.promised(RECORDS, 0.1, 32) == "1 of 2" and tables.num_runs(RECORDS) == 4
+    assert (tables.wrong(RECORDS, 0.05), tables.wrong(RECORDS, 0.1)) == ("6.0", "10.5")
+    assert tables.calibration_error(RECORDS, 128) == "5.0"
+
+
+def test_only_the_largest_m_of_a_task_is_listed():
+    more = dict([run("cr", 128, 1, [[None, None, 30], [50, 5, 60]])])
+    listed = [line.split(" | ")[1] for line in tables.promises(RECORDS | more).splitlines() if line.startswith("| CR")]
+    assert listed == ["128"]
+
+
+def test_each_kind_of_texts_out_of_scope_has_a_row():
+    scope = {"area_under_curve": 0.9, "recall": 0.5, "in_scope_accuracy": 0.7}
+    record = {"test_rows": 300, "ood-oos": [scope, scope | {"recall": 0.6}], "id-oos": [scope, scope]}
+    records = {Unit("novelty", "banking50", 20, 1): record}
+    _, _, others, near = tables.novelty(records).splitlines()
+    assert others.endswith("| requests of other domains | 90.0 | 50.0 | 70.0 | 60.0 | 70.0 |")
+    assert near.endswith("| 27 other banking intents | 90.0 | 50.0 | 70.0 | 50.0 | 70.0 |")
+    assert tables.novelty_rows(records) == "300"
+
+
+def test_labels_needed_are_those_of_the_mean_curve():
+    runs = {
+        Unit("labels", "trec", 64, seed): {"steps": [8, 32, 64], "accuracies": curve, "at_random": 0.7}
+        for seed, curve in ((1, [0.5, 0.8, 0.8]), (2, [0.5, 0.7, 0.9]))
+    }
+    *_, row = tables.labels(runs).splitlines()
+    assert row == "| TREC | 2 | 70.0 | 85.0 | 42.5 |"
+
+
+@pytest.mark.parametrize(("target", "count"), [(0.4, 8), (0.6, 20), (0.7, 32), (0.9, float("inf"))])
+def test_labels_needed_are_interpolated(target, count):
+    assert tables.needed([0.5, 0.7, 0.8], target, [8, 32, 64]) == pytest.approx(count)
