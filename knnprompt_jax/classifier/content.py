@@ -37,16 +37,14 @@ class ViewDemonstrations:
     rows: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Content:
-    """The parts of a classifier, apart from states.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """The parts of a classifier that its JSON has as they are.
 
     Attributes:
-        options: the options of the fit.
         task: the task of the prompts.
         given_task: the task that the next fit takes, without the classes of later rows; None: it infers one.
         labels: the labels as in y, in class order.
-        rows: the examples. `Example.row` is the number of a row.
         views: the demonstrations of each view; neighbours are searched for in the first.
         layer: the block whose output is kept beside each state; 0: none.
         num_rows: the number of rows given so far, from which later rows are numbered.
@@ -58,11 +56,9 @@ class Content:
         origin: the digest of everything that the fit was made from, as in `origin_of`.
     """
 
-    options: AnyOptions
     task: Task
     given_task: Task | None
-    labels: tuple[Any, ...]
-    rows: tuple[Example, ...]
+    labels: tuple[str | int | bool, ...]
     views: tuple[ViewDemonstrations, ...]
     layer: int
     num_rows: int
@@ -72,6 +68,19 @@ class Content:
     model: lm.Identity
     file_options: Mapping[str, str | bool]
     origin: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Content(_Kept):
+    """The parts of a classifier, apart from states.
+
+    Attributes:
+        options: the options of the fit.
+        rows: the examples. `Example.row` is the number of a row.
+    """
+
+    options: AnyOptions
+    rows: tuple[Example, ...]
 
     @property
     def labels_C(self) -> np.ndarray:
@@ -192,26 +201,14 @@ class _Row:
     ids: Mapping[str, str | int | float | bool | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Document:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Document(_Kept):
     """The schema of the JSON. One of the two kinds of options is None."""
 
     format: int
     published: PublishedOptions | None
     automatic: AutoOptions | None
-    task: Task
-    given_task: Task | None
-    labels: tuple[str | int | bool, ...]
     rows: tuple[_Row, ...]
-    views: tuple[ViewDemonstrations, ...]
-    layer: int
-    num_rows: int
-    checked: tuple[int, ...]
-    choice: Choice | None
-    encoder: str
-    model: lm.Identity
-    file_options: Mapping[str, str | bool]
-    origin: str
 
 
 def to_json(content: Content) -> str:
@@ -221,21 +218,14 @@ def to_json(content: Content) -> str:
         format=FORMAT,
         published=_writable(options) if isinstance(options, PublishedOptions) else None,
         automatic=_writable(options) if isinstance(options, AutoOptions) else None,
-        task=content.task,
-        given_task=content.given_task,
-        labels=content.labels,
         rows=tuple(map(_to_row, content.rows)),
-        views=content.views,
-        layer=content.layer,
-        num_rows=content.num_rows,
-        checked=content.checked,
-        choice=content.choice,
-        encoder=content.encoder,
-        model=content.model,
-        file_options=dict(content.file_options),
-        origin=content.origin,
+        **_kept(content),
     )
     return schema.dumps(document)
+
+
+def _kept(source: _Kept) -> dict[str, Any]:
+    return {field.name: getattr(source, field.name) for field in dataclasses.fields(_Kept)}
 
 
 def from_json(text: bytes) -> Content:
@@ -252,22 +242,7 @@ def from_json(text: bytes) -> Content:
     options = document.published or document.automatic
     if options is None or (document.published and document.automatic):
         raise ValueError("one kind of options expected")
-    content = Content(
-        options=options,
-        task=document.task,
-        given_task=document.given_task,
-        labels=document.labels,
-        rows=tuple(map(_to_example, document.rows)),
-        views=document.views,
-        layer=document.layer,
-        num_rows=document.num_rows,
-        checked=document.checked,
-        choice=document.choice,
-        encoder=document.encoder,
-        model=document.model,
-        file_options=document.file_options,
-        origin=document.origin,
-    )
+    content = Content(options=options, rows=tuple(map(_to_example, document.rows)), **_kept(document))
     _check(content)
     return content
 
