@@ -17,6 +17,7 @@ from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.experts.views import PromptReader, View
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import rowwise
 from knnprompt_jax.tasks.task import Example, Task
 
 _MIN_PRIOR = 1e-300
@@ -132,13 +133,9 @@ def resources_of(
     store_options: classifiers.StoreOptions,
 ) -> Resources:
     """Return the resources of experts on prompts of a task; classes that share a token are no error."""
-    label_tokens: Sequence[int] = ()
-    obstacle = ""
-    try:
-        label_tokens = layout.label_tokens(task, model.tokenize, label_token)
-    except errors.UserError as error:
-        obstacle = str(error)
-    return Resources(model.head, model.mesh, label_tokens, obstacle, layer, encoder, store_options)
+    tokens = layout.unchecked_label_tokens(task, model.tokenize, label_token)
+    shared = layout.describe_shared_token(task, tokens, label_token)
+    return Resources(model.head, model.mesh, () if shared else tokens, shared, layer, encoder, store_options)
 
 
 def choose(
@@ -166,8 +163,10 @@ def choose(
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
     choice = _weigh(names, readings, y_n, resources.of_classes(present_P))
-    if len(sample) < len(rows):
-        states = read(range(len(rows)), choice.views)
+    is_sampled_N = np.isin(np.arange(len(rows)), sample)
+    if not is_sampled_N.all():
+        further = read(np.flatnonzero(~is_sampled_N).tolist(), choice.views)
+        states = {number: rowwise.interleave(states[number], further[number], is_sampled_N) for number in choice.views}
     return choice, Readings(texts, {number: states[number] for number in choice.views})
 
 

@@ -74,8 +74,10 @@ class Member:
         setting: its own setting: the penalty of a ridge regression, the k of votes, otherwise 0.
         factor: the factor of its scores at which it is calibrated.
         weight: its weight in the pool.
-        share: its share of the pool's scores, by their deviation between classes.
-        accuracy: its own accuracy on rows that were held out; None if there were too few to hold any out.
+        share: its share of the pool's scores, by their deviation between classes; of the weights if no row can be held
+            out.
+        accuracy: its own accuracy on rows that were held out, with the classes' shares of the rows; None if there were
+            too few to hold any out.
     """
 
     expert: str
@@ -135,22 +137,29 @@ class Choice:
         return f"expected on new texts, if classes are as common as among the rows: {self.estimate.words}"
 
     def table(self) -> str:
-        """Return the experts with their accuracy and weight as a table, the pool last."""
+        """Return the experts with their accuracy and share as a table, the pool last.
+
+        Few rows have a count of right ones instead of an accuracy.
+        """
         rows = [
-            [member.title, _percent(member.accuracy), f"{100 * member.share:.0f}"]
+            [member.title, self._right(member.accuracy), f"{100 * member.share:.0f}"]
             for member in sorted(self.members, key=lambda member: -member.share)
         ]
         if self.estimate:
-            rows.append(["pool", _percent(self.estimate.accuracy), "100"])
-        heading = f"experts on {self.num_rows:,} rows, each held out, and their shares of the pool"
-        return f"{heading}\n\n{tables.render(['expert', 'accuracy %', 'share %'], rows)}"
+            rows.append(["pool", self._right(self.estimate.accuracy), "100"])
+        is_compared = any(member.accuracy is not None for member in self.members)
+        how = "each held out" if is_compared else "none of which can be held out"
+        heading = f"experts on {self.num_rows:,} rows, {how}, and their shares of the pool"
+        right = "accuracy %" if self.estimate else "right rows"
+        return f"{heading}\n\n{tables.render(['expert', right, 'share %'], rows)}"
+
+    def _right(self, accuracy: float | None) -> str:
+        if accuracy is None:
+            return ""
+        return f"{100 * accuracy:.1f}" if self.estimate else f"{round(accuracy * self.num_rows)} of {self.num_rows}"
 
     def __str__(self) -> str:
         return self.line if self.is_earlier else "\n\n".join([self.table(), *self.obstacles, self.line])
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -171,6 +180,7 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     shares_C = np.bincount(y_N) / len(y_N)
     factors_J, weights_J = _fit(scores_JNC, y_N, shares_C, priors)
     deviations_J = factors_J * weights_J * scores_JNC.std(-1).mean(-1)
+    deviations_J = deviations_J if deviations_J.any() else weights_J
     shares_J = deviations_J / max(deviations_J.sum(), _MIN_PROBABILITY)
     members = tuple(
         Member(
@@ -180,7 +190,7 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
             factor=float(factor),
             weight=float(weight),
             share=float(share),
-            accuracy=float(np.mean(scored.scores_NC.argmax(-1) == y_N)) if scored.scores_NC.any() else None,
+            accuracy=_accuracy(factor * scored.scores_NC, y_N, shares_C),
         )
         for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
     )
@@ -190,6 +200,11 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
     outcomes = map(Outcome, p_NC.max(-1).tolist(), (p_NC.argmax(-1) == y_N).tolist())
     return Choice(members, tuple(obstacles), _score(p_NC, y_N), len(y_N), outcomes=tuple(outcomes))
+
+
+def _accuracy(scores_NC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray) -> float | None:
+    """Return the accuracy of an expert alone, where common classes are more probable; None if all scores are 0."""
+    return float(np.mean((np.log(shares_C) + scores_NC).argmax(-1) == y_N)) if scores_NC.any() else None
 
 
 class Priors(NamedTuple):

@@ -197,20 +197,31 @@ def label_tokens(task: Task, tokenize: Tokenize, which: str = "last") -> list[in
     Raises:
         UserError: two classes have the same token.
     """
+    ids = unchecked_label_tokens(task, tokenize, which)
+    if shared := describe_shared_token(task, ids, which):
+        alternative = "first" if which == "last" else "last"
+        raise errors.UserError(
+            f"task {task.name!r}: {shared}, so their classes cannot be told apart: use label_token={alternative!r}, the "
+            "method icl_multi_token or other words"
+        )
+    return ids
+
+
+def unchecked_label_tokens(task: Task, tokenize: Tokenize, which: str) -> list[int]:
+    """Return one token per class as `label_tokens` does, even if classes share a token."""
     position = -1 if which == "last" else 0
-    ids = [tokens[position] for tokens in tokenize_continuations(tokenize, [f" {word}" for word in task.label_words])]
+    return [tokens[position] for tokens in tokenize_continuations(tokenize, [f" {word}" for word in task.label_words])]
+
+
+def describe_shared_token(task: Task, ids: Sequence[int], which: str) -> str:
+    """Return which label words share their token, the first two of them; "" if the tokens of all classes differ."""
     words: dict[int, str] = {}
     for word, token in zip(task.label_words, ids, strict=True):
         if token in words:
             shared = "end in" if which == "last" else "begin with"
-            alternative = "first" if which == "last" else "last"
-            raise errors.UserError(
-                f"task {task.name!r}: the label words {words[token]!r} and {word!r} {shared} the same token ({token}), "
-                f"so their classes cannot be told apart: use label_token={alternative!r}, the method icl_multi_token or "
-                "other words"
-            )
+            return f"the label words {words[token]!r} and {word!r} {shared} the same token ({token})"
         words[token] = word
-    return ids
+    return ""
 
 
 def tokenize_continuations(tokenize: Tokenize, texts: Sequence[str]) -> list[list[int]]:

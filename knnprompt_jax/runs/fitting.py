@@ -163,13 +163,15 @@ def summarize(result: Result) -> str:
     content = result.content
     counts: Mapping[str, int] = collections.Counter(row.label for row in content.rows)
     sizes = [counts[label] for label in content.task.labels]
-    per_class = " to ".join(f"{count:,}" for count in sorted({min(sizes), max(sizes)}))
+    per_class = " to ".join(f"{count:,}" for count in sorted({min(sizes), max(sizes)})) + " per class"
+    if min(sizes) < max(sizes):
+        per_class += f"; the largest has {100 * max(sizes) / sum(sizes):.1f} % of the rows"
     views = [
         f"after {_count(len(view.rows), 'demonstration')}" if view.rows else "without demonstrations"
         for view in content.views
     ]
     rows = (
-        f"{_count(len(content.rows), 'row')} of {_count(content.task.num_classes, 'class', 'es')} ({per_class} per class), "
+        f"{_count(len(content.rows), 'row')} of {_count(content.task.num_classes, 'class', 'es')} ({per_class}), "
         f"each read by {content.model.name} {' and '.join(views)}"
     )
     prompts = []

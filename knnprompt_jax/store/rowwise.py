@@ -43,6 +43,18 @@ def concatenate(first: Any, second: Any) -> Any:
     return jax.tree.map(lambda a, b: _library(a).concatenate([a, b]), first, second)
 
 
+def interleave(first: Any, second: Any, is_first_N: np.ndarray) -> Any:
+    """Return the rows of `first`, in host memory, where `is_first_N` holds, and elsewhere those of `second`."""
+
+    def join(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        joined = np.empty((len(is_first_N), *a.shape[1:]), a.dtype)
+        joined[is_first_N] = a
+        joined[~is_first_N] = b
+        return joined
+
+    return jax.tree.map(join, first, second)
+
+
 def pad(tree: Any, count: int, value: int = 0) -> Any:
     """Return at least `count` rows of every array; missing rows have this value."""
 

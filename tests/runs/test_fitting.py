@@ -209,7 +209,9 @@ def test_all_rows_of_a_table_are_used(table, capsys):
     assert len(content.demonstrations) == 2 and content.num_rows == 8
     assert content.task.fields == ("message",) and content.task.labels == ("billing team", "outage")
     rows, prompts, *_, forecast = fitting.summarize(done).splitlines()
-    assert rows == "8 rows of 2 classes (3 to 5 per class), each read by tiny after 2 demonstrations"
+    assert rows == (
+        "8 rows of 2 classes (3 to 5 per class; the largest has 62.5 % of the rows), each read by tiny after 2 demonstrations"
+    )
     assert prompts == "prompts read: 8; found in the cache: 0"
     assert "columns in the prompt: message; left out: ticket_id, day" in capsys.readouterr().err
     assert forecast == "8 rows: too few for a forecast of accuracy"
@@ -307,7 +309,7 @@ def test_all_rows_are_read_once_where_a_sample_is_compared(table, monkeypatch):
     write_table(table, rows)
     monkeypatch.setattr("knnprompt_jax.experts.folds.LIMIT", 11)
     done = fitting.run(settings(table, demo_shots=(2, 0), cache_gb=0.0))
-    assert done.num_read == 2 * 14 and done.content.choice.num_rows == 11
+    assert done.num_prompts == done.num_read == 2 * 14 and done.content.choice.num_rows == 11
 
 
 DIRTY = ("ham", "ham", "ham ", "Ham", "HAM\u200b", "spam", "spam", "SPAM", "sp\u0061m")
