@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import sys
+import warnings
 from importlib import metadata
 
 import filelock
@@ -36,6 +37,8 @@ def use() -> None:
         "jax_persistent_cache_min_compile_time_secs": _MIN_SECONDS,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
+    # Where the disk is full or read-only, each program would give a warning of many lines.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     for name, value in settings.items():
         os.environ.setdefault(name.upper(), str(value))
     if "jax" in sys.modules:  # JAX has read the environment already.

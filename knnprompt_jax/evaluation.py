@@ -163,7 +163,8 @@ def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Save
 def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     """Return a remark if classes are not as common among the measured rows as the classifier assumes; or nothing.
 
-    The accuracy with the measured shares needs no more predictions: probabilities are multiplied by the shares.
+    The accuracy with the measured shares needs no more predictions: probabilities are multiplied by the shares. If a
+    class has no rows, there is no remark: a share of 0 would rule it out.
     """
     if fitted.pool is None:
         return []
@@ -171,7 +172,7 @@ def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     counts_C = np.bincount(fitted.content.y_N, minlength=len(order_C))
     assumed_C = (counts_C / counts_C.sum() if fitted.prior_C is None else fitted.prior_C)[order_C]
     shares_C = np.bincount(measured.y_Q, minlength=len(order_C)) / len(measured.y_Q)
-    if np.abs(shares_C - assumed_C).sum() / 2 < _MIN_SHIFT:
+    if not shares_C.all() or np.abs(shares_C - assumed_C).sum() / 2 < _MIN_SHIFT:
         return []
     ratio_C = np.divide(shares_C, assumed_C, out=np.zeros(len(order_C)), where=assumed_C > 0)
     accuracy = np.mean((measured.probabilities_QC * ratio_C).argmax(-1) == measured.y_Q)

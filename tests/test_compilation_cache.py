@@ -46,6 +46,8 @@ def test_programs_are_taken_from_the_cache(tmp_path, monkeypatch):
     for entry in folder.glob("jit__lambda*-cache"):  # Killed while it wrote.
         entry.write_bytes(entry.read_bytes()[:100])
         entry.with_name(entry.name.removesuffix("-cache") + "-atime").unlink()
+        full_disk = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))"
+        assert finish(processes.start("-c", full_disk + CODE)) == (42.0, False)
     assert finish(start()) == (42.0, False)
 
 

@@ -44,7 +44,7 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
     if hasattr(X, "collect") and hasattr(X, "lazy"):
         raise errors.UserError(f"X is a {type(X).__name__}: give X.collect()")
     X = as_python(X)
-    if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
+    if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable) or getattr(X, "shape", None) == ():
         raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")
     check_ordered("X", X)
     rows = [row.to_dict() if hasattr(row, "to_dict") else row for row in X]  # Rows of a pandas table.
@@ -97,14 +97,14 @@ def label_string(place: str, label: Any) -> str:
     if label.endswith("\0"):
         raise errors.UserError(f"{place}: label {label!r} ends in a NUL character, which arrays lose")
     check_characters(f"{place}: label {label!r}", label)
-    return str(label)
+    return str.__str__(label)  # Of an enumeration of texts, the text.
 
 
 def whole(value: Any) -> int | None:
     """Return the value of a whole number, which may be a float; None for anything else."""
     number: Any = value.item() if hasattr(value, "item") else value  # The bound is none of NumPy's float16.
     if isinstance(value, numbers.Integral):
-        return int(number)
+        return int(number) if isinstance(number, int) else None  # NumPy's durations claim to be integers.
     if not isinstance(value, numbers.Real | decimal.Decimal) or not abs(number) <= _MAX_WHOLE:
         return None
     return int(number) if number == int(number) else None

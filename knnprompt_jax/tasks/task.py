@@ -283,7 +283,7 @@ class Task:
                 raise errors.UserError(f"{place}: field {column!r} is not a text ({type(text).__name__})")
             if not text and (self.empty != ALLOW or len(self.fields) == 1):
                 raise errors.EmptyCell(f"{place}: field {column!r} is empty")
-            texts[field] = str(text)
+            texts[field] = str.__str__(text)  # Of an enumeration of texts, the text.
             cells.check_characters(f"{place}: field {column!r}", text)
         if not any(texts.values()):
             raise errors.EmptyCell(f"{place}: all fields are empty: {errors.join_names(self.fields)}")

@@ -216,6 +216,8 @@ def test_other_shares_of_classes_are_reported_with_what_they_give(tmp_path):
     promised = advice.partition("would give accuracy ")[2].partition(" here")[0]
     again = evaluation.run(commands.EvaluationSettings(**given, class_prior="x=0.25,y=0.75"))
     assert f"Accuracy: {promised}. " in again and "Classes are not as common" not in again
+    (tmp_path / "rows.csv").write_text("text,label\nmud,y\n")
+    assert "--class_prior" not in evaluation.run(commands.EvaluationSettings(**given)), "it would rule out x"
 
 
 def test_a_prior_of_the_published_classifier_is_refused(classifier, table, tmp_path):

@@ -1,6 +1,7 @@
 """Tasks inferred from their rows."""
 
 import decimal
+import enum
 import fractions
 
 import numpy as np
@@ -110,7 +111,9 @@ def test_whole_numbers_may_be_floats(values, labels, classes):
     assert task.labels == labels and inputs.classes_like(task, values).tolist() == classes
 
 
-@pytest.mark.parametrize("value", [0.5, float("inf"), 1e300, 2.0**54, decimal.Decimal("0.1"), 1j, b"x"])
+@pytest.mark.parametrize(
+    "value", [0.5, float("inf"), 1e300, 2.0**54, decimal.Decimal("0.1"), 1j, b"x", np.timedelta64(1, "D")]
+)
 def test_other_numbers_are_no_labels(value):
     with pytest.raises(errors.UserError, match=r"row 0: label .* is a \w+, not a text or a whole number"):
         Task.infer(["a"], [value])
@@ -198,6 +201,15 @@ def test_columns_and_template_can_be_chosen():
     assert Task.infer([{"text": "a", "kind": "x"}, {"text": "b", "kind": "y"}], label="kind").labels == ("x", "y")
 
 
+WORDS = enum.Enum("WORDS", {"ONE": "one word", "TWO": "two words"}, type=str)  # Whose `str` is not the text.
+
+
+def test_members_of_an_enumeration_are_their_texts():
+    assert Task.infer(["a", "b"], WORDS).labels == ("one word", "two words")
+    task = Task.infer([WORDS.ONE], ["x"])
+    assert task.fields_of("", {"text": WORDS.ONE}) == {"text": "one word"}
+
+
 @pytest.mark.parametrize(
     "written",
     [
@@ -267,6 +279,7 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
     [
         (([],), {}, "X is empty"),
         (("text",), {}, "X is a single str"),
+        ((np.array("text"),), {}, "X is a single ndarray"),
         ((["a", 3], ["x", "y"]), {}, "row 1: a int"),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), {}, "row 1: no label column 'label', only text: name it"),
         ((["a", "b"], [0.5, 1.5]), {}, "row 0: label 0.5 is a float, not a text or a whole number"),
