@@ -118,18 +118,9 @@ class Fitted:
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
-        model = self.model
-        prompts = {
-            view.demo_shots: layout.build_prompts(
-                self.task,
-                self.content.demonstrations_of(view),
-                examples,
-                model.tokenize,
-                model.context,
-                self.options.truncation,
-            )
-            for view in self.content.views
-        }
+        reader = views.PromptReader(self.model, self.task, self.options.truncation)
+        content = self.content
+        prompts = {view.demo_shots: reader.build(examples, content.demonstrations_of(view)) for view in content.views}
         return Queries(fitting.joined_texts(self.task, examples), prompts)
 
     def read_prompts(self, queries: Queries, cache: states_lib.Cache | None = None, title: str = "reading") -> Readings:

@@ -252,14 +252,10 @@ class Votes(Expert):
         distances_NN[folds_N[:, None] == folds_N] = np.inf
         order_NN = np.argsort(distances_NN, -1, kind="stable")
         largest = len(y_N) - np.bincount(folds_N).max()
-        best: tuple[float, np.ndarray, int] | None = None
-        for k in dict.fromkeys(min(k, largest) for k in KS):
-            scores_NC = vote_scores(y_N[order_NN[:, :k]], _shares(y_N, num_classes))
-            error = float(np.mean(scores_NC.argmax(-1) != y_N))
-            if best is None or error < best[0]:
-                best = error, scores_NC, k
-        assert best is not None
-        return best[1], float(best[2])
+        ks = sorted({min(k, largest) for k in KS})
+        scores_JNC = np.stack([vote_scores(y_N[order_NN[:, :k]], _shares(y_N, num_classes)) for k in ks])
+        best = int(np.argmin(np.mean(scores_JNC.argmax(-1) != y_N, -1)))
+        return scores_JNC[best], float(ks[best])
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
         store = self._store(readings, y_N)

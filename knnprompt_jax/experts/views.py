@@ -117,7 +117,7 @@ class PromptReader:
     model: lm.LanguageModel
     task: Task
     truncation: str
-    cache: states_lib.Cache | None
+    cache: states_lib.Cache | None = None
     repeated: bool = False
 
     def read_view(
