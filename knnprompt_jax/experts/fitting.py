@@ -82,14 +82,13 @@ class Pool:
         return self._expand(pool_lib.probabilities(self._scores(readings), self.counts_J, shares_P))
 
     def opinions(self, readings: Readings) -> np.ndarray:
-        """Return the probability of every class by each expert alone [J, Q, C]."""
-        factors_J = [member.factor for member in self.members]
+        """Return the probability of every class by each expert alone [J, Q, C]; J is 0 if no expert was of use."""
         scores_JQP = self._scores(readings)
-        alone = [
-            self._expand(pool_lib.probabilities(scores_JQP[[j]], np.array([factor]), self.shares_P))
-            for j, factor in enumerate(factors_J)
-        ]
-        return np.stack(alone)
+        p_JQC = np.zeros((len(self.members), len(readings.texts), self.num_classes))
+        for j, member in enumerate(self.members):
+            p_QP = pool_lib.probabilities(scores_JQP[[j]], np.array([member.factor]), self.shares_P)
+            p_JQC[j] = self._expand(p_QP)
+        return p_JQC
 
     def _scores(self, readings: Readings) -> np.ndarray:
         scores_JQP = np.zeros((len(self.scorers), len(readings.texts), len(self.present_P)))

@@ -57,6 +57,15 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     assert told.neighbours and not any(near.reasons for near in told.neighbours), "tokens are told only on request"
 
 
+def test_a_pool_without_experts_explains_no_opinions(model):
+    """Labels that alternate leave every expert without a share."""
+    classifier = kp.AutoClassifier(model, experts=("means",), demo_shots=0)
+    classifier.fit([f"text {number}" for number in range(8)], list("xyxyxyxy"))
+    assert not classifier.fitted_.pool.members
+    told = classifier.explain("text 8")
+    assert not told.opinions and "experts alone" not in str(told)
+
+
 def test_what_is_left_of_a_text_without_a_part():
     example = Example({"a": " one  two\nthree", "b": "x"}, "")
     left = [other.fields for other in explanation.without(example, explanation.split(example.fields))]
