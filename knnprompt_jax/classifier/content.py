@@ -154,7 +154,7 @@ class Content(_Kept):
     def predicted(self) -> novelty.HeldOut | None:
         """The held-out predictions that novelty counts; None with few classes, or without predictions of these rows."""
         choice = self.choice
-        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < expert.MANY_CLASSES or not choice.outcomes:
+        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < folds.MANY_CLASSES or not choice.outcomes:
             return None
         assert isinstance(self.options, AutoOptions)
         p_n = np.array([outcome.probability for outcome in choice.outcomes])

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel, rounding
-from knnprompt_jax.experts import linear, words
+from knnprompt_jax.experts import folds, linear, words
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
@@ -36,7 +36,6 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 KS = (3, 7, 15, 31)
 DISTANCE = "kl"
 _DEPTH = 0.75  # Of the block whose output is read beside the state.
-MANY_CLASSES = 20  # From so many classes on, class means are whitened.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,6 +120,12 @@ class Expert(abc.ABC):
         assert self.demo_shots is not None
         return readings.states[self.demo_shots]
 
+    def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
+        """Return the function from readings to states and outputs of a block [Q, F], standardised by these rows."""
+        layer = self.resources.layer
+        mean_F, scale_F = linear.standardise(state_inputs(self._states(readings), layer))
+        return lambda queries: (state_inputs(self._states(queries), layer) - mean_F) / scale_F
+
 
 class LabelWords(Expert):
     """Reads the probabilities of the label words."""
@@ -155,13 +160,9 @@ class ClassMeans(Expert):
     reads_layer = True
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
-        x_NF = self._inputs(readings)
-        mean_F, scale_F = linear.standardise(x_NF)
-        fitted = linear.fit_means((x_NF - mean_F) / scale_F, y_N, num_classes, num_classes >= MANY_CLASSES)
-        return lambda queries: fitted((self._inputs(queries) - mean_F) / scale_F)
-
-    def _inputs(self, readings: Readings) -> np.ndarray:
-        return state_inputs(self._states(readings), self.resources.layer)
+        inputs = self._standardised(readings)
+        fitted = linear.fit_means(inputs(readings), y_N, num_classes, num_classes >= folds.MANY_CLASSES)
+        return lambda queries: fitted(inputs(queries))
 
 
 class _Ridge(Expert):
@@ -195,11 +196,7 @@ class Probe(_Ridge):
     reads_layer = True
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
-        mean_F, scale_F = linear.standardise(self._inputs(readings))
-        return lambda queries: (self._inputs(queries) - mean_F) / scale_F
-
-    def _inputs(self, readings: Readings) -> np.ndarray:
-        return state_inputs(self._states(readings), self.resources.layer)
+        return self._standardised(readings)
 
 
 class Words(_Ridge):

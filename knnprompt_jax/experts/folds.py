@@ -10,6 +10,7 @@ import numpy as np
 from knnprompt_jax.tasks.task import Example
 
 LIMIT = 1024  # The maximum number of rows that experts are compared on.
+MANY_CLASSES = 20  # From so many on, prompts have no demonstrations, class means are whitened, and priors differ.
 _MAX_FOLDS = 10
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from knnprompt_jax import tables
+from knnprompt_jax.experts import folds
 
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
-MANY_CLASSES = 20
-_PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `MANY_CLASSES` or more; for each view of an expert.
+_PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `folds.MANY_CLASSES` or more; for each view of an expert.
     "labels": (2.0, 0.5, 0.5),
     "means": (0.5, 0.5, 1.0),
     "knn": (0.5, 0.5, 0.5),
@@ -218,7 +218,7 @@ class Priors(NamedTuple):
         """Return the priors for this number of classes and of rows per class."""
         num_classes = int(y_N.max()) + 1
         has_few_rows = len(y_N) <= FEW_ROWS * num_classes
-        column = 2 if num_classes >= MANY_CLASSES else 0 if has_few_rows else 1
+        column = 2 if num_classes >= folds.MANY_CLASSES else 0 if has_few_rows else 1
         weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
         factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
         return cls(factors_J, _TOTAL * weights_J / weights_J.sum())

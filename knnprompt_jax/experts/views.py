@@ -21,7 +21,6 @@ from knnprompt_jax.tasks.task import Example, Task
 
 MAX_SHOTS = 16  # Demonstrations per class by default, at most.
 MAX_TOKENS = 1024  # Tokens of all demonstrations by default, at most; and at most half of the context.
-MANY_CLASSES = 20
 _NUM_FOLDS = 4
 
 
@@ -99,7 +98,7 @@ def default_numbers(
     """
     sizes = collections.Counter(row.label for row in rows)
     largest = max(sizes.values())
-    if largest < 2 or len(sizes) >= MANY_CLASSES:
+    if largest < 2 or len(sizes) >= folds.MANY_CLASSES:
         return (0,)
     limit = min(MAX_TOKENS, context // 2)
     order = folds.ranked(rows, seed)

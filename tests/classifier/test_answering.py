@@ -9,7 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import inputs
-from knnprompt_jax.experts import expert
+from knnprompt_jax.experts import folds
 from knnprompt_jax.experts import pool as pool_lib
 
 
@@ -66,7 +66,7 @@ def test_with_many_classes_texts_with_doubtful_predictions_are_more_novel(pool, 
     readings = fitted.read(inputs.queries(fitted.task, rows[0][67:]))
     by_distance_Q = fitted.novelty_scores(readings)
     assert fitted.content.predicted is None
-    monkeypatch.setattr(expert, "MANY_CLASSES", fitted.task.num_classes)
+    monkeypatch.setattr(folds, "MANY_CLASSES", fitted.task.num_classes)
     again = kp.load(saved, model)
     many = again.fitted_
     p_Q = many.answer(readings).probabilities.max(-1)
