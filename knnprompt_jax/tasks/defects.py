@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,15 +33,17 @@ def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
 
 def places(train: Sequence[Example]) -> str:
     """Return the places of the first rows that repeat or contradict an earlier row, for a message; "" without any."""
+    names = {_file_and_line(row)[0] for row in train}
+    place_of = _line if len(names) == 1 else operator.attrgetter("place")
     first: dict[tuple[str, ...], Example] = {}
     repeats = []
     conflicts = []
     for row in train:
         known = first.setdefault(_text(row), row)
         if known.label != row.label:
-            conflicts.append(f"{_line(row)} ({row.label!r}) contradicts {_line(known)} ({known.label!r})")
+            conflicts.append(f"{place_of(row)} ({row.label!r}) contradicts {place_of(known)} ({known.label!r})")
         elif known is not row:
-            repeats.append(f"{_line(row)} repeats {_line(known)}")
+            repeats.append(f"{place_of(row)} repeats {place_of(known)}")
     found = [*conflicts[:_MAX_NAMED], *repeats[:_MAX_NAMED]]
     more = ["…"] if len(found) < len(conflicts) + len(repeats) else []
     return "; ".join([*found, *more])
@@ -48,8 +51,14 @@ def places(train: Sequence[Example]) -> str:
 
 def _line(row: Example) -> str:
     """Return the line of a row in its file, or its place elsewhere."""
+    name, number = _file_and_line(row)
+    return f"line {number}" if name else row.place or f"row {row.row}"
+
+
+def _file_and_line(row: Example) -> tuple[str, str]:
+    """Return the file of a row and its line; two empty texts if it has none."""
     name, _, number = row.place.rpartition(":")
-    return f"line {number}" if name and number.isdecimal() else row.place or f"row {row.row}"
+    return (name, number) if number.isdecimal() else ("", "")
 
 
 def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:

@@ -236,6 +236,8 @@ class _Reading:
         for path in paths:
             rows = list(enumerate(formats.parse(pathlib.Path(path), encoding), first))
             first += len(rows)
+            if not rows:
+                logging.warning("%s: no rows", path)
             labelled = [(index, parsed) for index, parsed in rows if not self._has_empty_label(parsed[1])]
             if len(labelled) < len(rows):
                 logging.warning("%s: %d of %d rows have no label: left out", path, len(rows) - len(labelled), len(rows))

@@ -186,12 +186,14 @@ def test_rows_of_a_second_file_are_numbered_on(table, tmp_path, caplog, capsys):
     ]
     rows += [("dear", "biling team", "outage", "0.5", "0.1", "why", "x")]
     second = write_table(tmp_path / "to_label.csv", rows, header)
-    done = fitting.run(settings(table, train_file=(str(table), str(second)), demo_shots=(0,), experts=("knn",)))
+    third = write_table(tmp_path / "third.csv", [], header)
+    paths = (str(table), str(second), str(third))
+    done = fitting.run(settings(table, train_file=paths, demo_shots=(0,), experts=("knn",)))
     assert {row.row: row.fields for row in done.content.rows if row.row > 7} == {
         8: {"message": "=late"},
         10: {"message": "dear"},
     }
-    assert "to_label.csv: 1 of 3 rows have no label: left out" in caplog.text
+    assert "to_label.csv: 1 of 3 rows have no label: left out" in caplog.text and "third.csv: no rows" in caplog.text
     assert "labels that only later files have are new classes (rows): 'biling team' (1)" in caplog.text
     assert "columns in the prompt: message; left out:" in capsys.readouterr().err
 

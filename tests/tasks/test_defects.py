@@ -21,6 +21,14 @@ def test_defects_are_counted_over_exact_texts_and_removed():
     assert [example.row for example in left] == [0, 1] and not defects.describe(left, EVALUATION)
 
 
+def test_defects_in_several_files_are_named_with_their_file():
+    pairs = (("a", "x", "one.csv:2"), ("b", "x", "one.csv:3"), ("a", "x", "two.csv:2"), ("b", "y", "two.csv:3"))
+    rows = [Example({"text": text}, label, place=place) for text, label, place in pairs]
+    assert defects.places(rows) == "two.csv:3 ('y') contradicts one.csv:3 ('x'); two.csv:2 repeats one.csv:2"
+    again = Example({"text": "a"}, "x", place="one.csv:7")
+    assert defects.places([rows[0], again]) == "line 7 repeats line 2"
+
+
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
