@@ -185,6 +185,7 @@ def measure_promises(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[st
     }
     thresholds = [_threshold(fitted, promise) for promise in PROMISES]
     choice = fitted.content.choice
+    assert choice
     return {
         "train_rows": count,
         "estimate": choice.estimate.accuracy if choice.estimate else None,
@@ -214,7 +215,7 @@ def _describe(measured: Measures, thresholds: Sequence[float | None]) -> dict[st
     rows = []
     for promise, threshold in zip(PROMISES, thresholds, strict=True):
         ideal = curve.coverage[curve.accuracy >= 1 - promise].max()
-        counts = [None, None]
+        counts: list[int | None] = [None, None]
         if threshold is not None:
             answered_Q = measured.confidence_Q >= threshold
             counts = [int(answered_Q.sum()), int((answered_Q & ~right_Q).sum())]
