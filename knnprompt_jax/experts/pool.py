@@ -133,7 +133,8 @@ class Choice:
         if self.is_earlier:
             return "experts were weighed before rows were added: fit again to weigh them again"
         if self.estimate is None:
-            return f"{self.num_rows:,} rows: too few for a forecast of accuracy"
+            required = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
+            return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {required}"
         return f"expected on new texts, if classes are as common as among the rows: {self.estimate.words}"
 
     def table(self) -> str:
