@@ -43,14 +43,16 @@ class Affine:
 class Distance:
     """A distance between a query and anchors in the same representation, in float32.
 
+    A dense store uses all attributes. A factored store prepares states by itself, for the same `measure`.
+
     Attributes:
         name: the option value that selects it.
         title: the name in tables.
         unit: the unit of its values.
         representation: what is compared.
         measure: maps a prepared query and N prepared anchors to distances [N].
-        prepare_query: maps the representation [W] of a query to a pytree, before the search.
-        prepare_anchor: the same for an anchor; a store keeps the result.
+        prepare_query: maps the representation [W] of a query to a pytree, before a search of a dense store.
+        prepare_anchor: the same for an anchor; a dense store keeps the result.
         direction: the direction of a KL divergence: "kl", whose terms the query's probabilities weight, or
             "reverse_kl", whose terms the anchor's weight; empty for other distances.
         terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the

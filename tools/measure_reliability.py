@@ -152,7 +152,7 @@ def _examples(frame: pd.DataFrame) -> list[Example]:
 def read(model: kp.LanguageModel, task: Task, rows: Sequence[Example]) -> Readings:
     """Return the readings of rows without demonstrations: the same for every classifier of the task."""
     reader = views.PromptReader(model, task, AutoOptions().truncation, CACHE, repeated=True)
-    view = reader.read_after((), rows, (expert.layer_of(model.config),), task.name)
+    view = reader.read_after((), rows, (expert.block_of(model.config),), task.name)
     return Readings(fitting.joined_texts(task, rows), {0: view})
 
 

@@ -114,7 +114,7 @@ class Content(_Kept):
         return np.array([example.row for example in self.anchors], int)
 
     @property
-    def layers(self) -> tuple[int, ...]:
+    def blocks(self) -> tuple[int, ...]:
         """The blocks whose outputs are read."""
         return (self.layer,) if self.layer else ()
 
@@ -302,7 +302,7 @@ def _check_file_options(file_options: Mapping[str, str | bool]) -> None:
         raise ValueError("the file options have an unknown encoding") from None
 
 
-def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], layer: int) -> None:
+def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], block: int) -> None:
     """Raise ValueError unless every expert exists and reads what the classifier has."""
     if not choice.members or choice.num_rows < 0:
         raise ValueError("a pool without experts")
@@ -310,7 +310,7 @@ def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], layer: 
         if member.expert not in names:
             raise ValueError(f"the expert {member.expert}, which the options do not have")
         kind = expert.KINDS[member.expert]
-        if (member.demo_shots in shots) != kind.reads_prompts or (kind.reads_layer and not layer):
+        if (member.demo_shots in shots) != kind.reads_prompts or (kind.reads_block and not block):
             raise ValueError(f"the expert {member.expert} on prompts that it does not read")
         shares = (member.share, member.accuracy or 0.0)
         settings = (member.setting, member.factor, member.weight)

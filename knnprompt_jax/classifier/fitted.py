@@ -125,10 +125,10 @@ class Fitted:
 
     def read_prompts(self, queries: Queries, cache: states_lib.Cache | None = None, title: str = "reading") -> Readings:
         """Return the readings of texts whose prompts are built."""
-        layers = self.content.layers
+        blocks = self.content.blocks
         states = {
             shots: parallel.replicate(
-                states_lib.read(self.model, prompts, cache, title=title, repeated=True, layers=layers)
+                states_lib.read(self.model, prompts, cache, title=title, repeated=True, blocks=blocks)
             )
             for shots, prompts in queries.prompts.items()
         }
@@ -152,7 +152,7 @@ class Fitted:
         self.check_neighbours()
         if not 1 <= k < len(self.store):
             raise errors.UserError(f"k={k}: choose from 1 to {len(self.store) - 1}, the number of other anchors")
-        nearest = self.store.search(parallel.put_rows(self.states.with_layers(()), self.model.mesh), k + 1)
+        nearest = self.store.search(parallel.put_rows(self.states.with_blocks(()), self.model.mesh), k + 1)
         itself_Nk = nearest.indices_Qk == jnp.arange(len(self.store))[:, None]
         # Sort the other anchors first, in their order, and the anchor itself last.
         order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
@@ -295,7 +295,7 @@ def fit(
         labels=tuple(labels),
         rows=tuple(rows),
         views=(),
-        layer=layer_of(options, model.config),
+        layer=block_of(options, model.config),
         num_rows=num_rows,
         checked=tuple(sorted(checked)),
         choice=None,
@@ -366,7 +366,7 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     reader = views.PromptReader(fitted.model, task, options.truncation, cache, repeated=True)
     joined = {}
     for view in content.views:
-        added = reader.read_after(content.demonstrations_of(view), examples, content.layers, "anchors")
+        added = reader.read_after(content.demonstrations_of(view), examples, content.blocks, "anchors")
         joined[view.demo_shots] = rowwise.concatenate(fitted.readings.states[view.demo_shots], added)
     _announce(fitted.task, task)
     return complete(grown, fitted.model, joined)
@@ -405,7 +405,7 @@ def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.S
         options.store_options,
         content.distance,
         model.head,
-        parallel.put_rows(states.with_layers(()), model.mesh),
+        parallel.put_rows(states.with_blocks(()), model.mesh),
         content.y_N,
         layout.label_tokens(content.task, model.tokenize, options.label_token) if reads_label_words else (),
         ids=content.ids_N,
@@ -421,12 +421,12 @@ def _resources(content: Content, model: lm_lib.LanguageModel) -> expert.Resource
     )
 
 
-def layer_of(options: AnyOptions, config: config_lib.DecoderConfig) -> int:
+def block_of(options: AnyOptions, config: config_lib.DecoderConfig) -> int:
     """Return the block whose output experts read beside the state; 0 if none of them does."""
     if isinstance(options, PublishedOptions):
         return 0
-    reads_layer = any(expert.KINDS[name].reads_layer for name in options.names)
-    return expert.layer_of(config) if reads_layer else 0
+    reads_block = any(expert.KINDS[name].reads_block for name in options.names)
+    return expert.block_of(config) if reads_block else 0
 
 
 def encoder_fingerprint(options: AnyOptions) -> str:
@@ -453,7 +453,7 @@ def _novelty_inputs(readings: Readings) -> list[np.ndarray]:
     Without demonstrations, anchors and new texts are read alike.
     """
     states = readings.states[min(readings.states)]
-    return [np.asarray(states.hidden_NE), *map(np.asarray, states.layers.values())]
+    return [np.asarray(states.hidden_NE), *map(np.asarray, states.blocks.values())]
 
 
 def _centroid(options: AnyOptions) -> str:

@@ -128,7 +128,7 @@ def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
                 f"{saved.path}: made with {name}={getattr(made, name)}, but the model has {getattr(given, name)}"
             )
     for states in saved.states.values():
-        are_widths = all(layer_ND.shape[1] == model.config.width for layer_ND in states.layers.values())
+        are_widths = all(block_ND.shape[1] == model.config.width for block_ND in states.blocks.values())
         if states.hidden_NE.shape[1] != model.config.state_width or not are_widths:
             raise errors.UserError(f"{saved.path}: damaged: its states are not as wide as the model's")
     if saved.content.layer > model.config.num_layers:
@@ -216,8 +216,8 @@ def _write(fitted: Fitted, file: IO[bytes]) -> None:
     for shots, states in fitted.readings.states.items():
         arrays[_HIDDEN.format(shots)] = states.hidden_NE
         arrays[_LOG_Z.format(shots)] = states.log_z_N
-        if states.layers:
-            [block_output_ND] = states.layers.values()
+        if states.blocks:
+            [block_output_ND] = states.blocks.values()
             arrays[_BLOCK_OUTPUT.format(shots)] = block_output_ND
     terms = fitted.pool.terms if fitted.pool else None
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -249,10 +249,10 @@ def _read(file: IO[bytes]) -> tuple[Content, dict[int, lm_lib.States], words.Ter
     states = {}
     for view in content.views:
         shots = view.demo_shots
-        layers = {content.layer: arrays[_BLOCK_OUTPUT.format(shots)]} if content.layer else {}
+        blocks = {content.layer: arrays[_BLOCK_OUTPUT.format(shots)]} if content.layer else {}
         is_deterministic = content.model.deterministic
         states[shots] = lm_lib.States(
-            arrays[_HIDDEN.format(shots)], arrays[_LOG_Z.format(shots)], is_deterministic, layers
+            arrays[_HIDDEN.format(shots)], arrays[_LOG_Z.format(shots)], is_deterministic, blocks
         )
     return content, states, terms
 

@@ -66,7 +66,7 @@ class Resources:
 
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
-        layer: the block whose output is read beside the state.
+        block: the block whose output is read beside the state.
         encoder: the sentence encoder; empty if there is none.
     """
 
@@ -74,7 +74,7 @@ class Resources:
     mesh: Mesh | None = None
     label_tokens: Sequence[int] = ()
     label_obstacle: str = ""
-    layer: int = 0
+    block: int = 0
     encoder: str = ""
     store_options: classifiers.StoreOptions = classifiers.StoreOptions()
 
@@ -90,7 +90,7 @@ class Expert(abc.ABC):
 
     name: ClassVar[str]
     reads_prompts: ClassVar[bool] = True
-    reads_layer: ClassVar[bool] = False
+    reads_block: ClassVar[bool] = False
     default_setting: ClassVar[float] = 0.0  # Where rows are too few to hold any out.
 
     resources: Resources
@@ -122,9 +122,9 @@ class Expert(abc.ABC):
 
     def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
         """Return the function from readings to states and outputs of a block [Q, F], standardised by these rows."""
-        layer = self.resources.layer
-        mean_F, scale_F = linear.standardise(state_inputs(self._states(readings), layer))
-        return lambda queries: (state_inputs(self._states(queries), layer) - mean_F) / scale_F
+        block = self.resources.block
+        mean_F, scale_F = linear.standardise(state_inputs(self._states(readings), block))
+        return lambda queries: (state_inputs(self._states(queries), block) - mean_F) / scale_F
 
 
 class LabelWords(Expert):
@@ -141,7 +141,7 @@ class LabelWords(Expert):
 
     def _log_p(self, readings: Readings) -> np.ndarray:
         assert self.resources.head is not None
-        states = rowwise.pad(self._states(readings).with_layers(()), rounding.next_power_of_two(len(readings.texts)))
+        states = rowwise.pad(self._states(readings).with_blocks(()), rounding.next_power_of_two(len(readings.texts)))
         log_p_NC = representations.label_log_probabilities(
             self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
         )
@@ -157,7 +157,7 @@ class ClassMeans(Expert):
     """Compares states with the mean of each class."""
 
     name = "means"
-    reads_layer = True
+    reads_block = True
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
         inputs = self._standardised(readings)
@@ -193,7 +193,7 @@ class Probe(_Ridge):
     """Reads states."""
 
     name = "probe"
-    reads_layer = True
+    reads_block = True
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
         return self._standardised(readings)
@@ -263,13 +263,13 @@ class Votes(Expert):
     def _store(self, readings: Readings, y_N: np.ndarray) -> store_lib.Store:
         resources = self.resources
         assert resources.head is not None and resources.mesh is not None
-        states = parallel.put_rows(self._states(readings).with_layers(()), resources.mesh)
+        states = parallel.put_rows(self._states(readings).with_blocks(()), resources.mesh)
         return store_lib.build(resources.store_options, DISTANCE, resources.head, states, y_N, ())
 
 
 def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each state; calls of about the same size share a compiled program."""
-    states = jax.tree.map(jnp.asarray, states.with_layers(()))
+    states = jax.tree.map(jnp.asarray, states.with_blocks(()))
     padded = rowwise.pad(states, rounding.next_power_of_two(max(1, len(states))))
     return rowwise.take(store.search(padded, k), slice(0, len(states)))
 
@@ -290,14 +290,14 @@ def _shares(y_N: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(y_N, minlength=num_classes) / len(y_N)
 
 
-def layer_of(config: config_lib.DecoderConfig) -> int:
+def block_of(config: config_lib.DecoderConfig) -> int:
     """Return the block whose output is read beside the state."""
     return max(1, round(_DEPTH * config.num_layers))
 
 
-def state_inputs(states: lm.States, layer: int) -> np.ndarray:
+def state_inputs(states: lm.States, block: int) -> np.ndarray:
     """Return the hidden state of each prompt and the output of a block [N, F]."""
-    return np.concatenate([np.asarray(states.hidden_NE), np.asarray(states.layers[layer])], -1)
+    return np.concatenate([np.asarray(states.hidden_NE), np.asarray(states.blocks[block])], -1)
 
 
 KINDS: Mapping[str, type[Expert]] = {

@@ -127,14 +127,14 @@ def resources_of(
     task: Task,
     model: lm.LanguageModel,
     label_token: str,
-    layer: int,
+    block: int,
     encoder: str,
     store_options: classifiers.StoreOptions,
 ) -> Resources:
     """Return the resources of experts on prompts of a task; classes that share a token are no error."""
     tokens = layout.unchecked_label_tokens(task, model.tokenize, label_token)
     shared = layout.describe_shared_token(task, tokens, label_token)
-    return Resources(model.head, model.mesh, () if shared else tokens, shared, layer, encoder, store_options)
+    return Resources(model.head, model.mesh, () if shared else tokens, shared, block, encoder, store_options)
 
 
 def choose(
@@ -149,11 +149,11 @@ def choose(
 
     The readings have only the views of the chosen experts.
     """
-    layers = (resources.layer,) if resources.layer else ()
+    blocks = (resources.block,) if resources.block else ()
 
     def read(chosen: Sequence[int], shots: Sequence[int]) -> dict[int, lm.States]:
         title = "demonstrations per class: {}"
-        return {number: reader.read_view(rows, views[number], chosen, layers, title.format(number)) for number in shots}
+        return {number: reader.read_view(rows, views[number], chosen, blocks, title.format(number)) for number in shots}
 
     sample = folds.sample(rows, seed)
     states = read(sample, [*views])

@@ -120,7 +120,7 @@ class PromptReader:
     repeated: bool = False
 
     def read_view(
-        self, rows: Sequence[Example], view: View, chosen: Sequence[int], layers: tuple[int, ...], title: str
+        self, rows: Sequence[Example], view: View, chosen: Sequence[int], blocks: tuple[int, ...], title: str
     ) -> lm.States:
         """Return the states of the chosen rows of a view, in their order."""
         groups = [Group(group.demonstrations, tuple(sorted(set(group.members) & {*chosen}))) for group in view.groups]
@@ -128,7 +128,7 @@ class PromptReader:
         read = [index for group in groups for index in group.members]
         position = {index: number for number, index in enumerate(read)}
         order_N = np.array([position[index] for index in chosen])
-        return self._read(self.build_view(rows, groups), order_N, layers, title)
+        return self._read(self.build_view(rows, groups), order_N, blocks, title)
 
     def build_view(self, rows: Sequence[Example], groups: Sequence[Group]) -> list[layout.Prompts]:
         """Return the prompts of the members of each group."""
@@ -138,10 +138,10 @@ class PromptReader:
         ]
 
     def read_after(
-        self, demonstrations: Sequence[Example], examples: Sequence[Example], layers: tuple[int, ...], title: str
+        self, demonstrations: Sequence[Example], examples: Sequence[Example], blocks: tuple[int, ...], title: str
     ) -> lm.States:
         """Return the states of examples after these demonstrations."""
-        return self._read([self.build(examples, demonstrations)], np.arange(len(examples)), layers, title)
+        return self._read([self.build(examples, demonstrations)], np.arange(len(examples)), blocks, title)
 
     def build(self, examples: Sequence[Example], demonstrations: Sequence[Example]) -> layout.Prompts:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -149,12 +149,12 @@ class PromptReader:
         return layout.build_prompts(self.task, demonstrations, examples, model.tokenize, model.context, self.truncation)
 
     def _read(
-        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, layers: tuple[int, ...], title: str
+        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[int, ...], title: str
     ) -> lm.States:
         layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         titles = [title] * len(sets)
         parts = [
             jax.tree.map(np.asarray, parallel.replicate(result.states))
-            for result in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, layers)
+            for result in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, blocks)
         ]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)

@@ -38,7 +38,8 @@ _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 class Identity:
     """The values of a language model that its states depend on, and its name.
 
-    The key of a cached state adds the platform and the model's shards where they matter (`states.reading`).
+    The key of a cached state (`states.reading`) leaves out `context`, because the prompt's tokens show its truncation.
+    The key adds the platform and the model's shards where they matter.
     """
 
     name: str
@@ -139,7 +140,8 @@ class LanguageModel:
     ) -> "LanguageModel":
         """Return a decoder of any family of `registry.LANGUAGE_MODELS`.
 
-        The configuration and the tokenizer are read at once. Each process loads only the slices of its own devices.
+        The configuration and the tokenizer are read at once. Each process reads only the slices of its own
+        devices of safetensors and Flax files; a GGUF file is converted whole.
 
         Args:
             name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
@@ -271,7 +273,7 @@ class LanguageModel:
         self,
         prompts: layout.Prompts,
         shape_of: packing.ShapeOf,
-        layers: tuple[int, ...] = (),
+        blocks: tuple[int, ...] = (),
         index_N: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
     ) -> head_lib.States:
@@ -279,18 +281,19 @@ class LanguageModel:
 
         Args:
             shape_of: the pack shape of each group; a deterministic model packs every prompt alone instead.
-            layers: the blocks whose outputs are returned, from 1 to the number of blocks.
+            blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
             index_N: the index of the prompt of each state to return, so that repeated prompts are read once; by default
                 each prompt once, in order.
 
         Returns:
-            States with one row per prompt, split over every device where their number divides.
+            States with one row per entry of `index_N`, by default per prompt, split over every device where their
+            number divides.
 
         Raises:
             UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because
                 weights are damaged or overflow.
         """
-        function = programs.suffix_reader(self.deterministic, layers)
+        function = programs.suffix_reader(self.deterministic, blocks)
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
             step_tokens = programs.step_tokens(self.platform) // 2
@@ -314,8 +317,8 @@ class LanguageModel:
         row_sharding = parallel.row_sharding(self.mesh, len(slot_N))
         selected = jax.block_until_ready(programs.select(outputs, slot_N, row_sharding))
         self.statistics.seconds += time.monotonic() - started
-        hidden_NE, log_z_N, by_layer = selected
-        return head_lib.States(hidden_NE, log_z_N, self.deterministic, by_layer)
+        hidden_NE, log_z_N, by_block = selected
+        return head_lib.States(hidden_NE, log_z_N, self.deterministic, by_block)
 
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None

@@ -56,7 +56,7 @@ def suffix_reader(deterministic: bool, blocks: tuple[int, ...]) -> Callable[...,
 
     A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.
     """
-    return functools.partial(read_suffixes, whole_last_block=deterministic, kept_blocks=blocks)
+    return functools.partial(read_suffixes, whole_last_block=deterministic, blocks=blocks)
 
 
 def score_suffixes(

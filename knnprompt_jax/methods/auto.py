@@ -20,13 +20,13 @@ def predict(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.P
     model = inputs.model
     dealt = _deal(problem, model.count_tokens, model.context)
     reader = views.PromptReader(model, task, problem.truncation, inputs.cache)
-    layer = expert.layer_of(model.config)
-    resources = fitting.resources_of(task, model, problem.label_token, layer, options.encoder, inputs.store_options)
+    block = expert.block_of(model.config)
+    resources = fitting.resources_of(task, model, problem.label_token, block, options.encoder, inputs.store_options)
     choice, readings = fitting.choose(reader, rows, dealt, options.names, resources, inputs.seed)
     pool = fitting.Pool.fit(choice, readings, inputs.classes(rows), inputs.num_classes, resources)
     states = {
         number: reader.read_after(
-            [rows[index] for index in dealt[number].demonstrations], problem.evaluation, (layer,), ""
+            [rows[index] for index in dealt[number].demonstrations], problem.evaluation, (block,), ""
         )
         for number in choice.views
     }

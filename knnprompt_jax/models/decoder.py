@@ -84,7 +84,7 @@ class Decoder(nnx.Module):
         *,
         prefix: attention.Prefix,
         softmax: attention.Softmax,
-        kept_blocks: tuple[int, ...] = (),
+        blocks: tuple[int, ...] = (),
         whole_last_block: bool = False,
     ) -> tuple[Array, dict[int, Array]]:
         """Return the states of some tokens of suffixes that are packed into rows.
@@ -95,15 +95,15 @@ class Decoder(nnx.Module):
             step: the packed suffixes, and the tokens whose states are returned.
             prefix: the result of `read_prefix`.
             softmax: how attention's exponentials stay in range.
-            kept_blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
+            blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
             whole_last_block: run the last block on all tokens. By default it runs on the J outputs only, which saves
                 little if most tokens are outputs.
 
         Returns:
-            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `kept_blocks`,
+            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `blocks`,
             all float32.
         """
-        assert all(1 <= block <= self.config.num_layers for block in kept_blocks)
+        assert all(1 <= block <= self.config.num_layers for block in blocks)
         tokens_BS, stops_BS, positions_BS, output_positions_J = step
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
@@ -116,7 +116,7 @@ class Decoder(nnx.Module):
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
             return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
-        kept = {block: jnp.zeros((len(output_positions_J), self.config.width)) for block in kept_blocks}
+        kept = {block: jnp.zeros((len(output_positions_J), self.config.width)) for block in blocks}
         layers_l = jnp.arange(self.config.num_layers if whole_last_block else last)
         (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), layers_l)
         x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])

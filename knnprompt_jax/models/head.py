@@ -19,21 +19,21 @@ class States:
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head. A pass leaves its rows split over the devices of the
     mesh if they divide evenly; a selection of rows is whole on every device. With `deterministic`, no state depends on
-    the other prompts of its pass, and a store of these states must search deterministically. `layers` has the outputs
+    the other prompts of its pass, and a store of these states must search deterministically. `blocks` has the outputs
     [N, D] (float32) of the requested blocks, counted from 1.
     """
 
     hidden_NE: Array
     log_z_N: Array
     deterministic: bool = struct.field(pytree_node=False, default=False)
-    layers: Mapping[int, Array] = struct.field(default_factory=dict)
+    blocks: Mapping[int, Array] = struct.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.log_z_N)
 
-    def with_layers(self, layers: Sequence[int]) -> "States":
-        """Return the states with only these of their layers."""
-        return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
+    def with_blocks(self, blocks: Sequence[int]) -> "States":
+        """Return the states with the outputs of only these blocks."""
+        return self.replace(blocks={block: self.blocks[block] for block in blocks})  # type: ignore[attr-defined]
 
     def take_replicated(self, rows: Any) -> "States":
         """Return some rows, whole on every device."""

@@ -37,7 +37,9 @@ from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
 LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
-SMALLEST_ALONE = 16  # Columns and outputs of a row by itself, so that the blocks of matrix products divide all shapes.
+SMALLEST_ALONE = (
+    16  # Least columns of a row and outputs of a step, so that blocks of matrix products divide all shapes.
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +198,7 @@ def _width_alone(length: int) -> int:
 def pack(
     group: layout.PromptGroup, shape: PackShape, is_local: Callable[[int], bool] = lambda step: True
 ) -> PackedPrompts:
-    """Pack a group, or a part of it, into a shape that `choose_shape` or `shape_alone` made for the group.
+    """Pack a group, or a part of it, into a shape that was chosen for the group (`choose_shape`, `shape_alone`).
 
     A part may be denser than its group. Its steps then have more outputs than the shape, and the result has a shape of
     its own. Steps of other processes (for which `is_local` is false) have no tokens, but their prompts have slots.

@@ -154,7 +154,7 @@ def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | Non
 def _check_room(path: pathlib.Path, options: AutoOptions, model: lm.LanguageModel, num_rows: int) -> None:
     """Raise UserError if the file cannot be written, or the disk has no room for the rows' states in two views."""
     config = model.config
-    width = config.state_width + 1 + (config.width if fitted_lib.layer_of(options, config) else 0)
+    width = config.state_width + 1 + (config.width if fitted_lib.block_of(options, config) else 0)
     parallel.call_in_main(lambda: saving.check_replaceable(path, 2 * 4 * num_rows * width))
 
 

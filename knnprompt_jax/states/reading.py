@@ -1,6 +1,6 @@
 """Read each distinct prompt once, skip cached prompts, and cache finished chunks.
 
-A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested layer. The
+A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested block. The
 key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its numbers.
 Batch, packing and, in float32, devices may change a state's last digits and are not part of its key. A restarted job
 finds its finished chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the
@@ -42,7 +42,7 @@ def read(
     *,
     title: str = "",
     repeated: bool = False,
-    layers: tuple[int, ...] = (),
+    blocks: tuple[int, ...] = (),
 ) -> lm.States:
     """Return the states of all prompts, in order; rows are split over every device if they divide evenly.
 
@@ -53,12 +53,12 @@ def read(
         title: the title of the progress bar.
         repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and
             calls of about the same size share their compiled programs, at the cost of a few percent of padding.
-        layers: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
+        blocks: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
 
     Raises:
         UserError: a distribution is not finite, because weights are damaged or overflow.
     """
-    [result] = read_sets(model, [prompts], cache, [title], repeated, layers)
+    [result] = read_sets(model, [prompts], cache, [title], repeated, blocks)
     return result.states
 
 
@@ -68,9 +68,11 @@ def read_sets(
     cache: cache_lib.Cache | None = None,
     titles: Sequence[str] = (),
     repeated: bool = False,
-    layers: tuple[int, ...] = (),
+    blocks: tuple[int, ...] = (),
 ) -> Iterator[PassResult]:
-    """Yield the states of each set of prompts; all sets share their pack shapes, and so the compiled programs.
+    """Yield the states of each set of prompts.
+
+    All sets share their pack shapes, and so the compiled programs. With `repeated`, each group chooses a common size.
 
     `titles` has one title per set. The other arguments are those of `read`.
     """
@@ -84,7 +86,7 @@ def read_sets(
         for prompts, title in zip(sets, titles or [""] * len(sets), strict=True):
             with progress.bar(prompts.num_prompts, title) as report:
                 started = time.monotonic()
-                states, num_read = _read_set(model, prompts, shape_of, cache, layers, report)
+                states, num_read = _read_set(model, prompts, shape_of, cache, blocks, report)
                 yield PassResult(states, num_read, time.monotonic() - started if num_read else 0.0)
     finally:
         if not repeated:
@@ -96,35 +98,35 @@ def _read_set(
     prompts: layout.Prompts,
     shape_of: packing.ShapeOf,
     cache: cache_lib.Cache | None,
-    layers: tuple[int, ...],
+    blocks: tuple[int, ...],
     report: progress.Progress,
 ) -> tuple[lm.States, int]:
     """Return the states of one set of prompts, and the number of prompts that the model read."""
-    layers = tuple(sorted(layers))  # Their order in a row.
+    blocks = tuple(sorted(blocks))  # Their order in a row.
     if not prompts.num_prompts:
-        return _from_rows(model, np.zeros((0, sum(_widths(model, layers))), np.float32), layers), 0
+        return _from_rows(model, np.zeros((0, sum(_widths(model, blocks))), np.float32), blocks), 0
     keys_N = _keys(prompts, _model_key(model))
     # Each distinct prompt's key and first index, and each prompt's index among the distinct prompts.
     keys_U, first_U, distinct_index_N = np.unique(keys_N, return_index=True, return_inverse=True)
     model.statistics.requested_prompts += len(first_U)
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:
-        states = model.run_pass(_select(prompts, first_U), shape_of, layers, distinct_index_N, report)
+        states = model.run_pass(_select(prompts, first_U), shape_of, blocks, distinct_index_N, report)
         return states, len(first_U)
-    rows_UF, parts = _look_up(cache, keys_U, layers, _widths(model, layers))
+    rows_UF, parts = _look_up(cache, keys_U, blocks, _widths(model, blocks))
     is_missing_U = ~np.all([part.is_cached_U for part in parts], 0)
     report(int(np.sum(~is_missing_U)), 0)
     for chunk in _chunks(model, prompts, first_U, cache.is_durable):
         missing = chunk[is_missing_U[chunk]]
         if missing.size:
-            states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
+            states = model.run_pass(_select(prompts, first_U[missing]), shape_of, blocks, progress=report)
             _keep(cache, parts, rows_UF, missing, states)
-    return _from_rows(model, rows_UF[distinct_index_N], layers), int(is_missing_U.sum())
+    return _from_rows(model, rows_UF[distinct_index_N], blocks), int(is_missing_U.sum())
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """A part of each prompt's row with keys of its own, so that jobs which request other layers can reuse it.
+    """A part of each prompt's row with keys of its own, so that jobs which request other blocks can reuse it.
 
     Attributes:
         keys_U: the keys of the prompts.
@@ -137,9 +139,9 @@ class _Part:
     is_cached_U: np.ndarray
 
 
-def _widths(model: lm.LanguageModel, layers: Sequence[int]) -> list[int]:
-    """Return the numbers of columns of a row: the state with its log-partition, then each layer."""
-    return [model.config.state_width + 1] + [model.config.width] * len(layers)
+def _widths(model: lm.LanguageModel, blocks: Sequence[int]) -> list[int]:
+    """Return the numbers of columns of a row: the state with its log-partition, then each block."""
+    return [model.config.state_width + 1] + [model.config.width] * len(blocks)
 
 
 def _model_key(model: lm.LanguageModel) -> str:
@@ -153,14 +155,14 @@ def _model_key(model: lm.LanguageModel) -> str:
 
 
 def _look_up(
-    cache: cache_lib.Cache, keys_U: np.ndarray, layers: Sequence[int], widths: Sequence[int]
+    cache: cache_lib.Cache, keys_U: np.ndarray, blocks: Sequence[int], widths: Sequence[int]
 ) -> tuple[np.ndarray, list[_Part]]:
     """Return the rows [U, F] of all prompts, zero where the cache has none, and their parts."""
     rows_UF = np.zeros((len(keys_U), sum(widths)), np.float32)
     parts = []
     start = 0
-    for layer, width in zip((None, *layers), widths, strict=True):
-        keys = keys_U if layer is None else _layer_keys(keys_U, layer)
+    for block, width in zip((None, *blocks), widths, strict=True):
+        keys = keys_U if block is None else _block_keys(keys_U, block)
         columns = slice(start, start + width)
         is_cached_U, rows_UF[:, columns] = _look_up_in_main(cache, keys, width)
         parts.append(_Part(keys, columns, is_cached_U))
@@ -168,8 +170,8 @@ def _look_up(
     return rows_UF, parts
 
 
-def _layer_keys(keys_U: np.ndarray, layer: int) -> np.ndarray:
-    digests = [hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U]
+def _block_keys(keys_U: np.ndarray, block: int) -> np.ndarray:
+    digests = [hashlib.sha256(key.tobytes() + str(block).encode()).digest() for key in keys_U]
     return np.array(digests, cache_lib.KEY_DTYPE)
 
 
@@ -189,19 +191,19 @@ def _keep(
 def _to_rows(states: lm.States) -> np.ndarray:
     """Return the rows of states in host memory, with the columns of `_widths`."""
     states = parallel.replicate(states)
-    parts = [states.hidden_NE, states.log_z_N[:, None], *(states.layers[layer] for layer in sorted(states.layers))]
+    parts = [states.hidden_NE, states.log_z_N[:, None], *(states.blocks[block] for block in sorted(states.blocks))]
     return np.concatenate([np.asarray(part) for part in parts], -1)
 
 
-def _from_rows(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
+def _from_rows(model: lm.LanguageModel, rows_NF: np.ndarray, blocks: Sequence[int]) -> lm.States:
     """Return the states that `_to_rows` put into rows, split over the devices by row."""
     width = model.config.state_width
     hidden_NE = rows_NF[:, :width]
     log_z_N = rows_NF[:, width]
     rest_NF = rows_NF[:, width + 1 :]
-    by_layer = dict(zip(layers, np.split(rest_NF, len(layers), 1), strict=True)) if layers else {}
-    hidden_NE, log_z_N, by_layer = parallel.put_rows((hidden_NE, log_z_N, by_layer), model.mesh)
-    return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
+    by_block = dict(zip(blocks, np.split(rest_NF, len(blocks), 1), strict=True)) if blocks else {}
+    hidden_NE, log_z_N, by_block = parallel.put_rows((hidden_NE, log_z_N, by_block), model.mesh)
+    return lm.States(hidden_NE, log_z_N, model.deterministic, by_block)
 
 
 def _look_up_in_main(cache: cache_lib.Cache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The dense store: the distance's representation, as in the paper, e.g. log-probabilities of all tokens."""
+"""The dense store: each anchor as its distance prepares it, e.g. log-probabilities of all tokens, as in the paper."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,9 @@ from knnprompt_jax.store import representations, rowwise
 
 @dataclasses.dataclass(frozen=True)
 class DenseCodec:
-    """Maps states to keys and queries of W numbers each: V, C or E, as the distance compares them.
+    """Maps states to keys and queries of W numbers each (V, C or E), as the distance compares them.
+
+    The keys and queries of a divergence also have an offset.
 
     Attributes:
         head: the head that gives distributions.
@@ -42,4 +44,4 @@ class DenseCodec:
 
     def working_bytes(self, num_queries: int) -> int:
         """Return an upper bound on the memory of `encode_queries` beside its argument, its result and the head."""
-        return 3 * 4 * rowwise.TILE_OF_LOGITS * len(self.head)
+        return 3 * 4 * rowwise.ROWS_PER_TILE_OF_LOGITS * len(self.head)

@@ -36,7 +36,7 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import rowwise
 
 Array = jax.Array
-TILE = 2048  # Tokens of the vocabulary whose logits exist at a time.
+TOKENS_PER_TILE = 2048  # Tokens of the vocabulary whose logits exist at a time.
 
 
 @struct.dataclass
@@ -97,9 +97,9 @@ class FactoredCodec:
     def working_bytes(self, num_queries: int) -> int:
         """Return an upper bound on the memory of `encode_queries` beside its argument, its result and the head."""
         vocabulary, width = self.frame.head_VE.shape
-        tile = min(rowwise.TILE, max(1, num_queries))
-        tokens = min(TILE, vocabulary)
-        return 4 * (2 * tile * tokens + tokens * width + 4 * tile * width)
+        rows = min(rowwise.ROWS_PER_TILE, max(1, num_queries))
+        tokens = min(TOKENS_PER_TILE, vocabulary)
+        return 4 * (2 * rows * tokens + tokens * width + 4 * rows * width)
 
 
 @jax.jit
@@ -120,19 +120,19 @@ def _moments(frame: Frame, state: CentredState) -> tuple[Array, Array]:
     The state's log-partition is an estimate that keeps exponentials in range.
     """
     vocabulary = len(frame.log_p_V)
-    tile = min(TILE, vocabulary)
+    tokens = min(TOKENS_PER_TILE, vocabulary)
 
     def visit(sums: tuple[Array, Array], first: Array) -> tuple[tuple[Array, Array], None]:
-        start = jnp.minimum(first, vocabulary - tile)  # The last tile overlaps the one before.
-        rows_tE = jax.lax.dynamic_slice_in_dim(frame.head_VE, start, tile)
-        log_p_t = jax.lax.dynamic_slice_in_dim(frame.log_p_V, start, tile)
+        start = jnp.minimum(first, vocabulary - tokens)  # The last tile overlaps the one before.
+        rows_tE = jax.lax.dynamic_slice_in_dim(frame.head_VE, start, tokens)
+        log_p_t = jax.lax.dynamic_slice_in_dim(frame.log_p_V, start, tokens)
         p_t = jnp.exp(log_p_t + rows_tE @ state.hidden_E - state.log_z)
-        p_t = jnp.where(start + jnp.arange(tile) < first, 0, p_t)
+        p_t = jnp.where(start + jnp.arange(tokens) < first, 0, p_t)
         total, sum_E = sums
         return (total + p_t.sum(), sum_E + p_t @ rows_tE), None
 
     zeros = jnp.zeros_like(state.log_z), jnp.zeros_like(state.hidden_E)
-    (total, sum_E), _ = jax.lax.scan(visit, zeros, jnp.arange(0, vocabulary, tile))
+    (total, sum_E), _ = jax.lax.scan(visit, zeros, jnp.arange(0, vocabulary, tokens))
     return state.log_z + jnp.log(total), sum_E / total
 
 

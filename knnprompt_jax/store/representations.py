@@ -23,7 +23,7 @@ def represent(
 ) -> Any:
     """Return `then(row_W)` of the representation of each prompt, float32."""
     options = representation, tuple(label_tokens), then
-    return rowwise.map_rows(_represent, head, states, *options, tile=rowwise.TILE_OF_LOGITS)
+    return rowwise.map_rows(_represent, head, states, *options, rows_per_tile=rowwise.ROWS_PER_TILE_OF_LOGITS)
 
 
 def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
@@ -55,8 +55,8 @@ def _represent(
 
 
 def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:
-    logits_V = head.logits(state.hidden_NE) - state.log_z_N
-    return logits_V - jax.nn.logsumexp(logits_V)
+    logp_V = head.logits(state.hidden_NE) - state.log_z_N
+    return logp_V - jax.nn.logsumexp(logp_V)
 
 
 def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_tokens: tuple[int, ...]) -> Array:

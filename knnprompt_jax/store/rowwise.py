@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import parallel, rounding
 
 PADDING = -1  # The class of a row of padding.
-TILE = 256  # Rows that `map_rows` processes at a time,
-TILE_OF_LOGITS = 64  # or this number if each row needs the logits of all tokens.
+ROWS_PER_TILE = 256  # Rows that `map_rows` processes at a time,
+ROWS_PER_TILE_OF_LOGITS = 64  # or this number if each row needs the logits of all tokens.
 
 
 def num_rows(tree: Any) -> int:
@@ -106,22 +106,33 @@ def split_over(tree: Any) -> tuple[Mesh | None, Any]:
     return None, None
 
 
-def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any, tile: int = TILE) -> Any:
+def map_rows(
+    function: Callable[..., Any], shared: Any, rows: Any, *options: Any, rows_per_tile: int = ROWS_PER_TILE
+) -> Any:
     """Return `function(shared, row, *options)` for every row, tile by tile, in float32 products; options are static.
 
     Rows that are split over a mesh are processed where they are, and so is the result; `shared` is copied to each
     device.
     """
     mesh, axes = split_over(rows)
-    return _map_rows(shared, rows, function=function, options=options, tile=tile, mesh=mesh, axes=axes)
+    return _map_rows(
+        shared, rows, function=function, options=options, rows_per_tile=rows_per_tile, mesh=mesh, axes=axes
+    )
 
 
-@functools.partial(jax.jit, static_argnames=("function", "options", "tile", "mesh", "axes"))
+@functools.partial(jax.jit, static_argnames=("function", "options", "rows_per_tile", "mesh", "axes"))
 def _map_rows(
-    shared: Any, rows: Any, *, function: Callable[..., Any], options: tuple, tile: int, mesh: Mesh | None, axes: Any
+    shared: Any,
+    rows: Any,
+    *,
+    function: Callable[..., Any],
+    options: tuple,
+    rows_per_tile: int,
+    mesh: Mesh | None,
+    axes: Any,
 ) -> Any:
     def map_shard(shared: Any, rows: Any) -> Any:
-        batch_size = min(tile, max(1, num_rows(rows)))
+        batch_size = min(rows_per_tile, max(1, num_rows(rows)))
         return jax.lax.map(lambda row: function(shared, row, *options), rows, batch_size=batch_size)
 
     if mesh is not None:

@@ -55,14 +55,14 @@ class SearchOptions:
     anchors_per_tile: int = 0
 
 
-def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: SearchOptions) -> Neighbours:
+def search(queries: Any, keys: Any, classes_M: Array | np.ndarray, options: SearchOptions) -> Neighbours:
     """Return the k nearest anchors of every query.
 
     Anchors with a negative class are padding; at least k real anchors are required. Keys whose rows are split over the
     devices of a mesh are searched where they are; the devices' neighbours are merged.
     """
     mesh, axes = rowwise.split_over(keys)
-    return search_on(queries, keys, classes_N, options, mesh, axes)
+    return search_on(queries, keys, classes_M, options, mesh, axes)
 
 
 # 1: never split a sum. A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
@@ -74,24 +74,24 @@ def search(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: Sear
 def search_on(
     queries: Any,
     keys: Any,
-    classes_N: Array | np.ndarray,
+    classes_M: Array | np.ndarray,
     options: SearchOptions,
     mesh: Mesh | None = None,
     axes: Any = None,
 ) -> Neighbours:
     """Do the work of `search` for keys that are split over these axes of a mesh, or that are on one device."""
     if mesh is None:
-        return _search_device(queries, keys, classes_N, options)
+        return _search_device(queries, keys, classes_M, options)
 
-    def search_shard(queries: Any, keys: Any, classes_n: Array | np.ndarray) -> Neighbours:
-        near = _search_device(queries, keys, classes_n, options)
-        first = jax.lax.axis_index(axes) * len(classes_n)
+    def search_shard(queries: Any, keys: Any, classes_m: Array | np.ndarray) -> Neighbours:
+        near = _search_device(queries, keys, classes_m, options)
+        first = jax.lax.axis_index(axes) * len(classes_m)
         near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
         return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], options.k)
 
     in_specs = (P(), P(axes), P(axes))
     search_shards = jax.shard_map(search_shard, mesh=mesh, in_specs=in_specs, out_specs=P(), check_vma=False)
-    return search_shards(queries, keys, classes_N)
+    return search_shards(queries, keys, classes_M)
 
 
 @functools.partial(jax.jit, static_argnames="measure")
@@ -135,27 +135,27 @@ def vote(
     return np.take_along_axis(classes_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
 
 
-def _search_device(queries: Any, keys: Any, classes_N: Array | np.ndarray, options: SearchOptions) -> Neighbours:
+def _search_device(queries: Any, keys: Any, classes_M: Array | np.ndarray, options: SearchOptions) -> Neighbours:
     """Return the k nearest anchors of every query on one device, tile by tile."""
     num_queries = rowwise.num_rows(queries)
-    num_anchors = len(classes_N)
+    num_anchors = len(classes_M)
     queries_per_tile = min(options.queries_per_tile, num_queries)
     anchors_per_tile = min(options.anchors_per_tile or num_anchors, num_anchors)
     k = min(options.k, num_anchors)
 
     def visit_anchors(best: Neighbours, first_anchor: Array) -> tuple[Neighbours, None]:
-        start, (keys_n, classes_n) = _tile((keys, classes_N), first_anchor, num_anchors, anchors_per_tile)
-        is_skipped_n = (start + jnp.arange(anchors_per_tile) < first_anchor) | (classes_n < 0)
+        start, (keys_m, classes_m) = _tile((keys, classes_M), first_anchor, num_anchors, anchors_per_tile)
+        is_skipped_m = (start + jnp.arange(anchors_per_tile) < first_anchor) | (classes_m < 0)
 
         def visit_queries(merged: Neighbours, first_query: Array) -> tuple[Neighbours, None]:
             # From `best`, not `merged`: the last tile of queries overlaps the one before, and must not meet the same
             # anchors twice.
             begin, (queries_q, best_q) = _tile((queries, best), first_query, num_queries, queries_per_tile)
-            # For divergences one matrix product, [n, W] · [W, q].
-            distances_nq = jax.vmap(options.measure, (0, None), 1)(queries_q, keys_n)
-            nearness_nq = jnp.where(is_skipped_n[:, None], -jnp.inf, -distances_nq)
-            nearness_qk, indices_qk = _nearest(nearness_nq, min(k, anchors_per_tile))
-            near = merge([best_q, Neighbours(-nearness_qk, start + indices_qk, classes_n[indices_qk])], k)
+            # For divergences one matrix product, [m, W] · [W, q].
+            distances_mq = jax.vmap(options.measure, (0, None), 1)(queries_q, keys_m)
+            nearness_mq = jnp.where(is_skipped_m[:, None], -jnp.inf, -distances_mq)
+            nearness_qk, indices_qk = _nearest(nearness_mq, min(k, anchors_per_tile))
+            near = merge([best_q, Neighbours(-nearness_qk, start + indices_qk, classes_m[indices_qk])], k)
             put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
             return jax.tree.map(put, merged, near), None
 
@@ -163,7 +163,7 @@ def _search_device(queries: Any, keys: Any, classes_N: Array | np.ndarray, optio
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
         shape = (num_queries, k)
-        none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, classes_N.dtype))
+        none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, classes_M.dtype))
         nearest, _ = jax.lax.scan(visit_anchors, none, jnp.arange(0, num_anchors, anchors_per_tile))
         return nearest
 
@@ -174,17 +174,17 @@ def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any
     return start, jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, start, size), tree)
 
 
-def _nearest(nearness_nq: Array, k: int) -> tuple[Array, Array]:
+def _nearest(nearness_mq: Array, k: int) -> tuple[Array, Array]:
     """Return each query's k largest numbers and their indices, [q, k]; equal numbers are in the order of their indices.
 
     The k largest are in the k groups of rows whose maxima are largest. So one number per group is sorted, and then
     those of k groups.
     """
-    num_groups = -(-len(nearness_nq) // GROUP)
+    num_groups = -(-len(nearness_mq) // GROUP)
     if num_groups < 2 * k:
-        return jax.lax.top_k(nearness_nq.T, k)
-    missing = num_groups * GROUP - len(nearness_nq)
-    nearness_gGq = jnp.pad(nearness_nq, ((0, missing), (0, 0)), constant_values=-jnp.inf)
+        return jax.lax.top_k(nearness_mq.T, k)
+    missing = num_groups * GROUP - len(nearness_mq)
+    nearness_gGq = jnp.pad(nearness_mq, ((0, missing), (0, 0)), constant_values=-jnp.inf)
     nearness_gGq = nearness_gGq.reshape(num_groups, GROUP, -1)
     # Ascending, so that ties keep the order of their indices.
     groups_qk = jnp.sort(jax.lax.top_k(nearness_gGq.max(1).T, k)[1])

@@ -28,7 +28,7 @@ Codec = DenseCodec | FactoredCodec
 
 CPU_CACHED_BYTES = 24 * 2**20  # A CPU allocates larger arrays anew at each step.
 TPU_DISTANCE_BYTES = 32 * 2**20  # A tile's distances that stay in a TPU's memory on the chip.
-_DISTANCE_COPIES = 3  # XLA's copies of a tile's distances, at most: the distances, and a sorted copy.
+_DISTANCE_COPIES = 3  # Arrays of a tile's size, at most: inner products, negative distances, a copy in whole groups.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Store:
 
     def distances(self, states: lm.States) -> np.ndarray:
         """Return the distance [Q, N] between each query and each anchor, not negative, without a bound on memory."""
-        queries = self._encode(states.with_layers(()))
+        queries = self._encode(states.with_blocks(()))
         distances_QN = search_lib.all_distances(queries, self.keys, self.distance.measure)
         return np.maximum(np.asarray(parallel.replicate(distances_QN)), 0)[: len(states), : len(self)]
 
@@ -114,7 +114,7 @@ class Store:
 
         All blocks have one shape and so share one compilation.
         """
-        queries = self._encode(rowwise.pad(states.with_layers(()), plan.queries_per_block))
+        queries = self._encode(rowwise.pad(states.with_blocks(()), plan.queries_per_block))
         nearest = search_lib.search(queries, self.keys, self.classes_M, plan.options)
         return rowwise.take(nearest, slice(0, plan.queries_per_block))
 
@@ -156,8 +156,10 @@ def build(
         return _build_centroids(options, centroid, distances.get(distance), head, states, classes_N, label_tokens)
     codec = _make_codec(options, distance, head, states, label_tokens)
     mesh = rowwise.find_mesh(states)
-    count = rounding.round_up(len(states), (rowwise.TILE if codec.deterministic else 1) * (mesh.size if mesh else 1))
-    padded = rowwise.pad(states.with_layers(()), count)
+    count = rounding.round_up(
+        len(states), (rowwise.ROWS_PER_TILE if codec.deterministic else 1) * (mesh.size if mesh else 1)
+    )
+    padded = rowwise.pad(states.with_blocks(()), count)
     keys = codec.encode_anchors(rowwise.split(padded, mesh) if mesh else padded)
     classes_M = rowwise.pad(classes_N, count, rowwise.PADDING)
     if mesh:
@@ -223,7 +225,7 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
 
     The memory holds the arrays that encode a block of queries, two copies of the encoded block, a tile of queries, and
     a tile of anchors with its distances. The second copy is made by the loop over tiles. A deterministic store has
-    blocks and tiles of one size.
+    sizes that do not depend on the numbers of queries and anchors.
 
     Raises:
         UserError: the memory does not hold a single query and anchor, or one deterministic tile.
@@ -234,14 +236,14 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
     key_bytes = rowwise.row_bytes(keys)  # A query is as large.
     encoding_bytes = codec.working_bytes(num_queries)
     if codec.deterministic:
-        block = rounding.round_up(rowwise.TILE * num_shards, search_lib.QUERIES_PER_TILE)
+        block = rounding.round_up(rowwise.ROWS_PER_TILE * num_shards, search_lib.QUERIES_PER_TILE)
         tile = search_lib.QUERIES_PER_TILE
     else:
         block = _queries_per_block(num_queries, key_bytes, memory - encoding_bytes)
         tile = _queries_per_tile(block, key_bytes, memory - encoding_bytes - 2 * block * key_bytes)
     query_bytes = encoding_bytes + (2 * block + tile) * key_bytes
     if codec.deterministic:
-        anchors = rowwise.TILE
+        anchors = rowwise.ROWS_PER_TILE
         anchor_bytes = anchors * (_distance_bytes(tile) + key_bytes)
     else:
         per_shard = rowwise.num_rows(keys) // num_shards

@@ -25,9 +25,9 @@ def make_readings(y_N, seed):
     hidden_NE = (rng.normal(size=(len(y_N), WIDTH)) + 2 * np.eye(CLASSES, WIDTH)[y_N]).astype(np.float32)
     logits_NV = hidden_NE @ np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32).T
     log_z_N = np.log(np.exp(logits_NV.astype(np.float64)).sum(-1)).astype(np.float32)
-    layers = {2: rng.normal(size=(len(y_N), 5)).astype(np.float32)}
+    blocks = {2: rng.normal(size=(len(y_N), 5)).astype(np.float32)}
     texts = [" ".join(rng.choice(["red", "hot", f"word{label}"], 5)) for label in y_N]
-    return expert.Readings(texts, {4: lm.States(hidden_NE, log_z_N, False, layers)})
+    return expert.Readings(texts, {4: lm.States(hidden_NE, log_z_N, False, blocks)})
 
 
 @pytest.fixture(scope="module")

@@ -93,6 +93,6 @@ def _read(
 def _run(
     ours: decoder.Decoder, options: tuple[Any, ...], prefix_P: jax.Array, length: jax.Array, *batch: jax.Array
 ) -> tuple[jax.Array, dict[int, jax.Array], jax.Array]:
-    named = dict(zip(("softmax", "kept_blocks", "whole_last_block"), options, strict=False))
+    named = dict(zip(("softmax", "blocks", "whole_last_block"), options, strict=False))
     states_JE, outputs = ours.read_suffixes(packing.Step(*batch), prefix=ours.read_prefix(prefix_P, length), **named)
     return states_JE, outputs, jax.nn.log_softmax(ours.head.logits(states_JE))

@@ -79,7 +79,7 @@ def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
         before = other.statistics.prompts
         states.read(other, prompt_groups.make(TOKENS), cache)
         assert other.statistics.prompts - before == len(TOKENS), (name, value)
-        states.read(other, prompt_groups.make(TOKENS[:1]), cache, layers=(1,))
+        states.read(other, prompt_groups.make(TOKENS[:1]), cache, blocks=(1,))
         assert other.statistics.prompts - before == len(TOKENS) + 1, "a layer that was not asked for"
         states.read(other, prompt_groups.make([[6, 7], [8]], (5,)), cache)
         assert other.statistics.prompts - before == len(TOKENS) + 1, "the cut of the prefix must not matter"
@@ -111,14 +111,14 @@ def test_layers_come_with_the_states(model, tmp_path, cached):
     """Later readings find each layer and the states, whatever was asked for with them; no row is kept twice."""
     cache, prompts = states.DiskCache(tmp_path, 2**20) if cached else None, prompt_groups.make_random(13, 2)
     plain = states.read(model, prompts, cache)
-    for layers, num_read in (((3,), 13), ((1, 3), 13), ((3, 1), 0), ((), 0)):
+    for blocks, num_read in (((3,), 13), ((1, 3), 13), ((3, 1), 0), ((), 0)):
         before = model.statistics.prompts
-        got = states.read(model, prompts, cache, layers=layers)
+        got = states.read(model, prompts, cache, blocks=blocks)
         assert model.statistics.prompts - before == (num_read if cached else 13)
         check_close((got.hidden_NE, got.log_z_N), (plain.hidden_NE, plain.log_z_N))
-        assert set(got.layers) == set(layers)
-        if layers:
-            last = model.execution.decoder.final_norm(got.layers[3])
+        assert set(got.blocks) == set(blocks)
+        if blocks:
+            last = model.execution.decoder.final_norm(got.blocks[3])
             np.testing.assert_allclose(last, plain.hidden_NE, atol=1e-4)
     assert len(list(tmp_path.iterdir())) == (3 if cached else 0)
 

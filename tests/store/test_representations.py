@@ -14,7 +14,7 @@ VOCABULARY, WIDTH, LABEL_TOKENS = 503, 13, (5, 11, 97)
 
 def make(shift=0.0, dtype=jnp.float32, error=0.0):
     """A head, states and their log-probabilities in float64; log Z of the states has an error."""
-    rng, rows = np.random.default_rng(0), rowwise.TILE + 3
+    rng, rows = np.random.default_rng(0), rowwise.ROWS_PER_TILE + 3
     head_VE = jnp.asarray(rng.normal(size=(VOCABULARY, WIDTH)), dtype).at[:, 0].set(1)
     hidden_NE = rng.normal(size=(rows, WIDTH)).astype(np.float32)
     hidden_NE[:, 0] = shift  # Moves all logits, as trained heads do.
