@@ -11,17 +11,16 @@ import numpy as np
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.models import attention
-from knnprompt_jax.models.gguf import converted
-from knnprompt_jax.models.weights import kept_arrays
+from knnprompt_jax.models.weights import kept_arrays, kept_files
 from knnprompt_jax.prompts import packing
 
-_MAX_BYTES = converted.MAX_BYTES // 8  # Of one file.
+_MAX_BYTES = kept_files.MAX_BYTES // 8  # Of one file.
 
 
 def path_of(model: pathlib.Path, packed: packing.PackedPrompts) -> pathlib.Path | None:
     """Return the path for the prefix of a model in a file or folder; None if there is no cache folder."""
     tokens_P = np.array([packed.prefix_length, *packed.prefix_P], np.int32)
-    return converted.path_of(model, f"{hashlib.sha256(tokens_P.tobytes()).hexdigest()}.prefix.safetensors")
+    return kept_files.path_of(model, f"{hashlib.sha256(tokens_P.tobytes()).hexdigest()}.prefix.safetensors")
 
 
 def read(path: pathlib.Path, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
@@ -29,7 +28,7 @@ def read(path: pathlib.Path, shape: tuple[int, ...]) -> tuple[np.ndarray, np.nda
     found = kept_arrays.read(path, {"k": shape, "v": shape})
     if found is None:
         return None
-    converted.mark_used(path)
+    kept_files.mark_used(path)
     return found["k"].view(), found["v"].view()
 
 
@@ -40,4 +39,4 @@ def keep(path: pathlib.Path, prefix: attention.Prefix) -> None:
     arrays = {"k": np.asarray(prefix.k), "v": np.asarray(prefix.v)}
     with contextlib.suppress(errors.UserError), files.new_file(path) as draft:
         kept_arrays.write(arrays, draft)
-    converted.mark_used(path)
+    kept_files.mark_used(path)

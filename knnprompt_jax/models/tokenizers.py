@@ -13,8 +13,8 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
+from knnprompt_jax.models.weights import kept_files
 
 _VOCABULARIES = ("vocab.txt", ".model", ".tiktoken")  # Of other kinds of tokenizers.
 _JSON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "config.json")
@@ -44,18 +44,18 @@ def load(path: pathlib.Path, for_prompts: bool = True, vocab_size: int | None = 
         _check_files(path)
         with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
             return _checked(_load_folder(path), path, for_prompts, vocab_size)
-    kept = converted.path_of(path, f"{for_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
+    kept = kept_files.path_of(path, f"{for_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
     tokenizer = _read(kept)
     if tokenizer is None:
         with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
             tokenizer = _checked(gguf_tokenizer.load(path), path, for_prompts, vocab_size)
-        converted.write(kept, f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}")
+        kept_files.write(kept, f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}")
     return tokenizer
 
 
 def _read(path: pathlib.Path | None) -> gguf_tokenizer.Tokenizer | None:
     """Return a tokenizer that was checked and kept; None if there is none."""
-    content = converted.read(path)
+    content = kept_files.read(path)
     if content is None:
         return None
     try:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
+from knnprompt_jax.models.weights import kept_files
 
 Fields = gguf_header.Fields
 Json = dict[str, Any]
@@ -36,14 +36,14 @@ def config_json(file: pathlib.Path) -> Json:
     Raises:
         UserError: the file cannot be read, lacks metadata, has unsupported metadata, or does not determine its model.
     """
-    path = converted.path_of(file, "config.json") if file.is_file() else None
+    path = kept_files.path_of(file, "config.json") if file.is_file() else None
     with contextlib.suppress(ValueError, RecursionError):
-        if (kept := converted.read(path)) is not None:
+        if (kept := kept_files.read(path)) is not None:
             return json.loads(kept)
     fields = gguf_header.model_fields(gguf_header.read(file))
     config = _BUILDERS[fields.arch](fields)
     fields.refuse_unread()
-    converted.write(path, json.dumps(config))
+    kept_files.write(path, json.dumps(config))
     return config
 
 

@@ -20,9 +20,8 @@ from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, registry
-from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
-from knnprompt_jax.models.weights import conversion, kept_arrays, tensor_files
+from knnprompt_jax.models.weights import conversion, kept_arrays, kept_files, tensor_files
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
@@ -37,7 +36,8 @@ def load(
 ) -> registry.Model:
     """Return the model of a folder or GGUF file in `dtype`; without `placement` on the first device.
 
-    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices.
+    Names and shapes are checked both ways before any value is read. A process reads only the
+    slices of its devices of safetensors and Flax files; a GGUF file is converted whole.
 
     Raises:
         UserError: unknown, missing, duplicate and misshapen tensors (all in one message), unreadable files,
@@ -82,8 +82,8 @@ def _converted(
 
     Return None if there is no cache folder, the arrays exceed its bound, or the system refuses.
     """
-    path = converted.path_of(file, "safetensors")
-    if path is None or 4 * sum(map(math.prod, shapes.values())) > converted.MAX_BYTES:
+    path = kept_files.path_of(file, "safetensors")
+    if path is None or 4 * sum(map(math.prod, shapes.values())) > kept_files.MAX_BYTES:
         return None
     found = kept_arrays.read(path, shapes)
     if found is None:
@@ -95,7 +95,7 @@ def _converted(
         del arrays
         found = kept_arrays.read(path, shapes)
     if found is not None:
-        converted.mark_used(path)
+        kept_files.mark_used(path)
     return found
 
 
@@ -110,7 +110,7 @@ def _read_converted(tensor: tensor_files.Tensor, dtype: np.dtype, index: tuple[s
 def _find_sources(
     source: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]
 ) -> dict[str, list[Source]]:
-    """Return the tensors of each leaf as `_match`, with a stored copy of a tied head compared."""
+    """Return the tensors of each leaf, with names, shapes and a stored copy of a tied head checked."""
     sources = _match(source, config, leaves)
     if config.tied_head and "head_rows" in sources:
         _check_tied(sources["head_rows"][0], sources["tokens"][0])
@@ -120,25 +120,49 @@ def _find_sources(
 def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
     """Return the tensors of each leaf, with all names and shapes checked; a tied model may have a head."""
     is_gguf = path.suffix == ".gguf"
-    family = registry.FAMILIES[config.family]
     files = [path] if is_gguf else tensor_files.find(path)
-    is_flax = files[0].suffix == ".msgpack"
-    if is_flax and not family.flax_table:
-        raise errors.UserError(
-            f"{files[0]}: Flax files of {config.family} models were never published; use safetensors"
-        )
-    table = family.flax_table if is_flax else family.table
+    table = _table(files[0], config)
     pieces = conversion.expand(table, config, {*leaves, "head_rows"})
+    names = dict.fromkeys(piece.theirs for piece in pieces)
     expected = collections.defaultdict(list)
     for piece in pieces:
         expected[table.bare(piece.theirs)].append(piece)
-    names = dict.fromkeys(piece.theirs for piece in pieces)
     stored = collections.defaultdict(list)
     for tensor in gguf_tensors.read_tensors(path, names) if is_gguf else tensor_files.read(files):
         if not re.fullmatch(table.buffers, key := table.bare(tensor.key)):
             stored[key].append(tensor)
-    optional = {key for key, (piece, *_) in expected.items() if piece.ours == "head_rows" and config.tied_head}
-    kinds = {
+    mismatches = _compare(expected, stored, config.tied_head)
+    if any(mismatches.values()):
+        if is_gguf:
+            theirs = {table.bare(hf_name): name for name, hf_name in gguf_tensors.translate(path, names).items()}
+            mismatches = _rename(mismatches, lambda word: theirs.get(table.bare(word), word))
+        description = "metadata" if is_gguf else "config.json"
+        raise errors.UserError(f"{path}: the weights do not fit its {description}: {_describe(mismatches)}")
+    sources = collections.defaultdict(list)
+    for key, (tensor,) in stored.items():
+        for piece in expected[key]:
+            sources[piece.ours].append((piece, tensor))
+    return sources
+
+
+def _table(file: pathlib.Path, config: config_lib.DecoderConfig) -> conversion.NameTable:
+    """Return the names of a file's tensors; raise UserError if its format has none for this family."""
+    family = registry.FAMILIES[config.family]
+    if file.suffix != ".msgpack":
+        return family.table
+    if not family.flax_table:
+        raise errors.UserError(f"{file}: Flax files of {config.family} models were never published; use safetensors")
+    return family.flax_table
+
+
+def _compare(
+    expected: Mapping[str, list[conversion.Piece]],
+    stored: Mapping[str, list[tensor_files.Tensor]],
+    is_tied: bool,
+) -> dict[str, list[str]]:
+    """Return descriptions of the tensors that do not fit, by the kind of mismatch; both arguments have bare names."""
+    optional = {key for key, (piece, *_) in expected.items() if piece.ours == "head_rows" and is_tied}
+    return {
         "unknown": [tensors[0].key for key, tensors in stored.items() if key not in expected],
         "missing": [piece.theirs for key, (piece, *_) in expected.items() if key not in stored and key not in optional],
         "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in stored.values() if len(tensors) > 1],
@@ -149,25 +173,23 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
             and (tensor.shape != expected[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
         ],
     }
-    if is_gguf:  # Name the tensors as the file does.
-        theirs = {table.bare(hf_name): name for name, hf_name in gguf_tensors.translate(path, names).items()}
-        kinds = {
-            kind: [" ".join(theirs.get(table.bare(word), word) for word in text.split(" ")) for text in texts]
-            for kind, texts in kinds.items()
-        }
-    problems = [
-        f"{len(keys)} {kind} ({', '.join(keys[:_MAX_LISTED])}{', …' * (len(keys) > _MAX_LISTED)})"
-        for kind, keys in kinds.items()
-        if keys
-    ]
-    if problems:
-        description = "metadata" if is_gguf else "config.json"
-        raise errors.UserError(f"{path}: the weights do not fit its {description}: {'; '.join(problems)}")
-    sources = collections.defaultdict(list)
-    for key, (tensor,) in stored.items():
-        for piece in expected[key]:
-            sources[piece.ours].append((piece, tensor))
-    return sources
+
+
+def _rename(mismatches: Mapping[str, list[str]], name_of: Callable[[str], str]) -> dict[str, list[str]]:
+    """Return the descriptions with the tensors' names replaced."""
+    return {
+        kind: [" ".join(name_of(word) for word in text.split(" ")) for text in texts]
+        for kind, texts in mismatches.items()
+    }
+
+
+def _describe(mismatches: Mapping[str, list[str]]) -> str:
+    """Return the numbers and the first descriptions of each kind of mismatch."""
+    return "; ".join(
+        f"{len(texts)} {kind} ({', '.join(texts[:_MAX_LISTED])}{', …' * (len(texts) > _MAX_LISTED)})"
+        for kind, texts in mismatches.items()
+        if texts
+    )
 
 
 def _check_tied(head: Source, tokens: Source) -> None:

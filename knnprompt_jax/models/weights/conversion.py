@@ -1,7 +1,7 @@
 """Conversion tables: the tensors of a weight file, and where each belongs in the arrays of our models.
 
 A table is data and is read in both directions: swapping the sides of an einops pattern reverses it. Axes are the
-package's letters in lower case (v m e d h g k f). n: several of their tensors form one of our arrays. j: one of their
+letters of `DecoderConfig.axes`. n: several of their tensors form one of our arrays. j: one of their
 tensors holds several of our arrays along this axis. t: BERT's token types.
 """
 

@@ -1,4 +1,4 @@
-"""Float32 arrays in a safetensors file of the user's cache folder, with checksums; they are mapped, not read."""
+"""Float32 arrays in a safetensors file of the user's cache folder, with checksums; they are mapped, not copied."""
 
 import json
 import pathlib

@@ -46,7 +46,10 @@ _SMALL_FILES = (
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor of a file. `view()` maps it; slicing the view reads only the slice."""
+    """A tensor of a file.
+
+    `view()` maps it, so that slicing the view reads only the slice. It dequantises a tensor of a GGUF file whole.
+    """
 
     file: pathlib.Path
     key: str

@@ -17,7 +17,11 @@ from knnprompt_jax import errors, files
 from knnprompt_jax.models.weights import tensor_files
 
 MAX_BYTES = 4 * 2**30  # Of all files; those used longest ago are removed.
-_PACKAGES = ("gguf", "jax", "numpy", "tokenizers")
+_FOLDERS = ("models", "lm")  # Their code computes the parts: `models` the converted files, both the prefixes.
+_PACKAGES = (
+    *("einops", "flax", "gguf", "jax", "jaxlib", "ml_dtypes"),
+    *("numpy", "safetensors", "tokenizers", "transformers"),
+)
 
 
 def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
@@ -54,9 +58,10 @@ def mark_used(path: pathlib.Path) -> None:
 
 @functools.cache
 def _code() -> str:
-    """Return the SHA-256 of the code of all models, and of the versions of the packages that it uses."""
-    folder = pathlib.Path(__file__).parents[1]
+    """Return the SHA-256 of the code of models and their passes, and of the versions of the packages that it uses."""
+    package = pathlib.Path(__file__).parents[2]
     digest = hashlib.sha256(json.dumps([metadata.version(name) for name in _PACKAGES]).encode())
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in _FOLDERS:
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()

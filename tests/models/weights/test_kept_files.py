@@ -7,10 +7,9 @@ from flax import nnx
 
 from knnprompt_jax.models import registry, tokenizers
 from knnprompt_jax.models.gguf import config as gguf_config
-from knnprompt_jax.models.gguf import converted
 from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.models.weights import checkpoints, kept_files
 from tests.models.gguf import gguf_tokenizers, gguf_writer
 
 TEXTS = ["a film", "", "</s> and <s>", "émigré 12"]
@@ -55,9 +54,9 @@ def test_other_code_and_a_file_beyond_the_bound_are_not_read_from_the_cache(file
     load(file)
     before = set(folder.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(converted, "_code", lambda: "edited")
+        patched.setattr(kept_files, "_code", lambda: "edited")
         assert load(file) == expected and len(set(folder.iterdir())) == 2 * len(before)
-    monkeypatch.setattr(converted, "MAX_BYTES", 1000)
+    monkeypatch.setattr(kept_files, "MAX_BYTES", 1000)
     for path in folder.iterdir():
         path.unlink()
     assert load(file) == expected and not list(folder.glob("*.safetensors"))
