@@ -2,7 +2,7 @@
 
 python experiments/compare.py    # kNN Prompting beside in-context learning, on the default model and task
 python experiments/compare.py --methods=icl,knn,linear_probe --knn.k=5
-python experiments/compare.py --methods=all    # every method that applies
+python experiments/compare.py --methods=all    # all that apply, except those by name
 python experiments/compare.py --model=gpt2-xl --task=trec --data_dir=data --shots=128
 
 Each record is written when its run ends; --resume continues after an interruption.

@@ -1,8 +1,8 @@
 """kNN Prompting for JAX: training-free text classification with frozen language models.
 
-A frozen language model reads each training example as a prompt, and its distribution of the next token becomes the
-example's anchor. A new text gets the majority label of the anchors nearest to its own distribution in KL divergence (Xu
-et al., "kNN Prompting", ICLR 2023).
+A frozen language model reads each training example as a prompt. Each such example is an anchor; its distribution of the
+next token is kept. A new text gets the majority label of the anchors whose distributions are nearest to its own in KL
+divergence (Xu et al., "kNN Prompting", ICLR 2023).
 
 Shape notation of the whole package: a name ends in one letter per axis, as in `h_NE` and `logk_NV`, and einsum strings
 use the same letters. A lower-case letter is a part of that axis: a tile or a selection. A file that uses letters of its

@@ -13,7 +13,9 @@ import tqdm
 from knnprompt_jax import errors, parallel
 
 Progress = Callable[[int, int], None]
-"""A function that is called after each step with the numbers of prompts and suffix tokens since the last call."""
+"""A function that is called with the numbers of prompts and suffix tokens since its last call.
+
+A pass calls it for the cached prompts, and after each compiled call of several steps."""
 
 SECONDS = 30.0  # Between lines.
 _WHOLE: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("whole", default=None)
@@ -40,7 +42,7 @@ def note(text: str) -> None:
 def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Progress]:
     """Show the progress of `total` prompts on standard error, and yield the function that advances it.
 
-    A bar with a title is one of several; it disappears when it is full. Without a terminal, a line appears every half
+    A bar with a title disappears when it is full. Without a terminal, a line appears every half
     minute. Within `whole`, that bar advances instead.
     """
     if outer := _WHOLE.get():

@@ -302,7 +302,7 @@ class Method:
             these rows as labelled texts, so that a split without anchors will do.
         model_name: returns the name of a further model that its options name, or "". The files of that model enter the
             key of a run.
-        variant: a suffix for other code under the same entry, which enters the key of a run.
+        code_suffix: a suffix that distinguishes other code under the same entry in the key of a run.
     """
 
     entry: methods.Entry
@@ -312,7 +312,7 @@ class Method:
     cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
     rows_used: str = "shots"
     model_name: Callable[[Any], str] = name_no_model
-    variant: str = ""
+    code_suffix: str = ""
 
     @property
     def name(self) -> str:

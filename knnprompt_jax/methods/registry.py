@@ -40,9 +40,9 @@ def get(name: str) -> method.Method:
 def select(
     names: Sequence[str], problem: method.Problem, settings: methods.MethodOptions
 ) -> tuple[list[method.Method], dict[str, str]]:
-    """Return the methods of these names, without duplicates, and why "all" excludes each other method.
+    """Return the methods of these names, without duplicates, and an empty dictionary.
 
-    For ("all",), return those that apply to the problem.
+    For ("all",), return those that "all" includes and that apply to the problem, and why each other method is excluded.
 
     Raises:
         UserError: no name, an unknown name, or a method that does not apply to the problem with its options.
@@ -55,7 +55,9 @@ def select(
     for declared in selected:
         if reason := declared.obstacle(problem, declared.options(settings)):
             applicable = ", ".join(fitting.name for fitting in _select_all(problem, settings)[0])
-            raise errors.UserError(f"method {declared.name!r} does not apply: {reason}; methods that do: {applicable}")
+            raise errors.UserError(
+                f"method {declared.name!r} does not apply: {reason}; methods of {methods.ALL!r} that do: {applicable}"
+            )
     return selected, {}
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a decoder. Every family is a set of these values, with rotary positions.
+"""The configuration of a decoder or encoder. Every family is a set of these values.
 
 Rotary positions: pairs of numbers of queries and keys turn by an angle that grows with the position (Su et al.,
 "RoFormer", 2021), in the arrangement of `transformers`: number i of a head is paired with number i + R/2 of the R that
@@ -34,7 +34,7 @@ class Frequencies:
 
 @dataclasses.dataclass(frozen=True)
 class DecoderConfig:
-    """Shapes and switches of a decoder-only transformer.
+    """Shapes and switches of a transformer: a decoder, or BERT's encoder.
 
     Attributes:
         family: the Hugging Face `model_type`.

@@ -1,4 +1,4 @@
-"""Read a Hugging Face config.json: each value is validated, and no unknown key is ignored.
+"""Read a Hugging Face config.json: each value is validated, and an unread key that may change the model is an error.
 
 Rotary positions: the frequencies of each kind of scaling are those of `transformers`. Some kinds choose their
 frequencies by the longest prompt of a batch (LongRoPE, dynamic NTK). They are fixed to the frequencies of short

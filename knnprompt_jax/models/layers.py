@@ -87,7 +87,7 @@ def _heads(x_BSD: Array, kernel_DHK: Array, bias_HK: Array | None) -> Array:
 
 
 class Norm(nnx.Module):
-    """Normalisation over the last axes, one for each axis of its shape. It returns float32 for any input."""
+    """Normalisation over as many last axes as its shape has. It returns float32 for any input."""
 
     def __init__(self, shape: tuple[int, ...], kind: str, epsilon: float, dtype: jnp.dtype):
         """`kind` is `DecoderConfig.norm`."""

@@ -49,14 +49,14 @@ class GridCell:
         draw: the train rows.
         axes: the cell's value on each axis of the grid; an axis with the name of an option of the method sets it.
         test_share: the share of the task's last class in the rows to classify; None keeps their own share.
-        variant: a method that runs in place of the named one.
+        replacement: a method that runs in place of the named one.
     """
 
     method: str
     draw: Draw
     axes: tuple[tuple[str, Any], ...] = ()
     test_share: float | None = None
-    variant: method_lib.Method | None = dataclasses.field(default=None, compare=False)
+    replacement: method_lib.Method | None = dataclasses.field(default=None, compare=False)
 
     @property
     def reuses_icl(self) -> bool:
@@ -69,7 +69,7 @@ class GridCell:
         """The method that runs."""
         if self.reuses_icl:
             return registry.get("icl")
-        return self.variant or registry.get(self.method)
+        return self.replacement or registry.get(self.method)
 
     def options(self, settings: grids.GridSettings) -> options_lib.Options:
         """Return the grid's options of the method, with the values of axes and the grid's direction of divergences."""

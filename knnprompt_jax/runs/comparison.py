@@ -72,6 +72,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     for title, method_records in by_method.items():
         rows += _rows_of(title, method_records)
     num_seeds = len({record.seed for record in done})
+    spread = "Mean ± standard deviation over seeds. " if num_seeds > 1 else ""
     sizes = _sizes(first)
     or_fewer = " or fewer" if len(sizes) > 1 else ""
     return "\n".join(
@@ -82,7 +83,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens are per seed and count the demonstrations only once.",
+            f"{spread}LM tokens are per seed and count the demonstrations only once.",
             *_describe_pass(done),
             *_describe_truncation(by_method),
             *_describe_notes(by_method),

@@ -69,7 +69,7 @@ class Run:
             **({"platform": parallel.platform()} if self.model.dtype != "float32" else {}),
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
             # The code that runs; a preset differs by its options only.
-            "runs": self.method.entry.base + self.method.variant,
+            "runs": self.method.entry.base + self.method.code_suffix,
             "options": self.options.to_dict(),
             "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",
             "datastore": self.store_options.to_dict(),

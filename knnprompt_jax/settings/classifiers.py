@@ -52,8 +52,8 @@ class StoreOptions(options.Options):
 
     kind: str = options.option(
         "auto",
-        "dense: an anchor is a log-probability per token of the vocabulary, as in the paper; factored: its hidden state and one "
-        "more number, for the same KL; auto: factored, or dense where the distance requires it.",
+        "dense: an anchor is a number per token of the vocabulary, as in the paper; factored: its hidden state or mean head row, and "
+        "one more number, for the same KL; auto: factored, or dense where the distance requires it.",
         choices=("auto", "dense", "factored"),
     )
     memory_mb: float = options.option(512.0, "MiB on each device for a search, in addition to the anchors.", least=1)
@@ -62,7 +62,11 @@ class StoreOptions(options.Options):
 class VoteOptions(options.Options):
     """The number of anchors that vote, and the rule for ties."""
 
-    k: int = options.option(3, "Neighbours that vote.", least=1)
+    k: int = options.option(
+        3,
+        "Neighbours that vote; in methods at most the anchors per class, as in the released code. Of centroids only the nearest votes.",
+        least=1,
+    )
     tie_break: str = options.option(
         "lowest",
         "Winner of a tie: the lowest class index, or the class of the nearest neighbour.",

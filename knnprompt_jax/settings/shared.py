@@ -22,7 +22,7 @@ TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: made from the columns of "
     "train_file."
 )
-METHODS_HELP = "Comma-separated names (docs/methods.md), or all (those that apply)."
+METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
@@ -119,8 +119,8 @@ class CacheOptions(options_lib.Options):
 
     cache_gb: float = options_lib.option(
         2.0,
-        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no cache, and an interrupted job "
-        "restarts from the beginning.",
+        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no states are kept, so that an "
+        "interrupted pass restarts.",
         least=0,
     )
 

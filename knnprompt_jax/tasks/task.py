@@ -30,7 +30,7 @@ class Example:
     The published sampling removes demonstrations from the train rows by this equality.
 
     Attributes:
-        fields: the task's texts by field name, unchanged (never stripped).
+        fields: the task's texts by field name, not stripped; a text of blanks is "".
         label: the row's label string, one of the task's labels.
         row: 0-based index in the split it was loaded from.
         place: where the row is from, `file:line` for files.

@@ -58,7 +58,7 @@ def test_calibrations_refuse_label_words_of_several_tokens(problem):
         select(["icl", "linc"], several)
     message = str(error.value)
     assert "--label_token=first" in message
-    assert "methods that do: icl, icl_multi_token, knn" in message and "proca" not in message
+    assert "methods of 'all' that do: icl, icl_multi_token, knn" in message and "proca" not in message
     _, reasons = select(["all"], several)
     assert set(reasons) == CALIBRATIONS | BY_NAME
     first = dataclasses.replace(several, label_token="first")

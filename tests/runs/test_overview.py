@@ -33,6 +33,7 @@ def test_of_a_comparison():
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
         "The model read about 300 prompts of a seed in 3.00 seconds (100.0 prompts/s).",
+        "Mean ± standard deviation over seeds. LM tokens are per seed",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -58,10 +59,9 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         record("icl", 1, 0.5),
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
-    assert (
-        "The model read about 200 prompts of a seed in 2.00 seconds (100.0 prompts/s).\n"
-        in comparison.describe_comparison(done)
-    )
+    text = comparison.describe_comparison(done)
+    assert "The model read about 200 prompts of a seed in 2.00 seconds (100.0 prompts/s).\n" in text
+    assert "±" not in text, "one seed has no spread"
 
 
 def test_seeds_that_an_earlier_run_cached_do_not_count():

@@ -150,7 +150,7 @@ def _predict_with_any_k(method_inputs: method.Inputs, settings: Any) -> method.P
 
 
 # Another name, because its records have other keys.
-_ANY_K = dataclasses.replace(registry.get("knn"), variant=" with any k", predict=_predict_with_any_k)
+_ANY_K = dataclasses.replace(registry.get("knn"), code_suffix=" with any k", predict=_predict_with_any_k)
 
 
 def _every_k(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
@@ -161,7 +161,7 @@ def _every_k(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: in
             continue
         num_anchors = len(cells.split(rows, cell.draw).anchors)
         for k in range(1, num_anchors + 1):
-            yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
+            yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), replacement=_ANY_K)
 
 
 def _skewed(settings: grids.ImbalanceSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:
