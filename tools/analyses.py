@@ -160,6 +160,28 @@ def case_study(analyses: Sequence[records_lib.Record], task: str) -> str:
     return " and ".join(f"{100 * found[method].accuracy:.1f} %" for method in ("icl", "knn"))
 
 
+def beside_fine_tuning(
+    analyses: Sequence[records_lib.Record], matched: scales.Scale, model: str, methods: Sequence[str], m: int = 128
+) -> list[str]:
+    """Return the mean accuracy in % of fine-tuning, then of other methods, on the binary tasks and on TREC.
+
+    The others are averaged over the splits that were fine-tuned.
+    """
+    tuned = {(record.task, record.seed): record.accuracy for record in analyses if record.method == "fine_tuning"}
+    columns = [tuned]
+    for method in methods:
+        found = [one for one in matched.records if (one.model, one.method, one.shots) == (model, method, m)]
+        columns.append({(one.task, one.seed): one.accuracy for one in found if (one.task, one.seed) in tuned})
+    texts = []
+    for column in columns:
+        if column.keys() != tuned.keys():
+            raise ValueError(f"{model} lacks runs of {sorted(tuned.keys() - column.keys())}")
+        apart = [accuracy for (task, _), accuracy in column.items() if task == scales.APART]
+        binary = [accuracy for (task, _), accuracy in column.items() if task != scales.APART]
+        texts.append(f"{100 * statistics.fmean(binary):.1f} / {100 * statistics.fmean(apart):.1f}")
+    return texts
+
+
 def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
     """Return the records of prior reliance with the strongest skew of train rows, test rows or both, or without any."""
     own = of("prior_reliance", analyses)

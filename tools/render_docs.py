@@ -48,6 +48,8 @@ SHOWN_AGAIN = (
 UNLABELLED = 512  # Its tick has no room for a label beside 1,024.
 RIVALS = ("knn_kl_labels", "batch_calibration", "linear_probe", "encoder_probe")  # Of the whole distribution.
 AT_LARGEST_M = ("icl", "knn", "knn_kl_labels")
+FINE_TUNED_BESIDE = "smollm2"
+RIVALS_OF_FINE_TUNING = ("knn", "linear_probe", "encoder_probe")
 SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
 
@@ -101,6 +103,7 @@ def render(
         "reliability": reliability,
         "reliability_tables": reliability_tables,
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
+        "fine_tuned": analyses_lib.beside_fine_tuning(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING),
         **_comparisons(matched, few_shot),
         **_analyses(analyses, matched.of(GROWN)),
     }

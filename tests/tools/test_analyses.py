@@ -81,3 +81,13 @@ def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
     ]
     assert analyses.one_demonstration(records, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
     assert analyses.one_demonstration(records, grown, 8, without="cr").mean == pytest.approx(300 / 7)
+
+
+def test_other_methods_are_averaged_over_the_splits_that_were_fine_tuned():
+    tuned = [make("fine_tuning", "mr", 8, 1, 7, accuracy=1.0), make("fine_tuning", "trec", 8, 1, 0, accuracy=0.0)]
+    splits = (("mr", 1, 0.25), ("mr", 2, 1.0), ("trec", 1, 0.5))
+    others = [make("knn", task, 8, seed, 7, accuracy=accuracy) for task, seed, accuracy in splits]
+    found = analyses.beside_fine_tuning(tuned, scales.Scale(others), "smollm2", ["knn"], 8)
+    assert found == ["100.0 / 0.0", "25.0 / 50.0"]
+    with pytest.raises(ValueError, match="lacks runs of .*'trec', 1"):
+        analyses.beside_fine_tuning(tuned, scales.Scale(others[:2]), "smollm2", ["knn"], 8)
