@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import runpy
+import select
 import shutil
 import signal
 import sys
@@ -142,15 +143,18 @@ def reserve_streams() -> None:
     """Open the null device for each standard stream that is closed, as services and cron jobs leave them.
 
     Otherwise a file that is opened later would get the stream's number, and libraries would print into it.
-    `sys.stdin` and `sys.stdout` stay None, so that commands which need them can say so.
+    `sys.stdin` and `sys.stdout` stay None, so that commands which need them can say so. What standard error refuses is
+    discarded: a command goes on without its messages.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # The lowest free number.
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is sys.__stderr__:
+        encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+        buffer = io.BufferedWriter(_Discarding(2, "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(buffer, encoding, "backslashreplace", line_buffering=True)
 
 
 @contextlib.contextmanager
@@ -168,9 +172,9 @@ def one_line_errors() -> Iterator[None]:
         _fail(str(error))
     except errors.UserError as error:
         _fail(str(error))
-    except BrokenPipeError:  # The reader of standard output closed it, as `head` does.
-        _end(0)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _has_lost_reader(1):  # `head` closes our standard output.
+            _end(0)
         _fail(files.refusal(error))
     except (MemoryError, RuntimeError, ImportError) as error:
         if not errors.is_out_of_memory(error):
@@ -179,6 +183,16 @@ def one_line_errors() -> Iterator[None]:
         _fail(f"not enough memory: free some, or choose a smaller model or batch{detail}")
     except KeyboardInterrupt as stop:
         _end_interrupted(stop.args[0] if stop.args else signal.SIGINT)
+
+
+class _Discarding(io.FileIO):
+    """A file that discards what cannot be written: it has no reader, its disk is full, or it is open for reading."""
+
+    def write(self, content: Any) -> int | None:
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
 
 
 class _Text(flags.ArgumentParser):
@@ -319,6 +333,13 @@ def _end_interrupted(number: int) -> NoReturn:
     with contextlib.suppress(OSError):
         print(end="", flush=True)
     os._exit(128 + number)  # Threads of XLA still compute, and may crash while Python ends.
+
+
+def _has_lost_reader(number: int) -> bool:
+    """Return whether the descriptor `number` is a pipe or socket that nobody reads."""
+    poll = select.poll()
+    poll.register(number, 0)  # Errors are reported unasked.
+    return bool(poll.poll(0))
 
 
 def _fail(message: str) -> NoReturn:

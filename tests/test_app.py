@@ -171,6 +171,56 @@ def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path):
     assert (done.returncode, done.stdout, (tmp_path / "first.txt").read_text()) == (0, "True\n", "")
 
 
+def make_unread_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+SPEAKING = """
+import sys
+from knnprompt_jax import app, errors, options
+def work():
+    print("a message", file=sys.stderr, flush=True)
+    print("done", flush=True)
+    if sys.argv.pop() == "wrong":
+        raise errors.UserError("a mistake")
+kind = sys.argv.pop()
+app.Flags(options.Options).run(lambda: (sys.argv.append(kind), work()))
+"""
+
+
+@pytest.mark.parametrize(("kind", "status"), [("right", 0), ("wrong", 2)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_unread_pipe,
+        lambda: os.open("/dev/full", os.O_WRONLY),
+        lambda: os.open(os.devnull, os.O_RDONLY),  # A shell's script may get descriptor 2.
+    ],
+    ids=["unread", "full", "read-only"],
+)
+def test_a_command_goes_on_without_standard_error(make, kind, status):
+    """Its status is that of its work."""
+    number = make()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", SPEAKING, kind], stdout=subprocess.PIPE, stderr=number, text=True, check=False
+        )
+    finally:
+        os.close(number)
+    assert (done.returncode, done.stdout) == (status, "done\n")
+
+
+@pytest.mark.parametrize(("is_unread", "status"), [(True, 0), (False, 2)])
+def test_only_a_standard_output_without_reader_ends_a_command_quietly(parse, is_unread, status, monkeypatch):
+    def fail(main, flags_parser):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(app, "_has_lost_reader", lambda number: is_unread)
+    assert parse(run=fail) == (status, "" if is_unread else "error: Broken pipe\n")
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--helpfull"]])
 def test_a_closed_standard_output_is_named(parse, arguments, monkeypatch):
     def run(main, flags_parser):
