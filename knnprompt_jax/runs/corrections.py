@@ -14,9 +14,9 @@ ID = "id"
 LABEL = "label"
 SUGGESTED = "suggested"
 CHECKED = "checked"
-TEXT = "text"  # Beside `suggested`: the row's text, by which a table of other rows is recognised.
-_YES = ("x", "yes", "true", "1")
-_NO = ("", "no", "false", "0")
+TEXT = "text"  # The row's text, by which a table of other rows is recognised.
+_YES = {*map(characters.identity, ("x", "yes", "true", "1"))}
+_NO = {*map(characters.identity, ("", "no", "false", "0"))}
 
 
 class Corrections(NamedTuple):
@@ -37,21 +37,24 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_la
         merge_labels: a label of the same `characters.identity` as one of the task's is that label.
 
     Raises:
-        UserError: with file and line: a missing column, an id that no row has, two labels for one id, or a `checked`
-            other than x. Also a `text` or `label` beside `suggested` that is not the row's: the table of other rows, or
-            the right label in the wrong column.
+        UserError: with file and line: a missing or misspelt column, an id that no row has, two labels for one id, or a
+            `checked` other than x. Also a text that is not the row's, or a `label` beside `suggested` that is not: the
+            table of other rows, or the right label in the wrong column.
     """
     by_number = {row.row: row for row in rows}
     wanted: dict[int, str] = {}
     checked = set()
+    names: frozenset[str] = frozenset()
     for place, cells in formats.read(pathlib.Path(path), encoding):
+        if cells.keys() != names:
+            _check_columns(place, cells, task)
+            names = frozenset(cells)
         row = by_number.get(_number(place, cells))
         if row is None:
             raise errors.UserError(
                 f"{place}: no train row has id {cells[ID]}: the row is gone, or the file belongs to other rows"
             )
-        if SUGGESTED in cells:
-            _check_text(place, cells, row, task)
+        _check_texts(place, cells, row, task)
         if _is_checked(place, cells):
             checked.add(row.row)
         new = _new_label(place, cells, row, task, merge_labels)
@@ -63,13 +66,27 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_la
     return Corrections(changed, frozenset(checked))
 
 
+def _check_columns(place: str, cells: Mapping[str, Any], task: Task) -> None:
+    """Raise UserError if a required column is missing, or if any of our columns has a slightly different name."""
+    columns = (SUGGESTED, CHECKED, ID, LABEL, *_text_columns(cells, task))
+    others = [name for name in cells if name not in columns]
+    for column in columns:
+        is_required = column == ID or (column == LABEL and SUGGESTED not in cells)
+        difference = characters.difference(column, others)
+        if column not in cells and (is_required or difference):
+            raise errors.UserError(
+                f"{place}: lacks the column {column!r}; it has {errors.join_names(cells)}{difference}"
+            )
+
+
+def _text_columns(cells: Mapping[str, Any], task: Task) -> Sequence[str]:
+    """Return the columns of a file that may hold texts of the task; in suggestions of `look` only one does."""
+    return (TEXT,) if SUGGESTED in cells else tuple(dict.fromkeys((TEXT, *task.fields)))
+
+
 def _number(place: str, cells: Mapping[str, Any]) -> int:
-    """Return the id in a line, after a check of its columns."""
-    for column in (ID, SUGGESTED if SUGGESTED in cells else LABEL):
-        if column not in cells:
-            names = f"{errors.join_names(cells)}{characters.difference(column, cells)}"
-            raise errors.UserError(f"{place}: lacks the column {column!r}; it has {names}")
-    text = "" if is_empty(cells[ID]) else label_string(place, cells[ID]).strip()
+    """Return the id in a line."""
+    text = "" if is_empty(cells[ID]) else str(cells[ID]).strip()
     found = re.fullmatch(r"(\d{1,18})(?:\.0+)?", text, re.ASCII)  # pandas writes 1 as 1.0 beside an empty cell.
     if not found:
         raise errors.UserError(f"{place}: id {text!r}: an integer is required, as in the listings of `look`")
@@ -79,21 +96,27 @@ def _number(place: str, cells: Mapping[str, Any]) -> int:
 def _is_checked(place: str, cells: Mapping[str, Any]) -> bool:
     """Return whether a person found the label of a line right."""
     value = cells.get(CHECKED)
-    text = "" if is_empty(value) else str(value).strip().casefold()
-    if text not in (*_YES, *_NO):
+    answer = characters.identity("" if is_empty(value) else str(value))
+    if answer not in _YES | _NO:
         raise errors.UserError(f"{place}: {CHECKED} {value!r}: write x if the label is right, otherwise nothing")
-    return text in _YES
+    return answer in _YES
 
 
-def _check_text(place: str, cells: Mapping[str, Any], row: Example, task: Task) -> None:
-    """Raise UserError unless the text in a line, if there is one, is that of the row."""
-    text = cells.get(TEXT)
-    known = task.retrieval_text(row).encode("utf-8", "backslashreplace").decode()
-    if isinstance(text, str) and characters.plain(tables.from_cell(text)) != characters.plain(known):
-        raise errors.UserError(
-            f"{place}: the text is not that of row {row.row}: the row is gone, or the file belongs to other rows; if only "
-            f"the text was changed, remove the column {TEXT!r}"
-        )
+def _check_texts(place: str, cells: Mapping[str, Any], row: Example, task: Task) -> None:
+    """Raise UserError unless the texts in a line, if there are any, are those of the row."""
+    own = {**row.extra, **row.fields}
+    for column in _text_columns(cells, task):
+        text = cells.get(column)
+        if not isinstance(text, str):
+            continue
+        known = [str(own.get(column, ""))]
+        if column == TEXT:
+            known.append(task.retrieval_text(row).encode("utf-8", "backslashreplace").decode())
+        if {*map(characters.plain, known)}.isdisjoint(map(characters.plain, (text, tables.from_cell(text)))):
+            raise errors.UserError(
+                f"{place}: the text is not that of row {row.row}: the row is gone, or the file belongs to other rows; if "
+                f"only the text was changed, remove the column {column!r}"
+            )
 
 
 def _new_label(place: str, cells: Mapping[str, Any], row: Example, task: Task, merges: bool) -> str:
