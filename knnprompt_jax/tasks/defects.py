@@ -116,9 +116,15 @@ def new_labels(first: Iterable[Example], later: Iterable[Example]) -> Iterator[s
         yield f"labels that only later files have are new classes (rows): {_counted([*counts], counts)}"
 
 
-def _counted(names: Sequence[str], counts: Mapping[str, int]) -> str:
-    """Return labels with their numbers of rows, for a message; escaped where they look the same."""
-    quote = ascii if characters.look_alike(names) else repr
+def _renaming(names: Sequence[str], counts: Mapping[str, int], label: str) -> str:
+    """Return labels with their numbers of rows and the label that they become; escaped where they look the same."""
+    quote = ascii if characters.look_alike({*names, label}) else repr
+    return f"{_counted(names, counts, quote)} -> {quote(label)}"
+
+
+def _counted(names: Sequence[str], counts: Mapping[str, int], quote: Callable[[str], str] | None = None) -> str:
+    """Return labels with their numbers of rows, for a message; by default, escaped where they look the same."""
+    quote = quote or (ascii if characters.look_alike(names) else repr)
     return ", ".join(f"{quote(name)} ({counts[name]})" for name in names)
 
 
@@ -133,9 +139,7 @@ def merged_labels(rows: Iterable[Example]) -> Iterator[str]:
     counts = collections.Counter(row.label for row in rows)
     merged = _merged_names(counts)
     groups = [
-        f"{_counted(names, counts)} -> {merged[names[0]]!r}"
-        for names in _groups(counts, characters.identity)
-        if len(names) > 1
+        _renaming(names, counts, merged[names[0]]) for names in _groups(counts, characters.identity) if len(names) > 1
     ]
     if groups:
         yield _merged_message(groups)
@@ -146,7 +150,7 @@ def renamed_labels(counts: Mapping[tuple[str, str], int]) -> str:
     groups: dict[str, dict[str, int]] = collections.defaultdict(dict)
     for (name, label), count in counts.items():
         groups[label][name] = count
-    return _merged_message([f"{_counted([*names], names)} -> {label!r}" for label, names in groups.items()])
+    return _merged_message([_renaming([*names], names, label) for label, names in groups.items()])
 
 
 def _merged_message(groups: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ def test_labels_that_are_probably_mistakes(kinds, expected):
         (
             ["cafe\u0301", "caf\u00e9", "CAF\u00c9"],
             ["caf\u00e9"] * 3,
-            "'cafe\\u0301' (1), 'caf\\xe9' (1), 'CAF\\xc9' (1) -> 'caf\u00e9'",
+            "'cafe\\u0301' (1), 'caf\\xe9' (1), 'CAF\\xc9' (1) -> 'caf\\xe9'",
         ),
         (["1", "1.0", "01"], ["1"] * 3, "'1' (1), '1.0' (1), '01' (1) -> '1'"),
     ],
@@ -63,6 +63,11 @@ def test_only_labels_of_one_identity_are_merged(labels, merged, message):
     expected = [f"merged labels (rows): {message}"] if message else []
     assert list(defects.merged_labels(rows)) == expected
     assert [row.label for row in defects.merge_labels(rows)] == (merged or labels)
+
+
+def test_a_label_and_its_other_unicode_form_are_shown_differently():
+    message = defects.renamed_labels({("cafe\u0301", "caf\u00e9"): 1, ("Th\u00e9", "th\u00e9"): 2})
+    assert message == "merged labels (rows): 'cafe\\u0301' (1) -> 'caf\\xe9'; 'Th\u00e9' (2) -> 'th\u00e9'"
 
 
 def test_labels_that_cannot_be_merged_have_other_advice():
