@@ -87,7 +87,9 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example],
     for path in settings.corrections:
         merges = bool(settings.merge_labels)
         found = corrections.read(path, settings.encoding or "utf-8", task, train, merges)
-        train = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
+        corrected = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
+        inputs.log_warnings(f"{path}: {message}" for message in defects.new_labels(train, corrected))
+        train = corrected
         task = _corrected(task, train, is_inferred=name == shared.OWN)
         checked |= found.checked
         num_corrected += len(found.labels)

@@ -109,11 +109,11 @@ def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
             )
 
 
-def new_labels(first: Iterable[Example], later: Iterable[Example]) -> Iterator[str]:
-    """Yield a message with the labels that only rows of later files have, if there are any: one may be misspelt."""
-    known = {row.label for row in first}
-    if counts := collections.Counter(row.label for row in later if row.label not in known):
-        yield f"labels that only later files have are new classes (rows): {_counted([*counts], counts)}"
+def new_labels(earlier: Iterable[Example], rows: Iterable[Example]) -> Iterator[str]:
+    """Yield a message with the labels of the rows of a file that no earlier row has, if any: one may be misspelt."""
+    known = {row.label for row in earlier}
+    if counts := collections.Counter(row.label for row in rows if row.label not in known):
+        yield f"labels that earlier files lack are new classes (rows): {_counted([*counts], counts)}"
 
 
 def _renaming(names: Sequence[str], counts: Mapping[str, int], label: str) -> str:

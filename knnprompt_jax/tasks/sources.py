@@ -91,8 +91,8 @@ def load_table(
 ) -> tuple[Task, list[Example]]:
     """Return the task inferred from a table, as by `Task.infer`, and its rows; see `load_rows` for other arguments.
 
-    The first file alone determines the columns of texts. With `merge_labels`, labels of one `characters.identity`
-    become the most frequent of them; a warning names them.
+    The first file alone determines the columns of texts, and whether labels are named 1 or 1.0. With `merge_labels`,
+    labels of one `characters.identity` become the most frequent of them; a warning names them.
     """
     _check_no_label(fields, label_column)
     rows = list(formats.parse(pathlib.Path(path), encoding))
@@ -104,16 +104,15 @@ def load_table(
     draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
     reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
     examples = reading.examples(path, enumerate(rows), on_bad)
-    num_first = len(examples)
-    examples += reading.labelled(further, encoding, len(rows), on_bad)
+    later = dataclasses.replace(reading, label_of=_label_finder(draft, examples))
+    examples += later.labelled(further, encoding, len(rows), on_bad)
     for doubt in defects.headers(examples, label_column):
         logging.warning("%s: %s", path, doubt)
     if merge_labels:
         for merged in defects.merged_labels(examples):
             logging.warning("%s: %s", path, merged)
         examples = defects.merge_labels(examples)
-    for message in defects.new_labels(examples[:num_first], examples[num_first:]):
-        logging.warning("%s: %s", path, message)
+    _warn_of_new_labels(examples)
     if not fields:
         for doubt in defects.doubtful_fields(examples):
             logging.warning("%s: %s", path, doubt)
@@ -204,6 +203,30 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
 def _check_no_label(text_columns: Sequence[str], label_column: str) -> None:
     if label_column in text_columns:
         raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
+
+
+def _label_finder(draft: Task, first: Iterable[Example]) -> Callable[[str, Any], str]:
+    """Return a function that returns the label of a row, by the names of the first file (`Task.find_label`)."""
+    names = tuple(dict.fromkeys(row.label for row in first))
+    known = dataclasses.replace(draft, labels=names, label_words=names)
+
+    def label_of(place: str, label: Any) -> str:
+        name = label_string(place, label)
+        return known.find_label(name) or name
+
+    return label_of
+
+
+def _warn_of_new_labels(rows: Iterable[Example]) -> None:
+    """Warn about labels that a later file has and no file before it."""
+    by_file: dict[str, list[Example]] = collections.defaultdict(list)
+    for row in rows:
+        by_file[row.place.rpartition(":")[0]].append(row)
+    (_, earlier), *later = by_file.items()
+    for path, own in later:
+        for message in defects.new_labels(earlier, own):
+            logging.warning("%s: %s", path, message)
+        earlier += own
 
 
 def _infer(path: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str] | None, **options: Any) -> Task:

@@ -142,7 +142,7 @@ def test_an_edited_table_needs_only_its_new_prompts(table):
     assert len(saving.read(table.parent / "mine").content.anchors) == 38
 
 
-def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_path):
+def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_path, caplog):
     job = settings(table, demo_shots=(0,), experts=("knn",), overwrite=True)
     fitting.run(job)
     path = tmp_path / "suggestions.csv"
@@ -156,6 +156,7 @@ def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_
     assert fitting.run(dataclasses.replace(job, corrections=(str(path),))).content.task.labels == (
         *("billing team", "new team", "outage"),
     )
+    assert "suggestions.csv: labels that earlier files lack are new classes (rows): 'new team' (1)" in caplog.text
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[:5]))
     path.write_text("id,label\n6,outage\n")
@@ -194,7 +195,7 @@ def test_rows_of_a_second_file_are_numbered_on(table, tmp_path, caplog, capsys):
         10: {"message": "dear"},
     }
     assert "to_label.csv: 1 of 3 rows have no label: left out" in caplog.text and "third.csv: no rows" in caplog.text
-    assert "labels that only later files have are new classes (rows): 'biling team' (1)" in caplog.text
+    assert "to_label.csv: labels that earlier files lack are new classes (rows): 'biling team' (1)" in caplog.text
     assert "columns in the prompt: message; left out:" in capsys.readouterr().err
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pathlib
 
 import pytest
 
@@ -92,6 +93,20 @@ def test_merged_labels_of_test_rows_are_named(tmp_path, caplog):
     rows = sources.load_rows(TASK, "evaluation", path=str(path), merge_labels=True)
     assert [row.label for row in rows] == ["0", "1", "1", "1"]
     assert "rows.csv: merged labels (rows): '1.0' (1), ' 1' (2) -> '1'" in caplog.text
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("0.0", "1.0")])
+def test_whole_numbers_of_a_later_file_are_labels_of_the_first(tmp_path, names, caplog):
+    """Pandas writes a column of integers with an empty cell as floats; a new label is named with its own file."""
+    paths = [str(tmp_path / name) for name in ("first.csv", "second.csv", "third.csv")]
+    lines = [f"a,{names[0]}\nb,{names[1]}", "c,1.0\nd,0.0\ne,", "f,1\ng,2\nh,01"]
+    for path, rows in zip(paths, lines, strict=True):
+        pathlib.Path(path).write_text(f"text,label\n{rows}\n")
+    task, rows = sources.load_table(paths[0], further=paths[1:])
+    assert [row.label for row in rows] == [*names, names[1], names[0], names[1], "2", "01"]
+    assert {*task.labels} == {*names, "2", "01"}
+    (warning,) = [line for line in caplog.messages if "new classes" in line]
+    assert warning == f"{paths[2]}: labels that earlier files lack are new classes (rows): '2' (1), '01' (1)"
 
 
 MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n , ,odd\nfog,in the bay,dry\n"
