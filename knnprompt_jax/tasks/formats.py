@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.resources.abc import Traversable
 from typing import Any, TextIO
 
-from knnprompt_jax import errors, tables
+from knnprompt_jax import characters, errors, tables
 from knnprompt_jax.tasks import cells, delimited
 
 Row = tuple[str, dict[str, Any]]
@@ -97,7 +97,7 @@ def _parse(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
 
 
 def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
-    """Yield one JSON object per line; skip blank lines."""
+    """Yield one JSON object per line, without the values of a blank key; skip blank lines."""
     for number, line in enumerate(_lines(file, name), start=1):
         if not line.strip():
             continue
@@ -111,7 +111,12 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
             row = errors.UserError(f"{place}: not JSON: {reason}; the file should hold one JSON object per line")
         if not isinstance(row, dict | errors.UserError):
             row = errors.UserError(f"{place}: a JSON {type(row).__name__}, not an object with the row's fields")
-        yield place, row
+        yield place, _named(row) if isinstance(row, dict) else row
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without the columns that have no name."""
+    return {name: value for name, value in row.items() if not characters.is_blank(name)}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -265,7 +270,7 @@ def _read_parquet(path: Traversable) -> Iterator[Row]:
             _check_columns(path, table.schema_arrow.names)
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(1024))
             for number, row in enumerate(rows, start=1):
-                yield f"{path}:{number}", row
+                yield f"{path}:{number}", _named(row)
         except errors.UserError:
             raise
         except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors.

@@ -261,15 +261,21 @@ class _Reading:
             first += len(rows)
             if not rows:
                 logging.warning("%s: no rows", path)
-            labelled = [(index, parsed) for index, parsed in rows if not self._has_empty_label(parsed[1])]
-            if len(labelled) < len(rows):
-                logging.warning("%s: %d of %d rows have no label: left out", path, len(rows) - len(labelled), len(rows))
+            labelled = [(index, parsed) for index, parsed in rows if not self._is_unlabelled(path, parsed[1])]
+            if left_out := len(rows) - len(labelled):
+                message = "%s: %d of %d rows have no label in %r: left out"
+                logging.warning(message, path, left_out, len(rows), self.label_column)
             if labelled:
                 examples += self.examples(path, labelled, on_bad)
         return examples
 
-    def _has_empty_label(self, row: dict[str, Any] | errors.UserError) -> bool:
-        return isinstance(row, dict) and self.label_column in row and is_empty(row[self.label_column])
+    def _is_unlabelled(self, path: str, row: dict[str, Any] | errors.UserError) -> bool:
+        """Whether a row has an empty label or, in JSON lines, none; a label column of a similar name is a mistake."""
+        if isinstance(row, errors.UserError):
+            return False
+        if self.label_column not in row:
+            return pathlib.Path(path).suffix.lower() == ".jsonl" and not characters.similar(self.label_column, row)
+        return is_empty(row[self.label_column])
 
     def examples(self, source: str, rows: Iterable[tuple[int, formats.Parsed]], on_bad: str) -> list[Example]:
         """Return the labelled examples; skip bad rows, with a warning, if `on_bad` or the task says so.

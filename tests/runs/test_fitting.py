@@ -194,7 +194,10 @@ def test_rows_of_a_second_file_are_numbered_on(table, tmp_path, caplog, capsys):
         8: {"message": "=late"},
         10: {"message": "dear"},
     }
-    assert "to_label.csv: 1 of 3 rows have no label: left out" in caplog.text and "third.csv: no rows" in caplog.text
+    assert (
+        "to_label.csv: 1 of 3 rows have no label in 'team': left out" in caplog.text
+        and "third.csv: no rows" in caplog.text
+    )
     assert "to_label.csv: labels that earlier files lack are new classes (rows): 'biling team' (1)" in caplog.text
     assert "columns in the prompt: message; left out:" in capsys.readouterr().err
 

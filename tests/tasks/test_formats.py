@@ -298,6 +298,18 @@ def test_wide_characters_without_a_byte_order_mark(tmp_path, encoding, name):
 
 
 @pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.csv", ",text, ,label\n0,a,,x\n"),
+        ("rows.jsonl", '{"": 0, "text": "a", "\u200b": null, "label": "x"}\n'),
+    ],
+)
+def test_columns_without_a_name_are_left_out(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert [row for _, row in formats.read(tmp_path / name)] == [{"text": "a", "label": "x"}]
+
+
+@pytest.mark.parametrize(
     "row", ['{"text": "a", "label": "x", "text": "b"}', '{"text": "a", "label": {"x": 1, "x": 2}}']
 )
 def test_repeated_keys_are_a_bad_row(tmp_path, row):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -107,6 +108,31 @@ def test_whole_numbers_of_a_later_file_are_labels_of_the_first(tmp_path, names, 
     assert {*task.labels} == {*names, "2", "01"}
     (warning,) = [line for line in caplog.messages if "new classes" in line]
     assert warning == f"{paths[2]}: labels that earlier files lack are new classes (rows): '2' (1), '01' (1)"
+
+
+@pytest.mark.parametrize("row", [{"text": "c"}, {"text": "c", "label": None}, {"text": "c", "label": " "}])
+def test_rows_of_a_later_file_without_a_label_are_left_out_and_counted(tmp_path, row, caplog):
+    first = tmp_path / "first.csv"
+    first.write_text("text,label\na,x\nb,y\n")
+    later = tmp_path / "later.jsonl"
+    later.write_text(f"{json.dumps(row)}\n" * 3)
+    assert len(sources.load_table(str(first), further=[str(later)])[1]) == 2
+    assert caplog.messages == [f"{later}: 3 of 3 rows have no label in 'label': left out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("later.jsonl", '{"text": "c", "Label": "x"}\n', "did you mean --label_column=Label?"),
+        ("later.csv", "text,kind\nc,x\n", "name it with --label_column="),
+    ],
+)
+def test_a_later_file_with_another_label_column_is_refused(tmp_path, name, content, advice):
+    first = tmp_path / "first.csv"
+    first.write_text("text,label\na,x\nb,y\n")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(errors.UserError, match=f"no label column 'label', only .*: {re.escape(advice)}"):
+        sources.load_table(str(first), further=[str(tmp_path / name)])
 
 
 MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n , ,odd\nfog,in the bay,dry\n"
