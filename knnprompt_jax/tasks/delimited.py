@@ -3,8 +3,8 @@
 In CSV, a cell in quotes may hold delimiters, quotes (doubled) and newlines; blanks before its first quote do not count.
 A record that breaks these rules is a problem of its first line only: reading resumes at the next line.
 
-In TSV, quotes are text, except around a whole cell as spreadsheets write it. Such a cell may hold tabs or newlines if
-its record has the right number of cells only then.
+In TSV, quotes are text, except around a whole cell as spreadsheets write it, perhaps after blanks. Such a cell may hold
+tabs or newlines if its record has the right number of cells only then.
 """
 
 import collections
@@ -19,6 +19,7 @@ TAB = "\t"
 _MAX_RECORD = 2**26  # Characters: without a bound, a quote that is never closed would fill the memory.
 _MAX_HEADER = 2**14  # Characters from which the delimiter is guessed.
 _MAX_NAME = 1000  # Characters of a cell that are compared with names of columns.
+_MAX_KNOWN = 1000  # Distinct cells of a column that are kept to recognise labels.
 _MANY_LINES = 5  # Lines of a cell that are rows with a lost quote if only those between the first and last look so.
 _DECLARED_DELIMITER = re.compile(r'(?i)\s*"?sep=([^"])"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
 _OPEN_QUOTE = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
@@ -27,10 +28,11 @@ _CLOSING = re.compile(
     r'[^"]*(?:""[^"]*)*"(?!")'
 )  # A line that closes a cell of earlier lines: quotes within are doubled.
 _OTHER_QUOTES = "'`´‘’‚‹›“”„«»"
-_IN_OTHER_QUOTES = re.compile(rf"[{_OTHER_QUOTES}].*[{_OTHER_QUOTES}]", re.DOTALL)  # A cell.
+_IN_OTHER_QUOTES = re.compile(rf"\s*[{_OTHER_QUOTES}].*[{_OTHER_QUOTES}]\s*", re.DOTALL)  # A cell.
 _OTHER_QUOTE = re.compile(rf"(?:^|[,;\t])\s*([{_OTHER_QUOTES}])")  # One at the start of a cell.
-_WHOLE = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _UNSEEN = r"[^\S\r\n]|[\u00ad\u200b-\u200f\u2060\ufeff]"  # What may precede the quote of a cell.
+_WHOLE = re.compile(rf'((?:{_UNSEEN})+)?"([^"]*(?:""[^"]*)*)"(?(1)(?:{_UNSEEN})*)')
+_OPENS = re.compile(rf'(?:{_UNSEEN})*"')
 
 
 class _Lines:
@@ -151,7 +153,7 @@ class _Tsv:
         if not self._has_warned and any(map(self._is_open, cells)):
             self._has_warned = True
             logging.warning("%s:%d: a quote that its cell does not close is read as text", self._name, lines.number)
-        return [found[1].replace('""', '"') if (found := _WHOLE.fullmatch(cell)) else cell for cell in cells]
+        return [found[2].replace('""', '"') if (found := _WHOLE.fullmatch(cell)) else cell for cell in cells]
 
     def _quoted(self, lines: _Lines, taken: list[str], width: int) -> list[str] | None:
         """Return the cells by the rules of CSV; None if a cell then holds lines that are rows by themselves.
@@ -176,7 +178,7 @@ class _Tsv:
         return any(len(cells := _content(line).split(TAB)) == width and all(cells) for line in lines)
 
     def _is_open(self, cell: str) -> bool:
-        return cell.startswith('"') and cell.count('"') % 2 == 1
+        return bool(_OPENS.match(cell)) and cell.count('"') % 2 == 1
 
 
 def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str, dict[str, str] | errors.UserError]]:
@@ -200,6 +202,7 @@ def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str,
     header: list[str] = []
     names: list[str] = []
     has_warned = False
+    lost_quotes = _LostQuotes(delimiter)
     while line := source.take():
         place = f"{name}:{source.number}"
         first = source.number
@@ -228,9 +231,11 @@ def read(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[str,
                 logging.warning("%s: a text that is the header's name: is the file made of several?", place)
             if not has_warned and len(cells) > 1 and all(map(_IN_OTHER_QUOTES.fullmatch, filter(None, cells))):
                 has_warned = True
-                logging.warning('%s: %s is read as text: quotes around a cell must be "', place, cells[0][:1])
-            _warn_of_lost_quote(place, source.number - first + 1, cells, header, delimiter)
+                mark = "".join(cells).lstrip()[:1]
+                logging.warning('%s: %s is read as text: quotes around a cell must be "', place, mark)
+            lost_quotes.check(place, source.number - first + 1, cells)
             yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
+    lost_quotes.check_pairs()
     if not header:
         raise errors.UserError(f"{name}: it is empty; a header with the columns' names is needed")
 
@@ -285,12 +290,46 @@ def _is_header(place: str, cells: list[str], names: list[str]) -> bool:
     return given == names
 
 
-def _warn_of_lost_quote(place: str, num_lines: int, cells: list[str], header: list[str], delimiter: str) -> None:
-    """Warn if several lines in one cell have as many delimiters as a record, so that a quote may be missing."""
-    if num_lines == 1 or len(header) < 2:
-        return
-    are_rows = any(_are_rows(cell, index, len(header), delimiter) for index, cell in enumerate(cells))
-    if are_rows or (delimiter == TAB and any(map(_is_block, cells))):
+class _LostQuotes:
+    """Warnings about cells of several lines that look like rows, so that a quote may be missing."""
+
+    def __init__(self, delimiter: str):
+        self._delimiter = delimiter
+        self._known: dict[int, set[str]] = collections.defaultdict(set)  # Cells by column.
+        self._pairs: list[tuple[str, list[tuple[int, str]]]] = []  # Places, and the columns of parts of a cell.
+
+    def check(self, place: str, num_lines: int, cells: list[str]) -> None:
+        """Warn if several lines in one cell of a record have as many delimiters as records."""
+        if len(cells) < 2:
+            return
+        for index, cell in enumerate(cells):
+            if len(cell) <= _MAX_NAME and len(self._known[index]) <= _MAX_KNOWN:
+                self._known[index].add(cell)
+        if num_lines == 1:
+            return
+        are_rows = any(_are_rows(cell, index, len(cells), self._delimiter) for index, cell in enumerate(cells))
+        if are_rows or (self._delimiter == TAB and any(map(_is_block, cells))):
+            self._warn(place, num_lines)
+        elif num_lines == 2 and (parts := self._parts(cells)):
+            self._pairs.append((place, parts))
+
+    def check_pairs(self) -> None:
+        """Warn of two lines in one cell if a part of it, read as a cell of another column, is one of other rows."""
+        for place, parts in self._pairs:
+            if any(part in self._known[column] and len(self._known[column]) <= _MAX_KNOWN for column, part in parts):
+                self._warn(place, 2)
+
+    def _parts(self, cells: list[str]) -> list[tuple[int, str]]:
+        """Return the columns and texts of parts of a cell that are whole cells if its two lines end and begin rows."""
+        for index, cell in enumerate(cells):
+            first, *second = cell.splitlines()[:2] or [""]
+            after = first.split(self._delimiter)[1:]
+            before = second[0].split(self._delimiter)[:-1] if second else []
+            if second and (len(after), len(before)) == (len(cells) - 1 - index, index):
+                return [pair for pair in [*enumerate(before), *enumerate(after, index + 1)] if pair[1].strip()]
+        return []
+
+    def _warn(self, place: str, num_lines: int) -> None:
         message = "%s: one cell spans %d lines that look like rows: is a quote missing or too many?"
         logging.warning(message, place, num_lines)
 

@@ -24,6 +24,10 @@ def read(text, delimiter=","):
         ('"hello|x\nbye"|y\n', ['"hello|x', 'bye"|y'], True),
         ('"hello" she said|x\n', ['"hello" she said|x'], False),
         ('"both"|x\n', ["both|x"], False),
+        ('"both"| "x"\n', ["both|x"], False),
+        ('a b| "x"" y" \n', ['a b|x" y'], False),
+        ('a b| "x" y\n', ['a b| "x" y'], False),
+        ('a b| "open\n', ['a b| "open'], True),
         ('"a ""b"""|x\n', ['a "b"|x'], False),
         ('"two\nlines"|x\n', ["two\nlines|x"], False),
         ('x|"two\n\nlines"\n', ["x|two\n\nlines"], False),
@@ -95,7 +99,28 @@ def test_blanks_before_a_quote_and_around_names_do_not_count(text, rows):
     assert isinstance(row, errors.UserError) or list(row) == ["label", "text"]
 
 
-@pytest.mark.parametrize(("rows", "is_named"), [("'a'|'x'\n`b`|“y”\n", True), ("'a'|x\n'|'\nit's|'y\n", False)])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('label,text\ny,"quoted start\nx,other"\nx,z\ny,f\n', 2),
+        ('text,label\nz,x\n"quoted start,y\nother",x\nf,y\n', 3),
+        ('id,text,label\n1,z,x\n2,"start,x\n3,other",y\n', 3),
+        ('label,text\ny,"Dear Ann\nthanks, Bob"\nx,z\n', None),
+        ('text,label\n"Dear Ann, x\nthanks",x\n', None),
+        ('text,label\n"Dear Ann,\nthanks",x\nb,\n', None),
+        ('label,text\ny,"x\ny"\nx,z\n', None),
+    ],
+)
+def test_two_joined_rows_are_named_if_other_rows_have_a_cell_of_the_second(text, line, caplog):
+    read(text)
+    assert len(caplog.records) == bool(line)
+    assert not line or f"rows:{line}: one cell spans 2 lines that look like rows" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_named"),
+    [("'a'|'x'\n`b`|“y”\n", True), ("'a b'| 'x' \n", True), ("'a'|x\n'|'\nit's|'y\n", False)],
+)
 def test_other_quotes_around_all_cells_of_a_row_are_named_once(rows, is_named, caplog):
     assert read(f"text|label\n{rows}") == rows.splitlines()
     assert caplog.text.count("rows:2: ' is read as text: quotes around a cell must be \"") == is_named
