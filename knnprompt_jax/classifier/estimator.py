@@ -90,6 +90,8 @@ class Classifier(scikit.ScikitInterface):
             raise errors.UserError("X is empty: at least one row is needed")
         for warning in defects.label_warnings(rows):
             logging.warning("%s", warning)
+        if found := defects.describe(rows, ()):
+            logging.warning("%s: %s", found, defects.places(rows))
         self.fitted_ = fitted_lib.fit(
             self.model,
             task,

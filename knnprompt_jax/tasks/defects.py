@@ -79,7 +79,7 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
 
 
 def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterator[str]:
-    """Yield warnings about the labels of train rows: a single class, classes with one row, near-identical labels.
+    """Yield warnings about the labels of train rows: one class, classes with one row, similar labels, outer blanks.
 
     `advice` says how to make one class of labels of one `characters.identity`.
     """
@@ -93,7 +93,11 @@ def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterat
         )
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {errors.join_names(single)}"
-    yield from alike((row.label for row in rows), advice)
+    similar = [*alike(counts.elements(), advice)]
+    yield from similar
+    padded = [repr(label) for label in counts if label != label.strip()]
+    if padded and not similar:
+        yield f"labels keep the blanks at their ends: {errors.join_names(padded)}; remove them in the file"
 
 
 def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:

@@ -155,6 +155,11 @@ def test_swapped_texts_and_labels_give_a_warning(model, caplog):
     assert "each of 3 train rows has a label of its own, such as 'one text'" in caplog.text
 
 
+def test_equal_texts_with_different_labels_give_a_warning(model, caplog):
+    kp.KNNPrompting(model, k=1, demo_shots=0).fit(["a", "b", "a"], ["x", "y", "y"])
+    assert "1 text has conflicting labels: row 2 ('y') contradicts row 0 ('x')" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
