@@ -105,6 +105,10 @@ class Task:
             raise self._error(f"{attribute} must be non-empty strings, got {list(names)}")
         if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
             raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
+        # A prompt has a blank before its word. Labels are words without change if two of them differ only in blanks.
+        padded = [name for name in names if name != name.strip() and name not in self.labels]
+        if attribute == "label_words" and padded:
+            raise self._error(f"{attribute} has blanks at the ends of {padded[0]!r}; write {padded[0].strip()!r}")
 
     def _check_template(self, attribute: str) -> None:
         """Raise UserError unless the template uses every field, and nothing else."""
@@ -127,7 +131,7 @@ class Task:
             return f": a field's name is required in braces; write {{{self.fields[0]}}}"
         for field in self.fields:
             rest = unknown.removeprefix(field)
-            if unknown != rest and rest.startswith(("!", ":", ".", "[")):
+            if unknown != rest and rest.startswith(("!", ":", ".", "[", "=")):
                 return f": only a field can be in braces, without {rest!r}; write {{{field}}}"
         return f"; choose from the fields {errors.join_names(self.fields)}{characters.difference(unknown, self.fields)}"
 

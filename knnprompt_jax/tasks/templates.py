@@ -44,6 +44,8 @@ def _parse(template: str) -> tuple[tuple[str, str | None], ...]:
             text = ""
         elif len(token[0]) == 2:
             text += token[0][0]
+        elif token[0] == "{":
+            raise ValueError(f"'{{' at character {token.start()} is not closed; a plain brace is written twice")
         else:
             raise ValueError(f"single {token[0]!r} at character {token.start()}: write it twice")
     return (*parts, (text + template[end:], None))
