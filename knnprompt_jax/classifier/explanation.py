@@ -30,7 +30,8 @@ _MAX_PART_WIDTH = 60  # Characters of a printed part.
 _MAX_LISTED = 10  # Printed classes and parts.
 _MAX_NEIGHBOURS = 3  # Printed neighbours.
 _MIN_CONTRIBUTION = 0.005  # Smaller contributions are not printed.
-_JOINERS = "\u200c\u200d"  # Ordinary in Persian, in Hindi and in emoji.
+# Joiners are ordinary in Persian, in Hindi and in emoji; tags in flags such as Scotland's.
+_SHOWN = re.compile("[\u200c\u200d]|(?<=\U0001f3f4)[\U000e0020-\U000e007e]+\U000e007f")
 _FOR = "\033[1;32m"  # Bold green.
 _AGAINST = "\033[4;31m"  # Underlined red.
 _PLAIN = "\033[0m"
@@ -321,7 +322,8 @@ def _lines(
 def _plain(text: str) -> str:
     """Return the text in one line, without characters that act on a terminal."""
     line = " ".join(text.split())
-    return "".join(letter if letter.isprintable() or letter in _JOINERS else "\ufffd" for letter in line)
+    kept = {index for shown in _SHOWN.finditer(line) for index in range(*shown.span())}
+    return "".join(letter if letter.isprintable() or index in kept else "\ufffd" for index, letter in enumerate(line))
 
 
 def _cut(text: str, width: int) -> str:

@@ -136,6 +136,8 @@ def test_class_means_have_no_neighbours(model, task, rows):
     [
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("👩\u200d🚀", "👩\u200d🚀"),
+        ("🏴\U000e0067\U000e0062\U000e007f", "🏴\U000e0067\U000e0062\U000e007f"),
+        ("a\U000e0067\U000e007f", "a\ufffd\ufffd"),
         ("a\u200eb\u202ec\x1b", "a\ufffdb\ufffdc\ufffd"),
     ],
 )
