@@ -145,16 +145,19 @@ def _load_folder(folder: pathlib.Path) -> Any:
             raise ValueError(f"model_max_length is {tokenizer.model_max_length!r}")
         return _with_roles(tokenizer, folder) if is_whole else tokenizer
     except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
-        reason = _damage(folder) or (str(error) or type(error).__name__).splitlines()[0]
+        lines = (str(error) or type(error).__name__).splitlines()
+        reason = _damage(folder) or (" ".join(lines) if lines[0].rstrip().endswith(":") else lines[0])
         raise errors.UserError(
             f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
         ) from error
 
 
 def _damage(folder: pathlib.Path) -> str:
-    """Say which JSON file of a folder is damaged, for a message; "" if none is."""
+    """Say which JSON file of a folder is damaged or no file, for a message; "" if none is."""
     for name in _JSON_FILES:
         if not (folder / name).is_file():
+            if os.path.lexists(folder / name):
+                return f"{name} is a {'folder' if (folder / name).is_dir() else 'broken link'}"
             continue
         content = (folder / name).read_bytes()
         if content.startswith(b"version https://git-lfs"):
@@ -165,6 +168,8 @@ def _damage(folder: pathlib.Path) -> str:
             return f"{name} is {'not JSON' if content.strip() else 'empty'}; was it downloaded completely?"
         if not isinstance(value, dict):
             return f"{name} is a JSON {type(value).__name__}, not an object"
+        if name == "vocab.json" and not value:
+            return f"{name} has no tokens"
         kinds = {"model": dict, "added_tokens": list} if name == "tokenizer.json" else {}
         for key, kind in kinds.items():
             if not isinstance(value.get(key), kind):

@@ -144,6 +144,26 @@ def test_a_damaged_tokenizer_is_refused(folder, name, content, reason):
     assert f": no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {name} {reason}" in str(caught.value)
 
 
+def make_empty_vocabulary(folder):
+    (folder / "vocab.json").write_text("{}")
+    (folder / "merges.txt").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda folder: (folder / "tokenizer.json").mkdir(), "tokenizer.json is a folder"),
+        (lambda folder: (folder / "tokenizer.json").symlink_to("nowhere"), "tokenizer.json is a broken link"),
+        (make_empty_vocabulary, "vocab.json has no tokens"),
+    ],
+)
+def test_a_tokenizer_without_content_is_refused(folder, make, reason):
+    (folder / "tokenizer.json").unlink()
+    make(folder)
+    with pytest.raises(errors.UserError, match=rf"merges.txt\): {reason}$"):
+        tokenizers.load(folder)
+
+
 @pytest.mark.parametrize(
     ("content", "key"), [("{}", "model"), ('{"model": 3}', "model"), ('{"model": {}}', "added_tokens")]
 )
