@@ -111,14 +111,15 @@ def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
     if path != STANDARD:
         yield from formats.parse(pathlib.Path(path), encoding, f".{kind}")
         return
+    name = "standard input"
 
     def message(error: UnicodeError) -> str:
-        return f"standard input, after row {count}: not {encoding.upper()}: {error}"
+        return f"{name}, after row {count}: not {encoding.upper()}: {error}"
 
     count = 0
     with formats.decoding(encoding, message):
-        text = formats.as_text(sys.stdin.buffer, encoding, f".{kind}")
-        for row in formats.TEXT_FORMATS[f".{kind}"](text, "standard input"):
+        text = formats.as_text(sys.stdin.buffer, name, encoding, f".{kind}")
+        for row in formats.TEXT_FORMATS[f".{kind}"](text, name):
             count += 1
             yield row
 

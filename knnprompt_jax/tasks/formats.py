@@ -93,7 +93,7 @@ def _parse(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
             raise errors.UserError(
                 f"{path}: unknown kind of file; its name should end in {endings} (save spreadsheets as CSV)"
             )
-        yield from TEXT_FORMATS[suffix](as_text(file, encoding, suffix), str(path))
+        yield from TEXT_FORMATS[suffix](as_text(file, str(path), encoding, suffix), str(path))
 
 
 def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
@@ -162,8 +162,8 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
 }
 
 
-def as_text(file: Any, encoding: str, kind: str) -> TextIO:
-    """Return a binary file as text. A byte order mark overrides the encoding.
+def as_text(file: Any, name: str, encoding: str, kind: str) -> TextIO:
+    """Return a binary file as text; messages call it `name`. A byte order mark overrides the encoding.
 
     Raises:
         LookupError: the encoding is unknown.
@@ -174,14 +174,14 @@ def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     # The csv module splits lines itself, because cells may hold newlines. In other files \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(100)
-    _check_kind(file.name, start, kind)
+    _check_kind(name, start, kind)
     marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
     codec = marked or _codec_name(encoding)
     wide = _WIDE.get(tuple(map(bool, start[:4])))
     if wide and not codec.startswith(("utf-16", "utf-32")):
-        raise errors.UserError(f"{file.name}: it looks like {wide.upper()}: add --encoding={wide}")
+        raise errors.UserError(f"{name}: it looks like {wide.upper()}: add --encoding={wide}")
     if not codec.startswith("utf") and _is_utf8(file):
-        raise errors.UserError(f"{file.name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
+        raise errors.UserError(f"{name}: UTF-8, not {encoding.upper()}: add --encoding=utf-8")
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
 
 
