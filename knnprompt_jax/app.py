@@ -188,7 +188,7 @@ def one_line_errors() -> Iterator[None]:
 class _Discarding(io.FileIO):
     """A file that discards what cannot be written: it has no reader, its disk is full, or it is open for reading."""
 
-    def write(self, content: Any) -> int | None:
+    def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
         except OSError:

@@ -212,6 +212,14 @@ def test_a_command_goes_on_without_standard_error(make, kind, status):
     assert (done.returncode, done.stdout) == (status, "done\n")
 
 
+def test_a_pipe_that_lost_its_reader():
+    reader, writer = os.pipe()
+    assert not app._has_lost_reader(writer)
+    os.close(reader)
+    assert app._has_lost_reader(writer)
+    os.close(writer)
+
+
 @pytest.mark.parametrize(("is_unread", "status"), [(True, 0), (False, 2)])
 def test_only_a_standard_output_without_reader_ends_a_command_quietly(parse, is_unread, status, monkeypatch):
     def fail(main, flags_parser):
