@@ -93,10 +93,9 @@ def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterat
         )
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {errors.join_names(single)}"
-    similar = [*alike(counts.elements(), advice)]
-    yield from similar
-    padded = [repr(label) for label in counts if label != label.strip()]
-    if padded and not similar:
+    yield from alike(counts.elements(), advice)
+    alone = (names[0] for names in _groups(counts, characters.likeness) if len(names) == 1)
+    if padded := [repr(label) for label in alone if label != label.strip()]:
         yield f"labels keep the blanks at their ends: {errors.join_names(padded)}; remove them in the file"
 
 

@@ -39,6 +39,7 @@ def test_defects_in_several_files_are_named_with_their_file():
         (["1", "01", "1.0", "1", "01", "1.0", "2", "2"], ["differ only in .*: '1' .*, '01' .*, '1.0' .2."]),
         (["caf\u00e9", "cafe\u0301"] * 2, ["differ only in "]),
         ([" a", " b"] * 2, ["^labels keep the blanks at their ends: ' a', ' b'; remove them in the file$"]),
+        (["b", "B", " a"] * 2, ["differ only in .*: 'b' .*, 'B' .2.", "^labels keep the blanks at their ends: ' a'; "]),
     ],
 )
 def test_labels_that_are_probably_mistakes(kinds, expected):
