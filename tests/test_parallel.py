@@ -1,11 +1,13 @@
 """Meshes and processes do not change results. Every test runs programs of its own on forced CPU devices."""
 
 import json
+import os
 import re
 import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import jax
@@ -120,7 +122,11 @@ def test_two_processes_label_what_one_does(demo_classifier, tmp_path, statuses):
     [(0, "idle"), (1, "busy"), *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, "busy"), (1, "idle")))],
 )
 def test_a_lost_process_ends_the_others(victim, state):
-    """Survivors must not wait for a lost process: they exit within a minute, and a collective operation says why."""
+    """Survivors must not wait for a lost process: they exit within a minute and say why.
+
+    A collective operation that fails ends in our message. One that hangs, about one in twenty on a loaded machine, is
+    aborted by JAX when heartbeats stop, as is a process outside such operations.
+    """
     address, *_ = (option.split("=")[1] for option in distributed_options())
     processes = [start(2, "tests/parallel/endless.py", address, str(process), state) for process in range(2)]
     survivor = 1 - victim
@@ -129,15 +135,40 @@ def test_a_lost_process_ends_the_others(victim, state):
             assert any("running" in line for line in process.stdout), process.stderr.read()
         processes[victim].kill()
         _, message = processes[survivor].communicate(timeout=60)
-        assert processes[survivor].returncode
-        if state == "busy":
-            last = f"error: process {survivor} of 2: another process died; finished work is saved: rerun the same command to resume"
-            assert message.splitlines()[-1] == last and processes[survivor].returncode == 2
-            assert "Traceback" not in message
+        assert processes[survivor].returncode and "Traceback" not in message
+        if state == "busy" and processes[survivor].returncode == 2:
+            assert message.splitlines()[-1].startswith(f"error: process {survivor} of 2: another process died;")
+        else:
+            assert "another task died" in message
     finally:
         for process in processes:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        (jax.errors.JaxRuntimeError("Gloo all-reduce failed: Connection closed by peer"), True),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"), False),
+        (OSError("Connection closed by peer"), False),
+    ],
+)
+def test_the_error_of_a_lost_process_ends_in_one_line(error, is_lost, monkeypatch, capsys):
+    default = []
+    statuses = []
+    monkeypatch.setattr(sys, "excepthook", lambda *raised: default.append(raised))
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **options: None)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    parallel.start(auto=True, address="", num_processes=0, process_id=0)
+    sys.excepthook(type(error), error, None)
+    reported = capsys.readouterr().err
+    if is_lost:
+        last = "error: process 0 of 2: another process died; finished work is saved: rerun the same command to resume"
+        assert (reported, statuses, default) == (f"{last}\n", [2], [])
+    else:
+        assert (reported, statuses, default) == ("", [], [(type(error), error, None)])
 
 
 def test_an_error_of_the_first_process_ends_all(tmp_path):
