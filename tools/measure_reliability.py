@@ -1,8 +1,9 @@
-"""Measure promised error rates, novelty and the choice of rows to label, with SmolLM2; write docs/records.
+"""Measure promised error rates, novelty and the rows that `look` lists, with SmolLM2; write docs/records.
 
 python -m tools.measure_reliability promises --data_dir=data --tasks=sst2,trec --seeds=5
 python -m tools.measure_reliability novelty --data_dir=data --tasks=banking50
 python -m tools.measure_reliability labels --data_dir=data --tasks=sst2,trec --seeds=5
+python -m tools.measure_reliability planted --data_dir=data --tasks=sst2,trec --seeds=5
 
 `data_dir` has a folder per task with `train.jsonl` and a file of test rows, or with `train.csv`, `test.csv` and files
 of texts out of scope, whose columns are `text` and `label`.
@@ -12,6 +13,7 @@ what was read, and a finished run is not repeated: the same command resumes.
 """
 
 import argparse
+import dataclasses
 import functools
 import gzip
 import json
@@ -29,7 +31,8 @@ from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import selective
 from knnprompt_jax.experts import expert, fitting, views
 from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.report import to_label
+from knnprompt_jax.report import anchors as anchors_lib
+from knnprompt_jax.report import look, to_label
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.settings.classifiers import AutoOptions
 from knnprompt_jax.tasks.task import Example, Task
@@ -40,6 +43,8 @@ REJECTED = (0.02, 0.05)  # The values of `reject_novel`.
 STEPS = (8, 16, 24, 32, 48, 64)  # Labelled rows per class; the first are drawn at random.
 CANDIDATES = 0.75  # Of the pool: rows that may be labelled. The others measure the accuracy.
 LABEL_EXPERTS = ("labels", "means", "probe", "words")  # A search of neighbours would take most of the time.
+PLANTED_ROWS = 300
+NUM_PLANTED = 8  # Of these rows get a wrong label.
 MAX_REST = 500  # Rows of the pool that are classified, of those that were not drawn.
 MAX_PER_CLASS = 60  # Rows of a class of intents in the pool.
 MAX_TEST = 300  # Test rows and texts out of scope of intents.
@@ -109,9 +114,17 @@ def units(part: str, names: Sequence[str], seeds: int) -> Iterator[Unit]:
     """Yield the units of a part, the first seed of every task first."""
     for seed in range(1, seeds + 1):
         for name in names:
-            shots = INTENTS[name] if name in INTENTS else TASKS[name].shots
-            for m in {"promises": shots, "novelty": NOVELTY_SHOTS, "labels": STEPS[-1:]}[part]:
+            for m in _shots(part, name):
                 yield Unit(part, name, m, seed)
+
+
+def _shots(part: str, name: str) -> tuple[int, ...]:
+    """Return the numbers of train rows per class of a part's units."""
+    if part == "promises":
+        return INTENTS[name] if name in INTENTS else TASKS[name].shots
+    if part == "planted":
+        return (PLANTED_ROWS // tasks.get(name).num_classes,)
+    return {"novelty": NOVELTY_SHOTS, "labels": STEPS[-1:]}[part]
 
 
 def load_data(model: kp.LanguageModel, data_dir: pathlib.Path, name: str) -> Data:
@@ -267,6 +280,26 @@ def measure_labels(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str,
     return {"steps": STEPS, "test_rows": len(test), "accuracies": accuracies, "at_random": at_random}
 
 
+def measure_planted(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str, Any]:
+    """Give a few rows drawn at random a wrong label; return the ranks of these rows, from 0, among suspects.
+
+    `look` lists suspects in the order `look`. Cleanlab's default score, `self_confidence`, is the probability of the
+    label; the probabilities are the same.
+    """
+    rng = np.random.default_rng(unit.seed)
+    drawn = rng.permutation(len(data.pool))[: unit.m * data.task.num_classes]
+    rows = [data.pool[row] for row in drawn]
+    planted = rng.permutation(len(rows))[:NUM_PLANTED]
+    for index in planted:
+        others = [label for label in data.task.labels if label != rows[index].label]
+        rows[index] = dataclasses.replace(rows[index], label=others[rng.integers(len(others))])
+    anchors = look.classify_anchors(fit(model, data.task, rows))
+    own_N = anchors.shares_NC[np.arange(len(rows)), anchors.y_N]
+    orders = {"look": anchors_lib.ranked(anchors).index, "self_confidence": np.argsort(own_N, kind="stable")}
+    ranks = {name: np.flatnonzero(np.isin(order, planted)).tolist() for name, order in orders.items()}
+    return {"train_rows": len(rows), "ranks": ranks}
+
+
 def run(options: argparse.Namespace) -> None:
     """Measure what the file of records lacks."""
     model = kp.demo_model(options.model)
@@ -275,6 +308,7 @@ def run(options: argparse.Namespace) -> None:
         "promises": measure_promises,
         "novelty": functools.partial(measure_novelty, data_dir=options.data_dir),
         "labels": measure_labels,
+        "planted": measure_planted,
     }
     records = load(options.records)
     for unit in units(options.part, options.tasks.split(","), options.seeds):
@@ -288,7 +322,7 @@ def run(options: argparse.Namespace) -> None:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("promises", "novelty", "labels"))
+    parser.add_argument("part", choices=("promises", "novelty", "labels", "planted"))
     parser.add_argument("--data_dir", type=pathlib.Path, required=True, help="the folder of the tasks' folders")
     parser.add_argument("--tasks", required=True, help=f"of {', '.join([*TASKS, *INTENTS])}, separated by commas")
     parser.add_argument("--seeds", type=int, default=1, help="the number of draws from the pool")

@@ -16,6 +16,7 @@ Records = Mapping[Unit, Record]
 
 REST = "rest"  # Rows of the pool that were not drawn: the same mixture as the train rows.
 _OTHERS = {"ood-oos": "requests of other domains", "id-oos": "27 other banking intents"}
+_RANKINGS = {"look": "`look`", "self_confidence": "cleanlab"}
 
 
 def promises(records: Records) -> str:
@@ -108,6 +109,33 @@ def labels(records: Records) -> str:
         rows.append([_title(task), str(len(runs)), _percent(at_random), accuracy, needs])
     header = ["task", "runs", "at random", "chosen by `look`", "labels needed"]
     return tables.render_markdown(header, rows)
+
+
+def label_steps(records: Records) -> Sequence[int]:
+    """Return the numbers of labelled rows per class of the runs that choose them in steps."""
+    return _runs(records, "labels")[0]["steps"]
+
+
+def planted(records: Records, first: int) -> str:
+    """Return for each task the share of planted errors among the `first` rows of each ranking, in %."""
+    rows = []
+    found = []
+    for (task, _), runs in _grouped(records, "planted"):
+        recall = [[np.mean(np.less(run["ranks"][name], first)) for name in _RANKINGS] for run in runs]
+        found.append(np.mean(recall, 0))
+        rows.append([_title(task), str(len(runs)), *map(_percent, found[-1])])
+    rows.append(["mean", "", *map(_percent, np.mean(found, 0))])
+    return tables.render_markdown(["task", "runs", *_RANKINGS.values()], rows)
+
+
+def num_planted(records: Records) -> str:
+    """Return the number of planted errors in a run."""
+    return names.span(len(ranks) for run in _runs(records, "planted") for ranks in run["ranks"].values())
+
+
+def planted_rows(records: Records) -> str:
+    """Return the number of rows in a run with planted errors."""
+    return names.span(run["train_rows"] for run in _runs(records, "planted"))
 
 
 def needed(accuracies: Sequence[float], target: float, steps: Sequence[int]) -> float:

@@ -33,6 +33,8 @@ def measured(data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(measure_reliability, "CACHE", None)
     monkeypatch.setattr(measure_reliability, "STEPS", (4, 8))
     monkeypatch.setattr(measure_reliability, "NOVELTY_SHOTS", (20,))
+    monkeypatch.setattr(measure_reliability, "PLANTED_ROWS", 46)
+    monkeypatch.setattr(measure_reliability, "NUM_PLANTED", 3)
     monkeypatch.setitem(measure_reliability.TASKS, "sst2", measure_reliability.Rows(70, "dev", 17, (23,)))
     path = tmp_path / "records.jsonl.gz"
 
@@ -70,6 +72,15 @@ def test_rows_are_labelled_in_steps(measured):
     [record] = measured("labels", "sst2")
     assert record["steps"] == [4, 8] and len(record["accuracies"]) == 2
     assert 0.5 < record["at_random"] <= 1
+
+
+def test_planted_errors_rank_first_where_words_tell_the_class(measured):
+    [record] = measured("planted", "sst2")
+    assert (record["unit"], record["train_rows"]) == (["planted", "sst2", 23, 1], 46)
+    assert [*record["ranks"]] == ["look", "self_confidence"]
+    for ranks in record["ranks"].values():
+        assert ranks == sorted(set(ranks)) and len(ranks) == 3
+        assert ranks[0] >= 0 and ranks[-1] < 6
 
 
 def test_the_first_seed_of_every_task_comes_first():

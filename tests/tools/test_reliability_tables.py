@@ -60,6 +60,19 @@ def test_labels_needed_are_those_of_the_mean_curve():
     assert row == "| TREC | 2 | 70.0 | 85.0 | 42.5 |"
 
 
+def test_planted_errors_count_as_found_within_the_first_rows():
+    runs = {
+        Unit("planted", "trec", 50, 1): {"look": [0, 1, 11, 12], "self_confidence": [3, 12, 20, 290]},
+        Unit("planted", "trec", 50, 2): {"look": [0, 1, 2, 3], "self_confidence": [0, 1, 2, 3]},
+        Unit("planted", "sst2", 150, 1): {"look": [40, 50, 60, 70], "self_confidence": [0, 50, 60, 70]},
+    }
+    records = {unit: {"train_rows": 300, "ranks": ranks} for unit, ranks in runs.items()}
+    _, _, trec, sst2, mean = tables.planted(records, 12).splitlines()
+    assert trec == "| TREC | 2 | 87.5 | 62.5 |" and sst2 == "| SST2 | 1 | 0.0 | 25.0 |"
+    assert mean == "| mean |  | 43.8 | 43.8 |"
+    assert (tables.num_planted(records), tables.planted_rows(records)) == ("4", "300")
+
+
 @pytest.mark.parametrize(("target", "count"), [(0.4, 8), (0.6, 20), (0.7, 32), (0.9, float("inf"))])
 def test_labels_needed_are_interpolated(target, count):
     assert tables.needed([0.5, 0.7, 0.8], target, [8, 32, 64]) == pytest.approx(count)
