@@ -1,5 +1,6 @@
-"""The exception for users' mistakes, and text that is safe to print."""
+"""The exception for users' mistakes, and parts of its messages: text that is safe to print, repeated values."""
 
+import collections
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
@@ -68,6 +69,11 @@ def shortened(message: str) -> str:
 def printable(text: str, kept: str = "\n\t") -> str:
     r"""Return the text with escapes such as \x1b for all characters that act on a terminal, except those to keep."""
     return _CONTROL.sub(lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text)
+
+
+def repeated(values: Iterable[Any]) -> list[Any]:
+    """Return the values that occur more than once, each of them once."""
+    return [value for value, count in collections.Counter(values).items() if count > 1]
 
 
 def join_names(names: Iterable[Any]) -> str:

@@ -80,10 +80,8 @@ class GridSettings(shared.SharedSettings):
 
 def check_task_names(tasks: tuple[str, ...]) -> None:
     """Raise UserError on an unknown task, or on two tasks of the same name."""
-    names = [catalogue.get(task).name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
-            raise errors.UserError(f"--tasks: two files have the task name {name!r}; give one another `name`")
+    if repeated := errors.repeated(catalogue.get(task).name for task in tasks):
+        raise errors.UserError(f"--tasks: two files have the task name {repeated[0]!r}; give one another `name`")
 
 
 def check_shard(shard: str) -> None:

@@ -3,7 +3,6 @@
 To add a task, write a YAML file like those in `published/`, there or anywhere.
 """
 
-import collections
 import importlib.resources
 import pathlib
 from importlib.resources.abc import Traversable
@@ -153,8 +152,7 @@ class _Loader(_Base):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        counts = collections.Counter(key.value for key, _ in node.value)
-        if repeated := [key for key, count in counts.items() if count > 1]:
+        if repeated := errors.repeated(key.value for key, _ in node.value):
             raise yaml.YAMLError(f"{repeated[0]!r} is given twice")
         return mapping
 
@@ -205,11 +203,7 @@ def _content(path: Traversable) -> bytes:
 
 def _has_type(value: Any, kind: Any) -> bool:
     """Whether a value of YAML has this type, and all its members are words."""
-    members: list[Any] = []
-    if isinstance(value, list):
-        members = value
-    elif isinstance(value, dict):
-        members = list(value.values())
+    members = value.values() if isinstance(value, dict) else value  # Those of a text are its characters.
     return isinstance(value, kind) and all(isinstance(member, str) for member in members)
 
 

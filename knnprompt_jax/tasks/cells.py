@@ -1,6 +1,5 @@
 """Rows and cells as users give them: texts, labels, empty cells, and columns of ids, numbers or dates."""
 
-import collections
 import decimal
 import numbers
 import re
@@ -73,7 +72,7 @@ def as_python(values: Any) -> Any:
         UserError: two columns of the table have one name.
     """
     names: Any = getattr(values, "column_names", None) or getattr(values, "columns", ())
-    if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
+    if repeated := errors.repeated(names):
         raise errors.UserError(f"X has the column {repeated[0]!r} more than once")
     for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
         if hasattr(values, method):

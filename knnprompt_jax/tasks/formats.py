@@ -1,7 +1,6 @@
 """Rows from CSV, TSV, JSONL and Parquet files, one at a time, each with its place (file:line)."""
 
 import codecs
-import collections
 import contextlib
 import functools
 import io
@@ -121,11 +120,9 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; raise UserError if a key occurs twice, of which `json` would keep the last."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        repeated = collections.Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise errors.UserError(f"the key {repeated!r} occurs more than once")
-    return row
+    if repeated := errors.repeated(key for key, _ in pairs):
+        raise errors.UserError(f"the key {repeated[0]!r} occurs more than once")
+    return dict(pairs)
 
 
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
@@ -267,7 +264,8 @@ def _read_parquet(path: Traversable) -> Iterator[Row]:
     with _open(path) as file:
         try:
             table = parquet.ParquetFile(file)
-            _check_columns(path, table.schema_arrow.names)
+            if repeated := errors.repeated(table.schema_arrow.names):
+                raise errors.UserError(f"{path}: it has the column {repeated[0]!r} more than once")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(1024))
             for number, row in enumerate(rows, start=1):
                 yield f"{path}:{number}", _named(row)
@@ -277,8 +275,3 @@ def _read_parquet(path: Traversable) -> Iterator[Row]:
             raise errors.UserError(f"{path}:{number + 1}: not Parquet: {errors.one_line(error)}") from error
         except (ArithmeticError, LookupError) as error:  # Dates beyond year 9999, unknown time zones.
             raise errors.UserError(f"{path}: Python cannot represent a value after row {number}: {error}") from error
-
-
-def _check_columns(path: Traversable, names: list[str]) -> None:
-    if repeated := [column for column in names if names.count(column) > 1]:
-        raise errors.UserError(f"{path}: it has the column {repeated[0]!r} more than once")

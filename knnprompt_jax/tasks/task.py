@@ -1,12 +1,11 @@
 """Tasks and examples: an `Example` is one row, a `Task` turns rows into text and labels into words."""
 
-import collections
 import dataclasses
 import functools
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -103,7 +102,7 @@ class Task:
         names = getattr(self, attribute)
         if any(not isinstance(name, str) or not name.strip() for name in names):
             raise self._error(f"{attribute} must be non-empty strings, got {list(names)}")
-        if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
+        if repeated := errors.repeated(names):
             raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
         # A prompt has a blank before its word. Labels are words without change if two of them differ only in blanks.
         padded = [name for name in names if name != name.strip() and name not in self.labels]
@@ -208,11 +207,6 @@ class Task:
             raise self._error(f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {choices}")
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
-
-    def only(self, names: Collection[str]) -> "Task":
-        """Return the task with only the labels among these names."""
-        words = {label: word for label, word in zip(self.labels, self.label_words, strict=True) if label in names}
-        return dataclasses.replace(self, labels=tuple(words), label_words=tuple(words.values()))
 
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")
