@@ -66,6 +66,7 @@ class Flags(Generic[Kind]):
                 self._config.get(name, default),
                 declared["help"] + choices,
                 boolean=declared["is_boolean"],
+                allow_overwrite=False,
             )
             flags.DEFINE_flag(flag, module_name=sys.argv[0])
 
@@ -212,7 +213,7 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
     early = flags.FlagValues()  # The file decides which other flags there are.
     early.set_gnu_getopt(True)
     flags.DEFINE_string("config", default, text, early)
-    flags.DEFINE_string("config", default, text, module_name=sys.argv[0])
+    flags.DEFINE_string("config", default, text, module_name=sys.argv[0], allow_overwrite=False)
     early(sys.argv, known_only=True)
     file = str(early["config"].value)
     paths = (folder / file for folder in (pathlib.Path(), _PACKAGE, _PACKAGE.parent))

@@ -73,7 +73,7 @@ def parse(tmp_path, monkeypatch):
     [
         ([], "", {}),
         (["--k=7", "--seeds=5", "--names=a/*, b", "--hub"], "", {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True}),
-        (["--nohub", "--shots=all", "--seed=0", "--k=2", "--k=4"], "", {"seed": 0, "k": 4}),
+        (["--nohub", "--shots=all", "--seed=0", "--k=4"], "", {"seed": 0, "k": 4}),
         ([], "good.py", {"k": 5, "store": {"memory_mb": 64.0}}),
         (["--k=6"], "good.py", {"k": 6, "store": {"memory_mb": 64.0}}),
         (["--config=good.py", "--store.memory_mb=3"], "zero.py", {"k": 5, "store": {"memory_mb": 3.0}}),
@@ -95,6 +95,7 @@ def test_help_has_a_heading_for_each_class_of_options(parse):
     [
         (["--k"], "Missing value for flag --k"),
         (["--seeds="], "--seeds=: give at least one value"),
+        (["--k=2", "--hub", "--k=4"], "flag --k=4: already defined as 2"),
         (["surplus"], "unexpected argument 'surplus': write options as --name=value"),
         (["--nothing"], "unknown option --nothing: --help lists them"),
         (["--memory_mb=3"], "unknown option --memory_mb: did you mean --store.memory_mb?"),
