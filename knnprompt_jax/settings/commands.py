@@ -104,14 +104,20 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
 
     def classifier_options(self) -> AutoOptions:
         """Return the options of the classifier; raise UserError on one that it does not have."""
-        given: dict[str, Any] = {"experts": self.experts, "encoder": self.encoder}
-        given |= {"truncation": self.truncation, "label_token": self.label_token}
-        given |= {"random_state": self.seed, "store_options": self.datastore}
-        given["class_prior"] = self.prior
+        demo_shots: Any = AUTO
         if self.demo_shots is not None:
             numbers = tuple(None if number < 0 else number for number in self.demo_shots)
-            given["demo_shots"] = numbers if len(numbers) > 1 else numbers[0]
-        return AutoOptions(**given)
+            demo_shots = numbers if len(numbers) > 1 else numbers[0]
+        return AutoOptions(
+            experts=self.experts,
+            encoder=self.encoder,
+            truncation=self.truncation,
+            label_token=self.label_token,
+            random_state=self.seed,
+            store_options=self.datastore,
+            class_prior=self.prior,
+            demo_shots=demo_shots,
+        )
 
 
 class PredictionSettings(

@@ -1,7 +1,6 @@
 """The options of `fine_tune`, and the methods that it runs."""
 
 import dataclasses
-from typing import Any
 
 from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.settings import shared
@@ -124,11 +123,8 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
 
     def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
         """Return the hyper-parameters for a task and a number of shots."""
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(OptimizerOptions):
-            values[field.name] = getattr(self, field.name)
         return Hyperparameters(
-            **values,
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(OptimizerOptions)},
             steps=self.steps or published_steps(shots),
             batch=self.batch or published_batch(task_name),
         )

@@ -181,11 +181,8 @@ class FileOptions(options_lib.Options):
     def file_options(self, saved: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return encoding, label column and merging of labels: as given, as in `saved` (a classifier's), or default."""
         defaults = {"encoding": "utf-8", "label_column": "label", "merge_labels": False, **(saved or {})}
-        return defaults | {name: value for name, value in self._own_file_options().items() if value is not None}
-
-    def _own_file_options(self) -> dict[str, Any]:
-        """Return the values of the options of this class that describe a file; None: not given."""
-        return {"encoding": self.encoding}
+        given = {name: getattr(self, name, None) for name in defaults}  # Not every command has all of them.
+        return defaults | {name: value for name, value in given.items() if value is not None}
 
 
 class LabelledFileOptions(FileOptions):
@@ -200,10 +197,6 @@ class LabelledFileOptions(FileOptions):
         "Make labels that differ only in case, blanks, invisible characters, number format or composition of accents one "
         "class (not ß and ss). By default not, or as the classifier in use was fitted.",
     )
-
-    def _own_file_options(self) -> dict[str, Any]:
-        labels = {"label_column": self.label_column, "merge_labels": self.merge_labels}
-        return super()._own_file_options() | labels
 
 
 class ColumnOptions(options_lib.Options):
