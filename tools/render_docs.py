@@ -178,7 +178,6 @@ def _analyses(analyses: Sequence[records_lib.Record], grown: scales.Scale) -> di
         "grown": grown,
         "one_demonstration": functools.partial(analyses_lib.one_demonstration, analyses, grown),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
-        "skew_effect": skew_effect,
         "case_study": functools.partial(analyses_lib.case_study, analyses),
         "k_table": scale_tables.axis_table(chosen_ks, "k", (30, 3)),
         "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
