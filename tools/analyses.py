@@ -47,7 +47,8 @@ def on_tasks(scale: scales.Scale, method: str, m: int, tasks: Sequence[str] = ("
 def truncated(scale: scales.Scale, method: str) -> str:
     """Return the share of a method's prompts on SST2 that were truncated."""
     found = [record for record in scale.records if record.method == method and record.task == "sst2"]
-    return f"{sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found):.0%}"
+    share = sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found)
+    return f"{100 * share:.0f} %"
 
 
 def turned(scale: scales.Scale, claims: Sequence[tuple[str, str, str, Sequence[int]]]) -> Iterator[str]:
