@@ -196,32 +196,25 @@ class Execution:
         key = (packed.prefix_length, packed.prefix_P.tobytes())
         if self._prefix_in_memory and self._prefix_in_memory[0] == key:
             return self._prefix_in_memory[1]
-        path = None
-        if self._keeps_prefixes_of and packed.prefix_length:
-            path = prefixes.path_of(self._keeps_prefixes_of, packed)
-        prefix = self._kept_prefix(path, packed)
-        if prefix is None:
+        heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
+        shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
+        if not packed.prefix_length:
+            empty_LGPK = np.zeros(shape, jnp.dtype(self._dtype))
+            return self._put_prefix(empty_LGPK, empty_LGPK, 0)
+        path = prefixes.path_of(self._keeps_prefixes_of, packed) if self._keeps_prefixes_of else None
+        if path and (kept := prefixes.read(path, shape)):
+            prefix = self._put_prefix(*kept, packed.prefix_length)
+        else:
             prefix = self._compute_prefix(packed)
             if path:
                 prefixes.keep(path, prefix)
-        if packed.prefix_length:
-            self._prefix_in_memory = (key, prefix)
+        self._prefix_in_memory = (key, prefix)
         return prefix
 
-    def _kept_prefix(self, path: pathlib.Path | None, packed: packing.PackedPrompts) -> attention.Prefix | None:
-        """Return the prefix if it needs no pass, because it is empty or in the file at `path`; otherwise None."""
-        heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
-        shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
-        if not packed.prefix_P.size:
-            empty_LGPK = np.zeros(shape, jnp.dtype(self._dtype))
-            kept: tuple[np.ndarray, np.ndarray] | None = (empty_LGPK, empty_LGPK)
-        else:
-            kept = prefixes.read(path, shape) if path else None
-        if kept is None:
-            return None
-        k_LGPK = self._put(kept[0], None, parallel.MODEL)
-        v_LGPK = self._put(kept[1], None, parallel.MODEL)
-        return attention.Prefix(k_LGPK, v_LGPK, self._put(np.int32(packed.prefix_length)))
+    def _put_prefix(self, k_LGPK: np.ndarray, v_LGPK: np.ndarray, length: int) -> attention.Prefix:
+        """Put keys and values on the mesh, split by head."""
+        arrays = [self._put(array, None, parallel.MODEL) for array in (k_LGPK, v_LGPK)]
+        return attention.Prefix(*arrays, self._put(np.int32(length)))
 
     def _compute_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))

@@ -40,29 +40,29 @@ def load(path: pathlib.Path, for_prompts: bool = True, vocab_size: int | None = 
             much; BPE drops merges at random, or has none. For prompts also: the tokenizer ends each text with a token,
             or begins it with the same token twice.
     """
-    if path.suffix != ".gguf":
+    is_gguf = path.suffix == ".gguf"
+    if not is_gguf:
         _check_files(path)
+
+    def load_and_check() -> Any:
         with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
-            return _checked(_load_folder(path), path, for_prompts, vocab_size)
-    kept = kept_files.path_of(path, f"{for_prompts}.{vocab_size}.tokenizer.json") if path.is_file() else None
-    tokenizer = _read(kept)
-    if tokenizer is None:
-        with _quiet(), errors.tokenizer_failures(f"{path}: no usable tokenizer"):
-            tokenizer = _checked(gguf_tokenizer.load(path), path, for_prompts, vocab_size)
-        kept_files.write(kept, f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}")
-    return tokenizer
+            tokenizer = gguf_tokenizer.load(path) if is_gguf else _load_folder(path)
+            return _checked(tokenizer, path, for_prompts, vocab_size)
+
+    if not is_gguf:
+        return load_and_check()
+    ending = f"{for_prompts}.{vocab_size}.tokenizer.json"
+    return kept_files.keep(path, ending, load_and_check, _dump, _load_dumped)
 
 
-def _read(path: pathlib.Path | None) -> gguf_tokenizer.Tokenizer | None:
-    """Return a tokenizer that was checked and kept; None if there is none."""
-    content = kept_files.read(path)
-    if content is None:
-        return None
-    try:
-        roles, _, backend = content.partition(b"\n")
-        tokenizer = gguf_tokenizer.Tokenizer(tokenizers.Tokenizer.from_buffer(backend), json.loads(roles))
-    except Exception:  # Damaged; `tokenizers` raises nothing narrower.
-        return None
+def _dump(tokenizer: gguf_tokenizer.Tokenizer) -> str:
+    return f"{json.dumps(tokenizer.roles)}\n{tokenizer.backend_tokenizer.to_str()}"
+
+
+def _load_dumped(content: bytes) -> gguf_tokenizer.Tokenizer:
+    """Return the tokenizer of `_dump`, which was checked."""
+    roles, _, backend = content.partition(b"\n")
+    tokenizer = gguf_tokenizer.Tokenizer(tokenizers.Tokenizer.from_buffer(backend), json.loads(roles))
     tokenizer.split_special_tokens = True
     tokenizer.backend_tokenizer.encode_special_tokens = True
     return tokenizer
@@ -110,10 +110,11 @@ def _quiet() -> Iterator[None]:
 def _check_files(folder: pathlib.Path) -> None:
     """Raise UserError if a folder has no tokenizer: `transformers` would make one that knows no text."""
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    has_vocabulary = {"vocab.json", "merges.txt"} <= names or any(name.endswith(_VOCABULARIES) for name in names)
-    if "tokenizer.json" not in names and not has_vocabulary:
+    if "tokenizer.json" in names:
+        return
+    if not ({"vocab.json", "merges.txt"} <= names or any(name.endswith(_VOCABULARIES) for name in names)):
         raise errors.UserError(f"{folder}: no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
-    if "tokenizer.json" not in names and has_vocabulary and "merges.txt" in names:
+    if "merges.txt" in names:
         _check_merges_file(folder)
 
 

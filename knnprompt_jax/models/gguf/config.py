@@ -4,7 +4,7 @@ The keys are those of the config classes of `transformers`. Values that llama.cp
 constants here.
 """
 
-import contextlib
+import functools
 import json
 import pathlib
 from collections.abc import Callable
@@ -36,14 +36,13 @@ def config_json(file: pathlib.Path) -> Json:
     Raises:
         UserError: the file cannot be read, lacks metadata, has unsupported metadata, or does not determine its model.
     """
-    path = kept_files.path_of(file, "config.json") if file.is_file() else None
-    with contextlib.suppress(ValueError, RecursionError):
-        if (kept := kept_files.read(path)) is not None:
-            return json.loads(kept)
+    return kept_files.keep(file, "config.json", functools.partial(_config, file), json.dumps, json.loads)
+
+
+def _config(file: pathlib.Path) -> Json:
     fields = gguf_header.model_fields(gguf_header.read(file))
     config = _BUILDERS[fields.arch](fields)
     fields.refuse_unread()
-    kept_files.write(path, json.dumps(config))
     return config
 
 

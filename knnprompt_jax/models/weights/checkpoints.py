@@ -1,7 +1,6 @@
 """Load and save models in Hugging Face's formats: from file to shard, tensor by tensor, by their family's tables."""
 
 import collections
-import contextlib
 import functools
 import json
 import math
@@ -90,12 +89,9 @@ def _converted(
         sources = _find_sources(file, config, shapes)
         arrays = {name: _read_whole(sources[name], shape) for name, shape in shapes.items()}
         gguf_tensors.release()
-        with contextlib.suppress(errors.UserError), files_lib.new_file(path) as draft:
-            kept_arrays.write(arrays, draft)
+        kept_arrays.write(path, arrays)
         del arrays
         found = kept_arrays.read(path, shapes)
-    if found is not None:
-        kept_files.mark_used(path)
     return found
 
 
@@ -108,17 +104,9 @@ def _read_converted(tensor: tensor_files.Tensor, dtype: np.dtype, index: tuple[s
 
 
 def _find_sources(
-    source: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]
+    path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]
 ) -> dict[str, list[Source]]:
-    """Return the tensors of each leaf, with names, shapes and a stored copy of a tied head checked."""
-    sources = _match(source, config, leaves)
-    if config.tied_head and "head_rows" in sources:
-        _check_tied(sources["head_rows"][0], sources["tokens"][0])
-    return sources
-
-
-def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
-    """Return the tensors of each leaf, with all names and shapes checked; a tied model may have a head."""
+    """Return the tensors of each leaf, with all names and shapes checked; a tied model may have a copy as its head."""
     is_gguf = path.suffix == ".gguf"
     files = [path] if is_gguf else tensor_files.find(path)
     table = _table(files[0], config)
@@ -133,15 +121,17 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
             stored[key].append(tensor)
     mismatches = _compare(expected, stored, config.tied_head)
     if any(mismatches.values()):
-        if is_gguf:
-            theirs = {table.bare(hf_name): name for name, hf_name in gguf_tensors.translate(path, names).items()}
-            mismatches = _rename(mismatches, lambda word: theirs.get(table.bare(word), word))
+        translated = gguf_tensors.translate(path, names) if is_gguf else {}
+        theirs = {table.bare(hf_name): name for name, hf_name in translated.items()}
+        described = _describe(mismatches, lambda word: theirs.get(table.bare(word), word))
         description = "metadata" if is_gguf else "config.json"
-        raise errors.UserError(f"{path}: the weights do not fit its {description}: {_describe(mismatches)}")
+        raise errors.UserError(f"{path}: the weights do not fit its {description}: {described}")
     sources = collections.defaultdict(list)
     for key, (tensor,) in stored.items():
         for piece in expected[key]:
             sources[piece.ours].append((piece, tensor))
+    if config.tied_head and "head_rows" in sources:
+        _check_tied(sources["head_rows"][0], sources["tokens"][0])
     return sources
 
 
@@ -175,21 +165,14 @@ def _compare(
     }
 
 
-def _rename(mismatches: Mapping[str, list[str]], name_of: Callable[[str], str]) -> dict[str, list[str]]:
-    """Return the descriptions with the tensors' names replaced."""
-    return {
-        kind: [" ".join(name_of(word) for word in text.split(" ")) for text in texts]
-        for kind, texts in mismatches.items()
-    }
-
-
-def _describe(mismatches: Mapping[str, list[str]]) -> str:
-    """Return the numbers and the first descriptions of each kind of mismatch."""
-    return "; ".join(
-        f"{len(texts)} {kind} ({', '.join(texts[:_MAX_LISTED])}{', …' * (len(texts) > _MAX_LISTED)})"
-        for kind, texts in mismatches.items()
-        if texts
-    )
+def _describe(mismatches: Mapping[str, list[str]], name_of: Callable[[str], str]) -> str:
+    """Return the numbers and the first descriptions of each kind of mismatch, with the tensors' names replaced."""
+    described = []
+    for kind, texts in mismatches.items():
+        first = [" ".join(map(name_of, text.split(" "))) for text in texts[:_MAX_LISTED]]
+        if texts:
+            described.append(f"{len(texts)} {kind} ({', '.join(first)}{', …' * (len(texts) > _MAX_LISTED)})")
+    return "; ".join(described)
 
 
 def _check_tied(head: Source, tokens: Source) -> None:

@@ -1,5 +1,6 @@
 """Float32 arrays in a safetensors file of the user's cache folder, with checksums; they are mapped, not copied."""
 
+import contextlib
 import json
 import pathlib
 from collections.abc import Mapping
@@ -8,8 +9,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from knnprompt_jax import errors
-from knnprompt_jax.models.weights import tensor_files
+from knnprompt_jax import errors, files
+from knnprompt_jax.models.weights import kept_files, tensor_files
 
 _ALIGNMENT = 64  # Bytes: XLA's CPU client copies other arrays.
 _CHECKSUMS = "checksums"  # A key of the file's metadata.
@@ -26,18 +27,26 @@ def read(path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     kinds = {key: (tensor.shape, tensor.dtype) for key, tensor in found.items()}
     if kinds != {key: (shape, np.float32) for key, shape in shapes.items()}:
         return None
-    return found if checksums.rstrip() == _checksums({key: tensor.view() for key, tensor in found.items()}) else None
+    if checksums.rstrip() != _checksums({key: tensor.view() for key, tensor in found.items()}):
+        return None
+    kept_files.mark_used(path)
+    return found
 
 
-def write(arrays: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """Write arrays with their checksums; blanks after these align the arrays, so that JAX need not copy them."""
+def write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays with their checksums, if the system does not refuse.
+
+    Blanks after the checksums align the arrays, so that JAX need not copy them.
+    """
     checksums = _checksums(arrays)
-    safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums})
-    with path.open("rb") as file:
-        start = 8 + int.from_bytes(file.read(8), "little")  # The header begins with its length, in 8 bytes.
-    if start % _ALIGNMENT:
-        blanks = " " * (_ALIGNMENT - start % _ALIGNMENT)
-        safetensors.numpy.save_file(arrays, path, {_CHECKSUMS: checksums + blanks})
+    with contextlib.suppress(errors.UserError), files.new_file(path) as draft:
+        safetensors.numpy.save_file(arrays, draft, {_CHECKSUMS: checksums})
+        with draft.open("rb") as file:
+            start = 8 + int.from_bytes(file.read(8), "little")  # The header begins with its length, in 8 bytes.
+        if start % _ALIGNMENT:
+            blanks = " " * (_ALIGNMENT - start % _ALIGNMENT)
+            safetensors.numpy.save_file(arrays, draft, {_CHECKSUMS: checksums + blanks})
+    kept_files.mark_used(path)
 
 
 def _checksums(arrays: Mapping[str, Any]) -> str:

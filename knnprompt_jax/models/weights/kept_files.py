@@ -11,17 +11,42 @@ import json
 import os
 import pathlib
 import time
+from collections.abc import Callable
 from importlib import metadata
+from typing import TypeVar
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.models.weights import tensor_files
 
+Part = TypeVar("Part")
 MAX_BYTES = 4 * 2**30  # Of all files; those used longest ago are removed.
 _FOLDERS = ("models", "lm")  # Their code computes the parts: `models` the converted files, both the prefixes.
 _PACKAGES = (
     *("einops", "flax", "gguf", "jax", "jaxlib", "ml_dtypes"),
     *("numpy", "safetensors", "tokenizers", "transformers"),
 )
+
+
+def keep(
+    file: pathlib.Path,
+    ending: str,
+    compute: Callable[[], Part],
+    dump: Callable[[Part], str],
+    load: Callable[[bytes], Part],
+) -> Part:
+    """Return a part of a model's file: from the cache folder or, if it is missing or damaged there, computed.
+
+    `dump` returns the content of the kept file, and `load` is its inverse.
+    """
+    path = path_of(file, ending) if file.is_file() else None
+    if path is None:  # `compute` reports a missing file.
+        return compute()
+    with contextlib.suppress(Exception):  # Missing or damaged; `tokenizers` raises nothing narrower.
+        return load(path.read_bytes())
+    part = compute()
+    with contextlib.suppress(errors.UserError):
+        files.write(path, dump(part))
+    return part
 
 
 def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
@@ -31,22 +56,6 @@ def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
         return None
     content = json.dumps([tensor_files.fingerprint(file), _code()])
     return cache / "converted" / f"{hashlib.sha256(content.encode()).hexdigest()}.{ending}"
-
-
-def read(path: pathlib.Path | None) -> bytes | None:
-    """Return the content of a converted part; None if the file is missing."""
-    if path is None:
-        return None
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
-    return None
-
-
-def write(path: pathlib.Path | None, content: str) -> None:
-    """Write a converted part, if that is possible."""
-    if path is not None:
-        with contextlib.suppress(errors.UserError):
-            files.write(path, content)
 
 
 def mark_used(path: pathlib.Path) -> None:
