@@ -73,6 +73,8 @@ class FineTuningRun:
             "model": self.model.fingerprint,
             "runs": "fine_tuning",
             "options": self.hyperparameters.to_dict(),
+            # Rounding, which training amplifies, depends on the platform.
+            **({} if parallel.platform() == "cpu" else {"platform": parallel.platform()}),
         }
 
     @functools.cached_property
