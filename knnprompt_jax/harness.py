@@ -67,7 +67,8 @@ class HarnessModel(model_lib.TemplateLM):
         name, colon, file = str(pretrained).partition(":" if revision else "\0")
         revised = f"{name}@{revision}{colon}{file}" if revision else name
         self.lm = lm_lib.LanguageModel.from_pretrained(revised, dtype, mesh=mesh)
-        self.tokenizer, self.max_length = self.lm.tokenizer, max_length or self.lm.context
+        self.tokenizer = self.lm.tokenizer
+        self.max_length = max_length or self.lm.context
         if not 1 <= self.max_length <= self.lm.context:
             raise errors.UserError(f"max_length={max_length}: {pretrained} reads 1 to {self.lm.context} tokens")
 
@@ -129,9 +130,10 @@ class HarnessModel(model_lib.TemplateLM):
         """Return log p of each continuation after its context in nats, and whether greedy decoding produces it."""
         wanted = [(tuple(context), tuple(target)) for _, context, target in requests]
         texts = sorted(set(wanted))
-        order: list[int] = []
+        grouped = list(families(list(enumerate(texts))))
+        order = [index for indices, _ in grouped for index in indices]
         # The last token is scored but not read.
-        built = continuations.build(families(texts, order), self.max_length + 1)
+        built = continuations.build([family for _, family in grouped], self.max_length + 1)
         layout.warn_truncated(built.num_truncated, len(texts), self.max_length)
         progress_bar = contextlib.nullcontext() if disable_tqdm else progress.bar(len(texts), unit="text")
         with progress_bar as report:
@@ -146,31 +148,27 @@ class HarnessModel(model_lib.TemplateLM):
         return [answers[text] for text in wanted]
 
 
-def families(texts: Sequence[Text], order: list[int], first: int = 0) -> Iterator[continuations.Family]:
-    """Group sorted texts by the common prefixes of their contexts.
-
-    Append the index of each text, counted from `first`, to `order`.
-    """
+def families(texts: Sequence[tuple[int, Text]]) -> Iterator[tuple[list[int], continuations.Family]]:
+    """Group sorted, numbered texts by common prefixes of their contexts; yield the numbers and the texts of a group."""
     if not texts:
         return
-    common = _common([context for context, _ in texts])
+    common = _common([context for _, (context, _) in texts])
     rest = []
-    numbered = enumerate(texts, first)
-    for start, group in itertools.groupby(numbered, lambda pair: pair[1][0][common : common + _MIN_PREFIX]):
+    for start, group in itertools.groupby(texts, lambda text: text[1][0][common : common + _MIN_PREFIX]):
         members = list(group)
         if len(start) == _MIN_PREFIX and len(members) >= _MIN_TEXTS:
-            yield from families([text for _, text in members], order, members[0][0])
+            yield from families(members)
         else:
             rest += members
     if rest:
-        order += [index for index, _ in rest]
         contexts = [context for _, (context, _) in rest]
         common = _common(contexts)
-        yield continuations.Family(
+        family = continuations.Family(
             np.array(contexts[0][:common], np.int32),
             [np.array(context[common:], np.int32) for context in contexts],
             [np.array(target, np.int32) for _, (_, target) in rest],
         )
+        yield [index for index, _ in rest], family
 
 
 def _common(contexts: Sequence[tuple[int, ...]]) -> int:

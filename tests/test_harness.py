@@ -130,8 +130,9 @@ def test_greedy_continuations(ours, theirs):
 )
 def test_families_contain_every_text_once(parts):
     texts = sorted({((5,) * count + tuple(rest) + (1,), (count, 7)) for count, rest in parts})
-    order: list[int] = []
-    families = list(harness.families(texts, order))
+    grouped = list(harness.families(list(enumerate(texts))))
+    order = [index for indices, _ in grouped for index in indices]
+    families = [family for _, family in grouped]
     made = [
         ((*map(int, family.prefix_P), *map(int, context)), tuple(map(int, target)))
         for family in families

@@ -171,32 +171,13 @@ def load(file: pathlib.Path) -> Tokenizer:
     header = gguf_header.read(file)
     fields = gguf_header.Fields(header, "tokenizer.ggml.")
     model = fields.choice("model", None, ("gpt2", "llama"))
-    tokens = fields.value("tokens")
-    merges = fields.value("merges")
-    if not isinstance(tokens, list) or not tokens:
-        raise fields.wrong("tokens", "not in the file, or no list")
-    kinds = fields.value("token_type", [_NORMAL] * len(tokens))
-    if not isinstance(kinds, list) or len(kinds) != len(tokens):
-        count = len(kinds) if isinstance(kinds, list) else 1
-        raise fields.wrong("token_type", f"{count} numbers for {len(tokens)} tokens")
-    for key, texts in (("tokens", tokens), ("merges", merges or [])):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise fields.wrong(key, "no list of texts")
-    if duplicates := [token for token, count in collections.Counter(tokens).items() if count > 1]:
-        raise fields.wrong("tokens", f"{len(duplicates)} duplicate tokens, such as {duplicates[0]!r}")
+    vocabulary = _read_vocabulary(fields, gguf_header.model_fields(header).arch, has_prefix=model == "llama")
+    tokens = vocabulary.tokens
     roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
     for role, id_ in roles.items():
         if type(id_) is not int or not 0 <= id_ < len(tokens):
             raise fields.wrong(_ROLES[role], f"{id_!r} is no token of {len(tokens)}")
     try:
-        vocabulary = _Vocabulary(
-            fields,
-            gguf_header.model_fields(header).arch,
-            tokens,
-            kinds,
-            None if merges is None else [_split_merge(fields, merge) for merge in merges],
-            fields.switch("add_space_prefix", model == "llama"),
-        )
         if model == "gpt2":
             tokenizer, bos = _byte_level(vocabulary)
         else:
@@ -216,6 +197,25 @@ def load(file: pathlib.Path) -> Tokenizer:
             f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
         )
     return Tokenizer(tokenizer, {f"{role}_token": tokens[id_] for role, id_ in roles.items()})
+
+
+def _read_vocabulary(fields: gguf_header.Fields, arch: str, has_prefix: bool) -> _Vocabulary:
+    """Return the vocabulary of a file with its lists checked; `has_prefix` is the default."""
+    tokens = fields.value("tokens")
+    merges = fields.value("merges")
+    if not isinstance(tokens, list) or not tokens:
+        raise fields.wrong("tokens", "not in the file, or no list")
+    kinds = fields.value("token_type", [_NORMAL] * len(tokens))
+    if not isinstance(kinds, list) or len(kinds) != len(tokens):
+        count = len(kinds) if isinstance(kinds, list) else 1
+        raise fields.wrong("token_type", f"{count} numbers for {len(tokens)} tokens")
+    for key, texts in (("tokens", tokens), ("merges", merges or [])):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise fields.wrong(key, "no list of texts")
+    if duplicates := [token for token, count in collections.Counter(tokens).items() if count > 1]:
+        raise fields.wrong("tokens", f"{len(duplicates)} duplicate tokens, such as {duplicates[0]!r}")
+    pairs = None if merges is None else [_split_merge(fields, merge) for merge in merges]
+    return _Vocabulary(fields, arch, tokens, kinds, pairs, fields.switch("add_space_prefix", has_prefix))
 
 
 def _split_merge(fields: gguf_header.Fields, merge: str) -> tuple[str, str]:
