@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from knnprompt_jax.report import intervals, names, published
+from knnprompt_jax.report import intervals, names, published, results
 from knnprompt_jax.runs import records as records_lib
 from tools import scales
 
@@ -75,27 +75,27 @@ def papers(
     their_table: str = "",
 ) -> str:
     """Return the difference between two (method, m) in the paper's tables, averaged over tasks; m = 0 is M_T."""
-    ours_mean, _ = _means(table, size, tasks, *ours)
-    theirs_mean, _ = _means(their_table or table, size, tasks, *theirs)
-    return f"{ours_mean - theirs_mean:+.1f}"
+    our_scores = _printed(table, size, tasks, *ours)
+    their_scores = _printed(their_table or table, size, tasks, *theirs)
+    lead = statistics.fmean(score.mean for score in our_scores) - statistics.fmean(score.mean for score in their_scores)
+    return f"{lead:+.1f}"
 
 
 def papers_spread(size: str, tasks: Sequence[str], shots: Sequence[int]) -> list[str]:
     """Return the paper's row for the table of standard deviations over seeds."""
-    _, theirs = _means("data_scaling", size, tasks, "icl", 0)
+    theirs = [score.std for score in _printed("data_scaling", size, tasks, "icl", 0)]
     texts = [f"paper, {size}", f"{statistics.fmean(theirs):.1f}"]
     for m in shots:
-        _, ours = _means("data_scaling", size, tasks, "knn", m)
+        ours = [score.std for score in _printed("data_scaling", size, tasks, "knn", m)]
         texts.append(f"{statistics.fmean(ours):.1f} ({np.less(ours, theirs).sum()} of {len(ours)})")
     return texts
 
 
-def _means(table: str, size: str, tasks: Sequence[str], method: str, m: int) -> tuple[float, list[float]]:
-    """Return the mean over tasks of the paper's means, and its standard deviations."""
+def _printed(table: str, size: str, tasks: Sequence[str], method: str, m: int) -> list[results.Score]:
+    """Return the paper's scores of a method on these tasks."""
     found = published.of(table)
     found = found[found.task.isin(tasks) & (found.model == published.SIZES[size])]
-    scores = found.score[(found.method == method) & (found.m == m)]
-    return statistics.fmean(score.mean for score in scores), [score.std for score in scores]
+    return found.score[(found.method == method) & (found.m == m)].tolist()
 
 
 def of(experiment: str, analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
@@ -125,7 +125,7 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
     sums: dict[str, dict[int, np.ndarray]] = collections.defaultdict(dict)
     for record, number in zip(records, numbers, strict=True):
         by_seed = sums[record.task]
-        by_seed[record.seed] = by_seed.get(record.seed, 0) + signs.get(number, 0) * scales.right_rows(record)
+        by_seed[record.seed] = by_seed.get(record.seed, 0) + signs.get(number, 0) * results.right_rows(record)
     difference = intervals.bootstrap([_stack(by_seed) for by_seed in sums.values()])
     other = {"row": "column", "column": "row"}[axis]
     num_other = len({record.cell[other] for record in records})
@@ -146,7 +146,7 @@ def skew_effect(
         if sign:
             is_test_skewed = record.cell["column"].startswith("test")  # These have other test rows.
             by_seed = changes.setdefault(record.task, {}).setdefault(is_test_skewed, {})
-            by_seed[record.seed] = by_seed.get(record.seed, 0) + sign * scales.right_rows(record)
+            by_seed[record.seed] = by_seed.get(record.seed, 0) + sign * results.right_rows(record)
     return intervals.bootstrap([tuple(map(_stack, parts.values())) for parts in changes.values()])
 
 

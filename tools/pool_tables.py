@@ -4,7 +4,6 @@ A column is a set of tasks at m train rows per class. Its cells are the tasks an
 of; a method without a record of each is left out of it.
 """
 
-import functools
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,6 @@ BINARY = ("sst2", "subj", "mpqa", "cr", "mr")
 
 _ESTIMATE = re.compile(r"accuracy ([\d.]+) % \(95 % interval ([\d.]+) to ([\d.]+)\)")
 _MARGIN = 3  # Points.
-_ANY = 0  # The m of methods whose demonstrations fill the context, whatever m is.
 
 
 class Column(NamedTuple):
@@ -60,13 +58,10 @@ class Results:
             if method == AUTO and record.settings["options"].get("encoder"):
                 method = WITH_ENCODER
             model = "" if method in NO_MODEL else scales.model_of(record)
-            fills_context = (
-                results.rows_used(method) == "demonstrations" and record.cell.get("regime") != results.FEW_SHOT
-            )
-            m = _ANY if fills_context else record.shots
+            m = results.m_of(method, results.regime_of(record), record.shots)
             by_seed = self._right.setdefault((model, method, record.task, m), {})
             if record.seed not in by_seed:
-                by_seed[record.seed] = scales.right_rows(record)
+                by_seed[record.seed] = results.right_rows(record)
                 self.records.append(record)
 
     def cells(self, model: str, column: Column) -> Mapping[str, Sequence[int]]:
@@ -74,14 +69,17 @@ class Results:
         found = {task: sorted(self._right.get((model, AUTO, task, column.m), ())) for task in column.tasks}
         return found if all(found.values()) else {}
 
+    def columns(self, model: str) -> list[Column]:
+        """Return the columns that AutoClassifier has with this model."""
+        return [column for column in COLUMNS if self.cells(model, column)]
+
     def right(self, model: str, method: str, column: Column) -> list[np.ndarray]:
         """Return which predictions are right [seeds, rows] for each task of `cells`; empty if a record is missing."""
         model_of_method = "" if method in NO_MODEL else model
         found = []
         for task, seeds in self.cells(model, column).items():
-            by_seed = self._right.get((model_of_method, method, task, column.m)) or self._right.get(
-                (model_of_method, method, task, _ANY), {}
-            )
+            keys = [(model_of_method, method, task, m) for m in (column.m, results.FILLS_CONTEXT)]
+            by_seed = next((self._right[key] for key in keys if key in self._right), {})
             if not all(seed in by_seed for seed in seeds):
                 return []
             found.append(np.stack([by_seed[seed] for seed in seeds]))
@@ -95,7 +93,7 @@ class Results:
 
 def by_rows(own: Results, model: str) -> str:
     """Return methods against columns: mean accuracies of a model."""
-    columns = [column for column in COLUMNS if own.cells(model, column)]
+    columns = own.columns(model)
     rows = []
     for method in METHODS:
         means = [own.mean(model, method, column) for column in columns]
@@ -108,7 +106,7 @@ def leads(own: Results, models: Sequence[str]) -> str:
     """Return AutoClassifier minus the best other method that sees the same rows, for each model and column."""
     columns = [column for column in COLUMNS if any(own.cells(model, column) for model in models)]
     rows = []
-    for model in filter(functools.partial(has, own), models):
+    for model in filter(own.columns, models):
         row = [scales.MODELS[model].short]
         for column in columns:
             best = best_rival(own, model, column)
@@ -134,15 +132,13 @@ def best_rival(own: Results, model: str, column: Column) -> str:
 
 def seeds(own: Results, model: str) -> str:
     """List the numbers of seeds of the columns."""
-    counts = {
-        column.title: min(map(len, own.cells(model, column).values())) for column in COLUMNS if own.cells(model, column)
-    }
+    counts = {column.title: min(map(len, own.cells(model, column).values())) for column in own.columns(model)}
     return ", ".join(f"{title}: {count}" for title, count in counts.items())
 
 
 def has(own: Results, model: str) -> bool:
     """Return whether AutoClassifier has a column with this model."""
-    return any(own.cells(model, column) for column in COLUMNS)
+    return bool(own.columns(model))
 
 
 def estimates(own: Results) -> str:
@@ -150,7 +146,7 @@ def estimates(own: Results) -> str:
     found = []
     for record in own.records:
         if record.method == AUTO and (printed := _ESTIMATE.search(record.note)):
-            found.append([100 * scales.right_rows(record).mean(), *map(float, printed.groups())])
+            found.append([100 * results.right_rows(record).mean(), *map(float, printed.groups())])
     test_R, estimate_R, low_R, high_R = np.array(found).T
     num_inside = int(((low_R - _MARGIN <= test_R) & (test_R <= high_R + _MARGIN)).sum())
     bias = float((estimate_R - test_R).mean())

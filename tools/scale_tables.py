@@ -2,7 +2,6 @@
 
 import collections
 import statistics
-import types
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -41,7 +40,7 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
     tabulated = [name for name in BY_TASK if model == scale.models[0] or name not in NO_MODEL]
     rows = []
     for method in tabulated:
-        if method in scale.shown(model, m):
+        if scale.has(model, method, m, cells):
             scores = [scale.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
             if method == scales.MOST_COMMON:  # It has no spread.
                 scores = [results.Score(score.mean) for score in scores]
@@ -85,35 +84,29 @@ def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[i
     return tables.render_markdown(header, rows)
 
 
-def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple[float, float] | None = None) -> str:
+def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple[float, float]) -> str:
     """Return tasks and methods against values on an axis of the grid: mean accuracies in %.
 
-    Args:
-        compared: two values, of which the last column has the difference, paired by seed and row.
+    The last column has the difference between the two compared values, paired by seed and row.
     """
+    first, second = compared
     found: dict[tuple[str, str], dict[float, list[np.ndarray]]] = collections.defaultdict(dict)
     for record in sorted(records, key=lambda record: record.seed):
-        found[record.task, record.method].setdefault(record.cell[axis], []).append(scales.right_rows(record))
+        found[record.task, record.method].setdefault(record.cell[axis], []).append(results.right_rows(record))
     values = sorted({value for by_value in found.values() for value in by_value})
     methods = {method for _, method in found}
     rows = []
     for task, method in names.ordered_keys(("task", "method"), found):
         right = {value: np.stack(each) for value, each in found[task, method].items()}
         label = f"{names.task(task)}, {names.method(method)}" if len(methods) > 1 else names.task(task)
-        row = [label, *(f"{100 * right[value].mean():.1f}" for value in values)]
-        if compared:
-            row.append(str(intervals.bootstrap([right[compared[0]] - right[compared[1]]])))
-        rows.append(row)
-    header = ["", *(f"{axis} = {value:.3g}" for value in values)]
-    if compared:
-        header.append(f"{compared[0]:.3g} − {compared[1]:.3g}")
+        means = [f"{100 * right[value].mean():.1f}" for value in values]
+        rows.append([label, *means, str(intervals.bootstrap([right[first] - right[second]]))])
+    header = ["", *(f"{axis} = {value:.3g}" for value in values), f"{first:.3g} − {second:.3g}"]
     return tables.render_markdown(header, rows)
 
 
 def means_table(
-    records: Iterable[records_lib.Record],
-    printed: Sequence[Sequence[str]] = (),
-    last: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
+    records: Iterable[records_lib.Record], printed: Sequence[Sequence[str]], last: Mapping[str, Mapping[str, str]]
 ) -> str:
     """Return mean accuracies in % over tasks and seeds, by `row` and `column` of the cells, and the printed rows.
 

@@ -2,7 +2,7 @@
 
 import collections
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -65,11 +65,6 @@ def model_of(record: records_lib.Record) -> str:
     return published.model_of(record.model).removesuffix(".gguf")
 
 
-def right_rows(record: records_lib.Record) -> np.ndarray:
-    """Return which predictions are right, [rows] in 0 and 1."""
-    return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
-
-
 class Scale:
     """Records of several models, tasks and m, compared over the cells that all compared methods have.
 
@@ -77,24 +72,22 @@ class Scale:
 
     Attributes:
         methods: all methods.
-        rows: the methods of each model that every shown cell has, in the order of tables.
+        compared: the methods of each model that have every cell, in the order of tables.
         models: the models with at least half of the tasks that any has, small ones first; others are not shown.
         shots: the numbers m of train rows per class for which a model has cells.
     """
 
     def __init__(self, records: Iterable[records_lib.Record]):
         self.records = [record for record in records if record.note != paper_cells.REUSED]
-        (regime,) = {record.cell.get("regime", results.FULL) for record in self.records}
-        self._is_few_shot = regime == results.FEW_SHOT
+        (self._regime,) = set(map(results.regime_of, self.records))
         self._most_common = _most_common_rows(self.records)
-        self._right = self._right_by_place()
+        self._right = self._right_by_run()
         self._between: dict[tuple, intervals.Difference] = {}
         self.methods = {record.method for record in self.records}
         methods: dict[str, set[str]] = {}
         for record in self.records:
             methods.setdefault(model_of(record), set()).add(record.method)
-        self.rows = {model: [MOST_COMMON, *(name for name in ORDER if name in own)] for model, own in methods.items()}
-        self._others = {model: sorted(own - {*ORDER}) for model, own in methods.items()}
+        self.compared = {model: [name for name in ORDER if name in own] for model, own in methods.items()}
         shots = sorted({record.shots for record in self.records})
         self.shots = [m for m in shots if any(self.cells([model], m) for model in methods)]
         models = sorted(methods, key=lambda name: MODELS[name].parameters)
@@ -102,14 +95,14 @@ class Scale:
         most = max(num_tasks.values())
         self.models = [model for model in models if num_tasks[model] and 2 * num_tasks[model] >= most]
 
-    def _right_by_place(self) -> dict[tuple, dict[int, np.ndarray]]:
+    def _right_by_run(self) -> dict[tuple, dict[int, np.ndarray]]:
         """Return which predictions are right by (model, method, m, task) and seed."""
         found: dict[tuple, dict[int, np.ndarray]] = {}
         for record in self.records:
             by_seed = found.setdefault(self._key(model_of(record), record.method, record.shots, record.task), {})
             if record.seed in by_seed:
                 raise errors.UserError(f"{record.file_name}: an earlier record is of the same run")
-            by_seed[record.seed] = right_rows(record)
+            by_seed[record.seed] = results.right_rows(record)
         return found
 
     def _key(self, model: str, method: str, m: int, task: str) -> tuple:
@@ -117,13 +110,12 @@ class Scale:
 
         With M_T demonstrations, methods without anchors have the same records at every m.
         """
-        sees_m_t = not self._is_few_shot and results.rows_used(method) == "demonstrations"
-        return model, method, 0 if sees_m_t else m, task
+        return model, method, results.m_of(method, self._regime, m), task
 
     def cells(self, models: Iterable[str], m: int) -> dict[str, list[int]]:
         """Return the tasks, each with its seeds, that every method of all these models has at m."""
         found = {}
-        compared = [(model, method) for model in models for method in self.rows[model][1:]]
+        compared = [(model, method) for model in models for method in self.compared[model]]
         for task in names.ordered("task", self._most_common):
             seeds = set.intersection(*({*self.seeds(*each, m, task)} for each in compared))
             if len(seeds) >= _MIN_SEEDS:
@@ -142,21 +134,6 @@ class Scale:
         return {
             name: seeds for name, seeds in own.items() if name != APART and all(name in found for found in with_cells)
         }
-
-    def common(self, models: Iterable[str], shots: Sequence[int]) -> dict[str, list[int]]:
-        """Return the tasks, each with its seeds, that these models have at all of these m."""
-        first, *further = (self.cells(models, m) for m in shots)
-        found = {}
-        for task, seeds in first.items():
-            shared = {*seeds}.intersection(*(each.get(task, ()) for each in further))
-            if len(shared) >= _MIN_SEEDS:
-                found[task] = sorted(shared)
-        return found
-
-    def shown(self, model: str, m: int) -> list[str]:
-        """Return the rows of the model and its other methods that have all of its cells at m."""
-        cells = self.cells([model], m)
-        return [*self.rows[model], *(name for name in self._others[model] if self.has(model, name, m, cells))]
 
     def has(self, model: str, method: str, m: int, cells: Cells) -> bool:
         """Return whether the method has all of these tasks and seeds."""
@@ -217,9 +194,13 @@ class Scale:
     def growth(
         self, model: str, method: str, low: int, high: int, task: str = "", without: str = ""
     ) -> intervals.Difference | None:
-        """Return the difference between two m over the tasks of `shared` at both, if there are any."""
-        tasks = self.shared(model, low, task).keys() & self.shared(model, high, task).keys() - {without}
-        cells = {name: seeds for name, seeds in self.common([model], (low, high)).items() if name in tasks}
+        """Return the difference between two m over the tasks and seeds of `shared` at both, if there are any."""
+        at_high = self.shared(model, high, task)
+        cells = {}
+        for name, seeds in self.shared(model, low, task).items():
+            common = {*seeds} & {*at_high.get(name, ())}
+            if name != without and len(common) >= _MIN_SEEDS:
+                cells[name] = sorted(common)
         return self.difference((model, method, high), (model, method, low), cells) if cells else None
 
     def name(self, method: str) -> str:
@@ -231,7 +212,7 @@ class Scale:
 
     def best_calibration(self, model: str, m: int, cells: Cells) -> str:
         """Return the calibration with the highest mean on these test rows."""
-        own = [name for name in CALIBRATIONS if name in self.rows[model]]
+        own = [name for name in CALIBRATIONS if name in self.compared[model]]
         return max(own, key=lambda name: self.mean(model, name, m, cells))
 
     def at_every_m(self, model: str) -> dict[int, dict[str, list[int]]]:
@@ -273,12 +254,9 @@ class Scale:
         num_prompts = sum(record.prompts for record in self.records)
         return f"{num_truncated:,} of {num_prompts:,} were truncated"
 
-    def differences(
-        self, model: str, ours: str, theirs: str, shots: Collection[int] = (), task: str = ""
-    ) -> dict[int, intervals.Difference]:
-        """Return the differences between two methods at each m, or at some of them, as `between` does."""
-        shots = [m for m in self.complete([model]) if m in shots or not shots]
-        found = {m: self.between(model, ours, theirs, m, task) for m in shots}
+    def differences(self, model: str, ours: str, theirs: str, task: str = "") -> dict[int, intervals.Difference]:
+        """Return the differences between two methods at each m, as `between` does."""
+        found = {m: self.between(model, ours, theirs, m, task) for m in self.complete([model])}
         return {m: difference for m, difference in found.items() if difference}
 
     def of(self, methods: Collection[str]) -> "Scale":

@@ -46,7 +46,8 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
 def _pairs(ours: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     """Return a row per pair of records of kNN Prompting and another method, with the same seed and test rows.
 
-    The column `points` has the difference of their accuracies, and `better` that of each row: 1, 0 or −1.
+    The column `points` has the difference of their accuracies. `better` has 1 for each row of which only our prediction
+    is right, −1 if only theirs is right, and 0 otherwise.
     """
     is_knn = ours.method == "knn"
     shared = list(dict.fromkeys([*axes, "regime", "task", "seed"]))
@@ -54,15 +55,9 @@ def _pairs(ours: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     same_m = (pairs.m_other == results.FILLS_CONTEXT) | (pairs.m_other == pairs.m)
     pairs = pairs[same_m & (pairs.true == pairs.true_other)]
     results.check_test_rows(pairs, [*axes, "m", "task"])
-    better = map(_better, pairs.true, pairs.predicted, pairs.predicted_other)
-    return pairs.assign(points=pairs.accuracy - pairs.accuracy_other, better=list(better))
-
-
-def _better(true: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> np.ndarray:
-    """Return for each row 1 if only our prediction is right, −1 if only theirs is right, and 0 otherwise."""
-    is_ours_right = np.array(ours) == np.array(true)
-    is_theirs_right = np.array(theirs) == np.array(true)
-    return is_ours_right.astype(np.int8) - is_theirs_right.astype(np.int8)
+    records = zip(pairs.record, pairs.record_other, strict=True)
+    better = [results.right_rows(ours) - results.right_rows(theirs) for ours, theirs in records]
+    return pairs.assign(points=pairs.accuracy - pairs.accuracy_other, better=better)
 
 
 def _complete(pairs: pd.DataFrame, tasks: Sequence[str]) -> list[pd.DataFrame]:

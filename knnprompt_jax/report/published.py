@@ -94,14 +94,13 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         scores[task] = Score(mean, None, count, f"{row['permille'][task]} ‰")
     whole_table = tables()[table]
     m = row.get("m", whole_table.get("m", _SHOTS.get(table)))
-    is_few_shot = table == "few_shot"
-    fills_context = m == "M_T" or (not is_few_shot and results.rows_used(method) in ("demonstrations", "draws"))
+    regime = results.FEW_SHOT if table == "few_shot" else results.FULL
     shared = {
         "table": table,
         "method": method,
         "model": own_models().get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
-        "m": results.FILLS_CONTEXT if fills_context else m,
-        "regime": results.FEW_SHOT if is_few_shot else results.FULL,
+        "m": results.FILLS_CONTEXT if m == "M_T" else results.m_of(method, regime, m),
+        "regime": regime,
         "basis": basis,
         "tasks": tuple(task.lower() for task in scores),
     }

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from knnprompt_jax import errors
@@ -55,14 +56,29 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
     """Return a row per record: its fields, accuracy in %, axis m and the axes of its grid cell."""
     rows = []
     for record in records:
-        row = {"regime": FULL, **record.cell, **vars(record)}
-        fills_context = rows_used(record.method) in ("demonstrations", "draws") and row["regime"] != FEW_SHOT
-        m = FILLS_CONTEXT if fills_context else record.shots
+        row = {"regime": regime_of(record), **record.cell, **vars(record)}
+        m = m_of(record.method, row["regime"], record.shots)
         rows.append(row | {"m": m, "accuracy": 100 * record.accuracy, "record": record})
     columns = dict.fromkeys(_COLUMNS)
     for row in rows:
         columns |= dict.fromkeys(row)
     return pd.DataFrame(rows, columns=list(columns))
+
+
+def regime_of(record: Record) -> str:
+    """Return the regime of a record's grid; FULL if it has none."""
+    return record.cell.get("regime", FULL)
+
+
+def m_of(method: str, regime: str, shots: int) -> int:
+    """Return the value of axis m: the train rows per class, or FILLS_CONTEXT if the method uses only demonstrations."""
+    fills_context = rows_used(method) in ("demonstrations", "draws") and regime != FEW_SHOT
+    return FILLS_CONTEXT if fills_context else shots
+
+
+def right_rows(record: Record) -> np.ndarray:
+    """Return which predictions are right, [rows] in 0 and 1."""
+    return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
 
 
 def check(frame: pd.DataFrame, axes: Sequence[str], apart: Sequence[str] = ()) -> None:

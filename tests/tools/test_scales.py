@@ -31,7 +31,7 @@ def test_verdicts(ends, expected):
 
 def test_cells_are_those_that_every_method_has():
     scale = scales.Scale([*grid(), make("knn", "sst2", 8, 1, 7)])
-    assert scale.models == ["smollm2"] and scale.shots == [8, 32] and scale.rows["smollm2"][1:] == ["icl", "knn"]
+    assert scale.models == ["smollm2"] and scale.shots == [8, 32] and scale.compared["smollm2"] == ["icl", "knn"]
     assert scale.cells(["smollm2"], 8) == {"cr": [1, 2], "mr": [1, 2, 3]}
     assert scale.accuracy("smollm2", "icl", 32, "mr", [1, 2, 3]).mean == pytest.approx(100 * 2 / 7)
     assert scale.accuracy("smollm2", "most_common", 8, "mr", [1, 2]).mean == 100
@@ -57,7 +57,7 @@ def test_models_are_compared_on_the_tasks_that_all_have():
 def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
     records = [*grid(), *(make("auto", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
     scale = scales.Scale([*records, *(make("auto", "cr", 8, seed, 7) for seed in (1, 2))])
-    assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "auto"], ["icl", "knn"]]
+    assert [scale.has("smollm2", "auto", m, scale.cells(["smollm2"], m)) for m in (8, 32)] == [True, False]
     assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
     table = scale_tables.shared_table(scale, ["auto", "knn"], 8)
     assert "| 100.0 |" in table and table.startswith("| m = 8 | SmolLM2-135M |")
