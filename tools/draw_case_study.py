@@ -4,6 +4,7 @@ python experiments/paper.py --config=configs/case_study.py --models=smollm2 --di
 python tools/draw_case_study.py results/case_study
 """
 
+import math
 import pathlib
 import sys
 
@@ -20,9 +21,10 @@ _TASKS = ("sst2", "mr", "trec", "agnews")
 
 def draw(folder: pathlib.Path, path: pathlib.Path = PATH, tasks: tuple[str, ...] = _TASKS) -> None:
     """Draw the map of each task in the folder, in a grid of two columns; raise FileNotFoundError without a map."""
+    num_rows = math.ceil(len(tasks) / 2)
     with drawing.style():
-        drawn = figure.Figure(figsize=(8.0, 3.4 * -(-len(tasks) // 2)), layout="constrained", facecolor="white")
-        panels = drawn.subplots(-(-len(tasks) // 2), 2, squeeze=False).flat
+        drawn = figure.Figure(figsize=(8.0, 3.4 * num_rows), layout="constrained", facecolor="white")
+        panels = drawn.subplots(num_rows, 2, squeeze=False).flat
         for axes, task in zip(panels, tasks, strict=False):
             _draw(axes, case_study.read(_find(folder, task)))
         drawn.savefig(path, dpi=110, metadata={"Software": None})

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, evaluation, files, states, tasks
+from knnprompt_jax import errors, evaluation, states, tasks
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import selective
 from knnprompt_jax.experts import expert, fitting, views
@@ -36,8 +36,9 @@ from knnprompt_jax.report import look, to_label
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.settings.classifiers import AutoOptions
 from knnprompt_jax.tasks.task import Example, Task
+from tools import pack_records
 
-RECORDS = pathlib.Path(__file__).resolve().parents[1] / "docs" / "records" / "reliability.jsonl.gz"
+RECORDS = pack_records.FOLDER / "reliability.jsonl.gz"
 PROMISES = (0.05, 0.1)
 REJECTED = (0.02, 0.05)  # The values of `reject_novel`.
 STEPS = (8, 16, 24, 32, 48, 64)  # Labelled rows per class; the first are drawn at random.
@@ -106,8 +107,7 @@ def load(path: pathlib.Path) -> dict[Unit, dict[str, Any]]:
 
 def write(path: pathlib.Path, records: Mapping[Unit, Mapping[str, Any]]) -> None:
     """Write the records, sorted; the same records give the same bytes."""
-    lines = (json.dumps(records[unit], separators=(",", ":")) + "\n" for unit in sorted(records))
-    files.write(path, gzip.compress("".join(lines).encode(), mtime=0))
+    pack_records.write_lines(path, (records[unit] for unit in sorted(records)))
 
 
 def units(part: str, names: Sequence[str], seeds: int) -> Iterator[Unit]:

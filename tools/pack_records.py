@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files
 from knnprompt_jax.runs import records
 
 _MACHINE_FIELDS = {"environment", "seconds", "prompts_per_second"}
@@ -35,18 +35,24 @@ def pack(sources: Iterable[pathlib.Path], path: pathlib.Path) -> int:
 
 
 def write(path: pathlib.Path, written: Iterable[records.Record]) -> None:
-    """Write records to one compressed file, a JSON line each, sorted; the same records give the same bytes.
+    """Write records to one compressed file, sorted.
 
     Labels become class indices, in the order of `class_counts`. Times, devices and paths are left out.
     """
-    lines = []
+    contents = []
     for record in sorted(written, key=lambda record: (record.experiment, record.file_name)):
         content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
         numbers = {label: number for number, label in enumerate(record.class_counts)}
         content |= {name: [numbers[label] for label in content[name]] for name in ("predicted", "true")}
-        packed = {name: _without_folders(value) for name, value in content.items() if name not in _MACHINE_FIELDS}
-        lines.append(json.dumps(packed, ensure_ascii=False, separators=(",", ":")) + "\n")
-    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+        kept = {name: value for name, value in content.items() if name not in _MACHINE_FIELDS}
+        contents.append(_without_folders(kept))
+    write_lines(path, contents)
+
+
+def write_lines(path: pathlib.Path, contents: Iterable[Any]) -> None:
+    """Write a JSON line for each of the contents to one compressed file; the same contents give the same bytes."""
+    lines = (json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n" for content in contents)
+    files.write(path, gzip.compress("".join(lines).encode(), mtime=0))
 
 
 def _without_folders(value: Any) -> Any:

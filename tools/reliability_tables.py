@@ -56,7 +56,7 @@ def kept(records: Records, promise: float, texts: str = REST, if_given: bool = F
 
 def promised(records: Records, promise: float, m: int) -> str:
     """Return in how many runs at m a promise could be made."""
-    runs = [run for (_, rows), runs in _grouped(records, "promises") if rows == m for run in runs]
+    runs = _runs(records, "promises", m)
     return f"{len(_with_promise(runs, PROMISES.index(promise)))} of {len(runs)}"
 
 
@@ -69,8 +69,7 @@ def wrong(records: Records, promise: float) -> str:
 
 def calibration_error(records: Records, m: int) -> str:
     """Return the mean expected calibration error of all tasks at m, in %."""
-    runs = [run for (_, rows), runs in _grouped(records, "promises") if rows == m for run in runs]
-    return _percent(_calibration_error(runs))
+    return _percent(_calibration_error(_runs(records, "promises", m)))
 
 
 def novelty(records: Records) -> str:
@@ -174,8 +173,9 @@ def _calibration_error(runs: Iterable[Record]) -> float:
     return statistics.fmean(run[REST]["calibration_error"] for run in runs)
 
 
-def _runs(records: Records, part: str) -> list[Record]:
-    return [records[unit] for unit in sorted(records) if unit.part == part]
+def _runs(records: Records, part: str, m: int | None = None) -> list[Record]:
+    """Return the runs of a part; only those at m if it is given."""
+    return [records[unit] for unit in sorted(records) if unit.part == part and m in (None, unit.m)]
 
 
 def _grouped(records: Records, part: str) -> Iterator[tuple[tuple[str, int], list[Record]]]:

@@ -83,6 +83,8 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    # Their demonstrations are all m train rows per class.
+    only_demonstrations = [record for record in few_shot.records if record.method in ("icl", "batch_calibration")]
     values = {
         "matched": matched,
         "few_shot": few_shot,
@@ -98,7 +100,7 @@ def render(
         "figure": FIGURES["by_size"].name,
         "worth_figure": FIGURES["worth"].name,
         "in_readme": IN_README,
-        "pool": pool_tables.Results([*pool, *_demonstrations_only(few_shot), *scale.records, *matched.records]),
+        "pool": pool_tables.Results([*pool, *only_demonstrations, *scale.records, *matched.records]),
         "pool_tables": pool_tables,
         "reliability": reliability,
         "reliability_tables": reliability_tables,
@@ -117,11 +119,6 @@ def render(
         **{DOCS / name: HEAD + text(name) for name in PAGES},
         ROOT / "README.md": BLOCK.sub(lambda _: block, readme),
     }
-
-
-def _demonstrations_only(few_shot: scales.Scale) -> list[records_lib.Record]:
-    """Return the records of methods whose demonstrations are all m train rows per class."""
-    return [record for record in few_shot.records if record.method in ("icl", "batch_calibration")]
 
 
 def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any]:
@@ -143,9 +140,6 @@ def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any
     def most_common(task: str) -> str:
         return f"{matched.mean(first, scales.MOST_COMMON, 128, {task: [1]}):.1f}"
 
-    def span(rival: str, m: int, task: str = "") -> str:
-        return span_of("knn", rival, m, task)
-
     def span_of(ours: str, theirs: str, m: int, task: str = "") -> str:
         """Return the smallest and the largest difference between two methods among the models."""
         leads = [matched.between(model, ours, theirs, m, task) for model in matched.models]
@@ -153,7 +147,7 @@ def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any
         return f"{min(means):+.1f} to {max(means):+.1f}"
 
     return {
-        "span": span,
+        "span": functools.partial(span_of, "knn"),
         "span_of": span_of,
         "four": four,
         "binary": binary,
