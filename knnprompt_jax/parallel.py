@@ -24,7 +24,7 @@ from knnprompt_jax import errors, rounding
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
-# An error of a collective operation contains one of these when a participating process is gone.
+# An error of a collective operation contains one of these when a participating process is gone or communication fails.
 _LOST_PROCESS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
 
 
@@ -48,6 +48,8 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     }
     if not auto:
         options |= {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
+    if (not auto or _is_alone_on_host()) and "JAX_LOCAL_DEVICE_IDS" not in os.environ:
+        options["local_device_ids"] = []  # All devices. If None, JAX uses one device per task of Slurm or Open MPI.
     try:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError) as error:
@@ -56,8 +58,19 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
         _exit_when_a_process_is_lost()
 
 
+def _is_alone_on_host() -> bool:
+    """Return whether Open MPI or Slurm started a single process on each host."""
+    if size := os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
+        return size == "1"
+    num_nodes = os.environ.get("SLURM_STEP_NUM_NODES")
+    return num_nodes is not None and num_nodes == os.environ.get("SLURM_NTASKS")
+
+
 def _exit_when_a_process_is_lost() -> None:
-    """Install an exception hook that reports a lost process in one line and exits this process with status 2."""
+    """Install an exception hook that reports a lost process in one line and exits this process with status 2.
+
+    The line ends with JAX's message, because slow processes and faults of a network raise the same errors.
+    """
     default = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
@@ -65,8 +78,10 @@ def _exit_when_a_process_is_lost() -> None:
             default(kind, error, trace)
             return
         process = f"process {jax.process_index()} of {jax.process_count()}"
-        message = "another process died; finished work is saved: rerun the same command to resume"
-        print(f"error: {process}: {message}", file=sys.stderr, flush=True)
+        message = "another process died or did not answer, or communication failed"
+        advice = "finished work is saved: rerun the same command to resume"
+        reason = errors.shortened(errors.one_line(error))[:300]
+        print(f"error: {process}: {message}; {advice} ({reason})", file=sys.stderr, flush=True)
         os._exit(2)  # A normal exit would wait for the lost process.
 
     sys.excepthook = report

@@ -137,7 +137,7 @@ def test_a_lost_process_ends_the_others(victim, state):
         _, message = processes[survivor].communicate(timeout=60)
         assert processes[survivor].returncode and "Traceback" not in message
         if state == "busy" and processes[survivor].returncode == 2:
-            assert message.splitlines()[-1].startswith(f"error: process {survivor} of 2: another process died;")
+            assert message.splitlines()[-1].startswith(f"error: process {survivor} of 2: another process died or ")
         else:
             assert "another task died" in message
     finally:
@@ -149,7 +149,8 @@ def test_a_lost_process_ends_the_others(victim, state):
 @pytest.mark.parametrize(
     ("error", "is_lost"),
     [
-        (jax.errors.JaxRuntimeError("Gloo all-reduce failed: Connection closed by peer"), True),
+        (jax.errors.JaxRuntimeError("Gloo all-reduce failed: Connection closed\n by \x1b[31mpeer"), True),
+        (jax.errors.JaxRuntimeError("INTERNAL: NCCL operation failed: " + "x " * 400), True),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"), False),
         (OSError("Connection closed by peer"), False),
     ],
@@ -165,10 +166,39 @@ def test_the_error_of_a_lost_process_ends_in_one_line(error, is_lost, monkeypatc
     sys.excepthook(type(error), error, None)
     reported = capsys.readouterr().err
     if is_lost:
-        last = "error: process 0 of 2: another process died; finished work is saved: rerun the same command to resume"
-        assert (reported, statuses, default) == (f"{last}\n", [2], [])
+        assert (statuses, default) == ([2], [])
+        assert reported.startswith("error: process 0 of 2: another process died or did not answer, or communication ")
+        assert reported.count("\n") == 1 and reported.isascii() and "\x1b" not in reported and len(reported) < 500
+        assert str(error)[:20] in reported
     else:
         assert (reported, statuses, default) == ("", [], [(type(error), error, None)])
+
+
+SLURM = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_NODES": "2"}
+
+
+@pytest.mark.parametrize(
+    ("auto", "environment", "devices"),
+    [
+        (True, {}, None),
+        (True, SLURM, []),
+        (True, SLURM | {"SLURM_NTASKS": "16"}, None),
+        (True, SLURM | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, None),  # Slurm counts the daemons of mpirun.
+        (True, {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, []),
+        (False, SLURM | {"SLURM_NTASKS": "16"}, []),
+        (False, {"JAX_LOCAL_DEVICE_IDS": "3"}, None),
+    ],
+)
+def test_a_process_alone_on_its_host_has_all_devices(auto, environment, devices, monkeypatch):
+    """JAX would give each task of a scheduler one device. An empty list means all, None leaves the choice to JAX."""
+    joined = {}
+    for name in ("SLURM_NTASKS", "SLURM_STEP_NUM_NODES", "OMPI_COMM_WORLD_LOCAL_SIZE", "JAX_LOCAL_DEVICE_IDS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(jax.distributed, "initialize", joined.update)
+    parallel.start(auto=auto, address="" if auto else "host:1", num_processes=2, process_id=0)
+    assert joined.get("local_device_ids") == devices
 
 
 def test_an_error_of_the_first_process_ends_all(tmp_path):
