@@ -10,7 +10,7 @@ import numpy as np
 
 from knnprompt_jax.report import intervals, names, published, results
 from knnprompt_jax.runs import records as records_lib
-from tools import scales
+from tools import pool_tables, scales
 
 _SKEWED = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"}
 
@@ -33,14 +33,16 @@ def one_demonstration(
     return intervals.bootstrap(differences)
 
 
-def on_tasks(scale: scales.Scale, method: str, m: int, tasks: Sequence[str] = ("sst2", "mpqa")) -> list[str]:
-    """Return SmolLM2's kNN Prompting minus another method on each task, over the seeds that both have."""
-    ours = ("smollm2", "knn", m)
-    theirs = ("smollm2", method, m)
+def on_tasks(
+    scale: scales.Scale, method: str, m: int, tasks: Sequence[str] = ("sst2", "mpqa"), model: str = "smollm2"
+) -> list[str]:
+    """Return kNN Prompting minus another method on each task, over the seeds that both have; "–" without any."""
+    ours = (model, "knn", m)
+    theirs = (model, method, m)
     texts = []
     for task in tasks:
         seeds = sorted({*scale.seeds(*ours, task)} & {*scale.seeds(*theirs, task)})
-        texts.append(str(scale.difference(ours, theirs, {task: seeds})))
+        texts.append(str(scale.difference(ours, theirs, {task: seeds})) if seeds else "–")
     return texts
 
 
@@ -168,7 +170,12 @@ def beside_fine_tuning(
 
     The others are averaged over the splits that were fine-tuned.
     """
-    tuned = {(record.task, record.seed): record.accuracy for record in analyses if record.method == "fine_tuning"}
+    tasks = (*pool_tables.BINARY, scales.APART)
+    tuned = {
+        (record.task, record.seed): record.accuracy
+        for record in analyses
+        if record.method == "fine_tuning" and record.task in tasks
+    }
     columns = [tuned]
     for method in methods:
         found = [one for one in matched.records if (one.model, one.method, one.shots) == (model, method, m)]
@@ -181,6 +188,41 @@ def beside_fine_tuning(
         binary = [accuracy for (task, _), accuracy in column.items() if task != scales.APART]
         texts.append(f"{100 * statistics.fmean(binary):.1f} / {100 * statistics.fmean(apart):.1f}")
     return texts
+
+
+def fine_tuned(
+    analyses: Sequence[records_lib.Record], matched: scales.Scale, model: str, methods: Sequence[str], m: int = 128
+) -> list[records_lib.Record]:
+    """Return the records of fine-tuning, and those of other methods on the same splits; columns are tasks."""
+    found = [record for record in analyses if record.method == "fine_tuning"]
+    splits = {(record.task, record.seed) for record in found}
+    for record in matched.records:
+        is_shown = (record.model, record.shots) == (model, m) and record.method in methods
+        if is_shown and (record.task, record.seed) in splits:
+            found.append(record)
+    return list(map(_by_method_and_task, found))
+
+
+def upper_bound(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
+    """Return the records of the best of random prompts, and of the methods beside it; columns are tasks."""
+    return list(map(_by_method_and_task, of("upper_bound", analyses)))
+
+
+def printed_upper_bound() -> list[list[str]]:
+    """Return the paper's rows for the table of the upper bound."""
+    found = published.of("upper_bound")
+    found = found[found.model == published.SIZES["1.5B"]]
+    rows = []
+    for method in ("demonstration_upper_bound", "icl", "knn"):
+        scores = {row.task: row.score for row in found[found.method == method].itertuples()}
+        rows.append(
+            [f"Paper, 1.5B: {names.method(method)}", *(f"{scores[task].mean:.1f}" for task in ("sst2", "trec"))]
+        )
+    return rows
+
+
+def _by_method_and_task(record: records_lib.Record) -> records_lib.Record:
+    return dataclasses.replace(record, cell={"row": names.method(record.method), "column": names.task(record.task)})
 
 
 def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:

@@ -107,6 +107,9 @@ def render(
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
         "fine_tuned": analyses_lib.beside_fine_tuning(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING),
         **_comparisons(matched, few_shot),
+        "fine_tuned_table": scale_tables.means_table(
+            analyses_lib.fine_tuned(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING)
+        ),
         **_analyses(analyses, matched.of(GROWN)),
     }
 
@@ -175,6 +178,9 @@ def _analyses(analyses: Sequence[records_lib.Record], grown: scales.Scale) -> di
         "case_study": functools.partial(analyses_lib.case_study, analyses),
         "k_table": scale_tables.axis_table(chosen_ks, "k", (30, 3)),
         "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
+        "upper_bound_table": scale_tables.means_table(
+            analyses_lib.upper_bound(analyses), analyses_lib.printed_upper_bound()
+        ),
         "prior_table": scale_tables.means_table(analyses_lib.skewed(analyses), printed, effects),
     }
 

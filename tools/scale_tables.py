@@ -119,7 +119,8 @@ def means_table(
     columns = sorted({column for _, column in found})
     rows = []
     for name in sorted({row for row, _ in found}):
-        means = [f"{statistics.fmean(found[name, column]):.1f}" for column in columns]
+        cells = [found[name, column] for column in columns]
+        means = [f"{statistics.fmean(accuracies):.1f}" if accuracies else "–" for accuracies in cells]
         rows.append([name, *means, *(texts[name] for texts in last.values())])
     return tables.render_markdown(["", *columns, *last], [*rows, *printed])
 

@@ -6,7 +6,7 @@ import pytest
 
 from knnprompt_jax.report import published
 from tests.tools.small_records import grid, make
-from tools import analyses, scales
+from tools import analyses, scale_tables, scales
 
 
 def test_a_method_is_compared_on_the_seeds_that_it_has():
@@ -91,3 +91,24 @@ def test_other_methods_are_averaged_over_the_splits_that_were_fine_tuned():
     assert found == ["100.0 / 0.0", "25.0 / 50.0"]
     with pytest.raises(ValueError, match="lacks runs of .*'trec', 1"):
         analyses.beside_fine_tuning(tuned, scales.Scale(others[:2]), "smollm2", ["knn"], 8)
+
+
+def test_fine_tuning_and_the_upper_bound_have_a_column_per_task():
+    tuned = [make("fine_tuning", task, 8, 2, 3, model="bert", accuracy=0.429) for task in ("sst2", "trec")]
+    others = [make("knn", "sst2", 8, seed, 7, accuracy=accuracy) for seed, accuracy in ((2, 0.714), (3, 1.0))]
+    found = analyses.fine_tuned(tuned, scales.Scale(others), "smollm2", ["knn"], 8)
+    assert scale_tables.means_table(found).splitlines()[2:] == [
+        "| Fine-tuning | 42.9 | 42.9 |",
+        "| kNN Prompting | 71.4 | – |",
+    ]
+    bound = [
+        make("demonstration_upper_bound", task, 8, 1, 4, experiment="upper_bound", accuracy=0.571)
+        for task in ("sst2", "trec")
+    ]
+    table = scale_tables.means_table(analyses.upper_bound(bound + tuned), analyses.printed_upper_bound())
+    assert [row.split("|")[2:4] for row in table.splitlines()[2:]] == [
+        [" 57.1 ", " 57.1 "],
+        [" 92.6 ", " 73.0 "],
+        [" 81.3 ", " 54.2 "],
+        [" 88.2 ", " 83.0 "],
+    ]
