@@ -35,6 +35,15 @@ class EmptyCell(UserError):
 
 
 @contextlib.contextmanager
+def prefixed(place: str) -> Iterator[None]:
+    """Let the message of a UserError begin with its place."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
+@contextlib.contextmanager
 def tokenizer_failures(place: str) -> Iterator[None]:
     """Turn a failure of `tokenizers` into UserError: a plain Exception, or a panic of its Rust code.
 
@@ -84,3 +93,9 @@ def join_names(names: Iterable[Any]) -> str:
     names = [characters.escaped(str(name)) for name in names]
     joined = ", ".join(names[:_MAX_NAMES]) or "none"
     return joined if len(names) <= _MAX_NAMES else f"{joined}, … ({len(names)} in all)"
+
+
+def alternatives(missing: str, names: Iterable[Any]) -> str:
+    """Return the names that exist, for a message about one that does not; it points out a name that looks the same."""
+    names = list(map(str, names))
+    return f"{join_names(names)}{characters.difference(missing, names)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import characters, errors, files, lm, parallel
+from knnprompt_jax import errors, files, lm, parallel
 from knnprompt_jax.classifier.fitted import Fitted, Queries
 from knnprompt_jax.models import registry
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
@@ -75,7 +75,7 @@ def kind_of(path: str, kind: str = "") -> str:
 def _check_columns(path: str, columns: Iterable[str], cells: dict[str, Any]) -> None:
     """Raise UserError if a table lacks a column."""
     if missing := [column for column in columns if column not in cells]:
-        names = f"{errors.join_names(cells)}{characters.difference(missing[0], cells)}"
+        names = errors.alternatives(missing[0], cells)
         raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {names}{sources.NAME_COLUMNS}")
 
 
@@ -95,7 +95,7 @@ def parse_text(task: Task, text: str) -> dict[str, str]:
         ) from None
     # A field may be missing, but not misspelt.
     if not given.keys() >= {*task.fields} and (unknown := [name for name in given if name not in task.fields]):
-        names = f"{errors.join_names(task.fields)}{characters.difference(unknown[0], task.fields)}"
+        names = errors.alternatives(unknown[0], task.fields)
         raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {names}")
     return task.fields_of("--text", {**dict.fromkeys(task.fields, ""), **given})
 

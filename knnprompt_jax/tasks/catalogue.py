@@ -86,7 +86,7 @@ def read_task(path: Traversable) -> Task:
         words = [words[label] for label in labels]
     for warning in defects.alike(labels):
         logging.warning("%s: %s", path, warning)
-    try:
+    with errors.prefixed(str(path)):
         return Task(
             name=name,
             fields=tuple(values["fields"]),
@@ -95,8 +95,6 @@ def read_task(path: Traversable) -> Task:
             label_words=tuple(words),
             retrieval_template=values.get("retrieval_template", "").rstrip("\n"),
         )
-    except errors.UserError as refusal:
-        raise errors.UserError(f"{path}: {refusal}") from None
 
 
 def hub_source(name: str) -> HubSource:

@@ -132,7 +132,7 @@ class Task:
             rest = unknown.removeprefix(field)
             if unknown != rest and rest.startswith(("!", ":", ".", "[", "=")):
                 return f": only a field can be in braces, without {rest!r}; write {{{field}}}"
-        return f"; choose from the fields {errors.join_names(self.fields)}{characters.difference(unknown, self.fields)}"
+        return f"; choose from the fields {errors.alternatives(unknown, self.fields)}"
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -223,8 +223,8 @@ class Task:
     def class_index(self, label: str) -> int:
         """Return the class of a label string; raise UserError with the choices if there is none."""
         if label not in self.classes:
-            choices = f"choose from {errors.join_names(self.labels)}{characters.difference(label, self.labels)}"
-            raise errors.UserError(f"task {self.name!r} has no label {label!r}; {choices}")
+            choices = errors.alternatives(label, self.labels)
+            raise errors.UserError(f"task {self.name!r} has no label {label!r}; choose from {choices}")
         return self.classes[label]
 
     @functools.cached_property
@@ -273,9 +273,8 @@ class Task:
         for field in self.fields:
             column = (columns or {}).get(field, field)
             if column not in row:
-                names = errors.join_names(row)
-                hint = characters.difference(column, map(str, row))
-                raise errors.UserError(f"{place}: lacks the field {column!r}; it has {names}{hint}{advice}")
+                names = errors.alternatives(column, row)
+                raise errors.UserError(f"{place}: lacks the field {column!r}; it has {names}{advice}")
             text = "" if cells.is_empty(row[column]) else row[column]
             if not isinstance(text, str):
                 raise errors.UserError(f"{place}: field {column!r} is not a text ({type(text).__name__})")
@@ -292,8 +291,8 @@ class Task:
         name = cells.label_string(place, label)
         found = self.find_label(name, merges)
         if found is None:
-            choices = f"choose from {errors.join_names(self.labels)}{characters.difference(name, self.labels)}"
-            raise errors.UserError(f"{place}: unknown label {name!r}; {choices}")
+            choices = errors.alternatives(name, self.labels)
+            raise errors.UserError(f"{place}: unknown label {name!r}; choose from {choices}")
         return found
 
     def render(self, example: Example, label: str | None = None) -> str:
@@ -359,7 +358,7 @@ def _column(rows: Sequence[Mapping[str, Any]], label: str) -> list[Any]:
     """Return the labels of rows; raise UserError if a row has none."""
     for index, row in enumerate(rows):
         if label not in row:
-            names = f"{errors.join_names(row)}{characters.difference(label, map(str, row))}"
+            names = errors.alternatives(label, row)
             raise errors.UserError(f"row {index}: no label column {label!r}, only {names}: name it with label=")
     return [row[label] for row in rows]
 
