@@ -44,19 +44,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     if no_page := page.missing_libraries():
         logging.warning("no page will be written: %s", no_page)
     task = saved.content.task
-    file_options = settings.file_options(saved.content.file_options)
-    examples = sources.load_rows(
-        task,
-        "evaluation",
-        path=settings.input,
-        on_bad=settings.on_bad,
-        text_columns=settings.text_columns,
-        **file_options,
-    )
-    if found := defects.matches(examples, saved.content.rows):
-        repeat = "repeats" if len(found) == 1 else "repeat"
-        message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), repeat, found[0][0].place)
+    examples = _load_rows(settings, saved)
     others = _load_out_of_scope(settings, saved) if settings.out_of_scope else []
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
     cache = states.open_disk_cache(settings.cache_gb)
@@ -132,6 +120,23 @@ def _read(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | Non
             num_truncated += batch.queries.num_truncated
             settle(num_read)
     layout.warn_truncated(num_truncated, len(examples), fitted.model.context)
+
+
+def _load_rows(settings: commands.EvaluationSettings, saved: saving.Saved) -> list[Example]:
+    """Return the labelled rows; warn if the classifier was fitted to some of them."""
+    examples = sources.load_rows(
+        saved.content.task,
+        "evaluation",
+        path=settings.input,
+        on_bad=settings.on_bad,
+        text_columns=settings.text_columns,
+        **settings.file_options(saved.content.file_options),
+    )
+    if found := defects.matches(examples, saved.content.rows):
+        repeat = "repeats" if len(found) == 1 else "repeat"
+        message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
+        logging.warning(message, len(found), len(examples), repeat, found[0].place)
+    return examples
 
 
 def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Saved) -> list[Example]:
@@ -294,10 +299,16 @@ def _summary(measured: Measures) -> Listing:
         loss += f" {overall['impossible_rows']:,} of the rows had probability 0 and count as 36 nats."
     interval = f"Wilson's {100 * measures.CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %."
     error = f"{100 * overall['expected_calibration_error']:.1f} points"
+    counts = measured.per_class.rows
+    smallest = f"the smallest has {counts[counts > 0].min():,} of the rows"
     rows = (
         ("Accuracy", percent(overall["accuracy"]), interval),
         ("Most common class", percent(overall["commonest_class"]), "The accuracy of always predicting it."),
-        ("Macro F1", percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
+        (
+            "Macro F1",
+            percent(overall["macro_f1"]),
+            f"Mean F1 of all classes that occur, as label or as prediction; {smallest}.",
+        ),
         ("Log loss", f"{max(0, overall['log_loss']):.3f}", loss),
         (
             "Brier score",

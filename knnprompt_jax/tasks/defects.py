@@ -108,7 +108,7 @@ def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:
             yield (
                 "labels that differ only in case, spaces, number format, Unicode form or characters that look alike are "
                 "different classes (rows): "
-                f"{_counted(names, counts)}; {advice if can_merge else WRITE_ALIKE}"
+                f"{_counted({name: counts[name] for name in names})}; {advice if can_merge else WRITE_ALIKE}"
             )
 
 
@@ -116,59 +116,46 @@ def new_labels(earlier: Iterable[Example], rows: Iterable[Example]) -> Iterator[
     """Yield a message with the labels of the rows of a file that no earlier row has, if any: one may be misspelt."""
     known = {row.label for row in earlier}
     if counts := collections.Counter(row.label for row in rows if row.label not in known):
-        yield f"labels that earlier files lack are new classes (rows): {_counted([*counts], counts)}"
+        yield f"labels that earlier files lack are new classes (rows): {_counted(counts)}"
 
 
-def _renaming(names: Sequence[str], counts: Mapping[str, int], label: str) -> str:
-    """Return labels with their numbers of rows and the label that they become; escaped where they look the same."""
-    quote = ascii if characters.look_alike({*names, label}) else repr
-    return f"{_counted(names, counts, quote)} -> {quote(label)}"
+def merge_labels(rows: Sequence[Example]) -> tuple[list[Example], dict[tuple[str, str], int]]:
+    """Make labels of one `characters.identity` one label, their most frequent spelling.
 
-
-def _counted(names: Sequence[str], counts: Mapping[str, int], quote: Callable[[str], str] | None = None) -> str:
-    """Return labels with their numbers of rows, for a message; by default, escaped where they look the same."""
-    quote = quote or (ascii if characters.look_alike(names) else repr)
-    return ", ".join(f"{quote(name)} ({counts[name]})" for name in names)
-
-
-def merge_labels(rows: Sequence[Example]) -> list[Example]:
-    """Return the rows with one label, the most frequent spelling, for labels of one `characters.identity`."""
-    names = _merged_names(collections.Counter(row.label for row in rows))
-    return [dataclasses.replace(row, label=names[row.label]) for row in rows]
-
-
-def merged_labels(rows: Iterable[Example]) -> Iterator[str]:
-    """Yield a message with the groups of labels that `merge_labels` makes one, if there are any."""
+    Returns:
+        The rows, and the number of rows of each label and the one that it became, where several became one.
+    """
     counts = collections.Counter(row.label for row in rows)
-    merged = _merged_names(counts)
-    groups = [
-        _renaming(names, counts, merged[names[0]]) for names in _groups(counts, characters.identity) if len(names) > 1
-    ]
-    if groups:
-        yield _merged_message(groups)
-
-
-def renamed_labels(counts: Mapping[tuple[str, str], int]) -> str:
-    """Return a message with the labels that were read as others, by the rows of each pair."""
-    groups: dict[str, dict[str, int]] = collections.defaultdict(dict)
-    for (name, label), count in counts.items():
-        groups[label][name] = count
-    return _merged_message([_renaming([*names], names, label) for label, names in groups.items()])
-
-
-def _merged_message(groups: Sequence[str]) -> str:
-    more = [f"… ({len(groups)} in all)"] if len(groups) > _MAX_GROUPS else []
-    return f"merged labels (rows): {'; '.join([*groups[:_MAX_GROUPS], *more])}"
-
-
-def _merged_names(counts: Mapping[str, int]) -> dict[str, str]:
-    merged: dict[str, str] = {}
+    label_of: dict[str, str] = {}
+    merged = {}
     for names in _groups(counts, characters.identity):
         spellings: collections.Counter[str] = collections.Counter()
         for name in names:
             spellings[characters.tidied(name)] += counts[name]
-        merged |= dict.fromkeys(names, spellings.most_common(1)[0][0])
-    return merged
+        label = spellings.most_common(1)[0][0]
+        label_of |= dict.fromkeys(names, label)
+        if len(names) > 1:
+            merged |= {(name, label): counts[name] for name in names}
+    return [dataclasses.replace(row, label=label_of[row.label]) for row in rows], merged
+
+
+def renamed_labels(counts: Mapping[tuple[str, str], int]) -> str:
+    """Return a message with the labels that became others, by the rows of each pair."""
+    groups: dict[str, dict[str, int]] = collections.defaultdict(dict)
+    for (name, label), count in counts.items():
+        groups[label][name] = count
+    renamings = []
+    for label, names in groups.items():
+        quote = ascii if characters.look_alike({*names, label}) else repr
+        renamings.append(f"{_counted(names, quote)} -> {quote(label)}")
+    more = [f"… ({len(groups)} in all)"] if len(groups) > _MAX_GROUPS else []
+    return f"merged labels (rows): {'; '.join([*renamings[:_MAX_GROUPS], *more])}"
+
+
+def _counted(counts: Mapping[str, int], quote: Callable[[str], str] | None = None) -> str:
+    """Return labels with their numbers of rows, for a message; by default, escaped where they look the same."""
+    quote = quote or (ascii if characters.look_alike(counts) else repr)
+    return ", ".join(f"{quote(name)} ({count})" for name, count in counts.items())
 
 
 def _groups(labels: Iterable[str], key: Callable[[str], Any]) -> list[list[str]]:
@@ -203,10 +190,10 @@ def doubtful_fields(rows: Sequence[Example]) -> Iterator[str]:
         )
 
 
-def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:
-    """Return the pairs of a row and a known example with the same text."""
-    by_text = {_text(example): example for example in known}
-    return [(row, by_text[_text(row)]) for row in rows if _text(row) in by_text]
+def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[Example]:
+    """Return the rows with the text of a known example."""
+    texts = set(map(_text, known))
+    return [row for row in rows if _text(row) in texts]
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

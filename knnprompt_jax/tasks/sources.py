@@ -60,7 +60,17 @@ def load_rows(
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")
-    source, rows = _parse(task, split, data_dir, path, encoding, hub_source, restore_dropped)
+    rows: Sequence[formats.Parsed]
+    if hub_source is not None:
+        source = hub_source.dataset
+        rows = hub.read(hub_source, split)
+    elif path is not None:
+        source = path
+        rows = list(formats.parse(pathlib.Path(path), encoding))
+    else:
+        folder = _task_folder(task, data_dir)
+        source = f"{folder / split}.jsonl"
+        rows = read_split(folder, split, restore_dropped)
     columns = columns_of(task, text_columns or (), label_column)
     merged: collections.Counter[tuple[str, str]] = collections.Counter()
 
@@ -70,9 +80,10 @@ def load_rows(
             merged[name, found] += 1
         return found
 
-    reading = _Reading(task, columns, label_column, label_of, advice="" if text_columns is None else NAME_COLUMNS)
-    examples = reading.examples(source, enumerate(rows), on_bad)
-    examples += reading.labelled(further, encoding, len(rows), on_bad)
+    advice = "" if text_columns is None else NAME_COLUMNS
+    reading = _Reading(task, columns, label_column, label_of, on_bad, advice)
+    examples = reading.examples(source, enumerate(rows))
+    examples += reading.labelled(further, encoding, len(rows))
     if merged:
         logging.warning("%s: %s", source, defects.renamed_labels(merged))
     return examples
@@ -101,24 +112,25 @@ def load_table(
     if not unlabelled:
         bad = [row for _, row in rows if isinstance(row, errors.UserError)]
         raise bad[0] if bad else errors.UserError(f"{path}: no rows")
-    draft = _infer(path, unlabelled, None, label=label_column, fields=fields or None, empty=empty)
-    reading = _Reading(draft, columns_of(draft, ()), label_column, label_string)
-    examples = reading.examples(path, enumerate(rows), on_bad)
-    later = dataclasses.replace(reading, label_of=_label_finder(draft, examples))
-    examples += later.labelled(further, encoding, len(rows), on_bad)
+    with errors.prefixed(path):
+        draft = Task.infer(unlabelled, label=label_column, fields=fields or None, empty=empty)
+    reading = _Reading(draft, columns_of(draft, ()), label_column, label_string, on_bad)
+    examples = reading.examples(path, enumerate(rows))
+    examples += _renamed(reading.labelled(further, encoding, len(rows)), draft, examples)
     for doubt in defects.headers(examples, label_column):
         logging.warning("%s: %s", path, doubt)
     if merge_labels:
-        for merged in defects.merged_labels(examples):
-            logging.warning("%s: %s", path, merged)
-        examples = defects.merge_labels(examples)
+        examples, merged = defects.merge_labels(examples)
+        if merged:
+            logging.warning("%s: %s", path, defects.renamed_labels(merged))
     _warn_of_new_labels(examples)
     if not fields:
         for doubt in defects.doubtful_fields(examples):
             logging.warning("%s: %s", path, doubt)
     texts = [example.fields for example in examples]
     labels = [example.label for example in examples]
-    return _infer(path, texts, labels, label=label_column, fields=draft.fields, empty=empty), examples
+    with errors.prefixed(path):
+        return Task.infer(texts, labels, label=label_column, fields=draft.fields, empty=empty), examples
 
 
 def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[formats.Row]:
@@ -169,24 +181,6 @@ def with_advice(error: errors.UserError) -> errors.UserError:
     return error
 
 
-def _parse(
-    task: Task,
-    split: str,
-    data_dir: str | None,
-    path: str | None,
-    encoding: str,
-    hub_source: HubSource | None,
-    restore_dropped: bool,
-) -> tuple[str, list[formats.Parsed]]:
-    """Return the name of the one place of the rows, for messages, and its parsed rows."""
-    if hub_source is not None:
-        return hub_source.dataset, list(hub.read(hub_source, split))
-    if path is not None:
-        return path, list(formats.parse(pathlib.Path(path), encoding))
-    folder = _task_folder(task, data_dir)
-    return f"{folder / split}.jsonl", list(read_split(folder, split, restore_dropped))
-
-
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     if data_dir is None and task.name == catalogue.DEMO:
         return catalogue.demo_folder()
@@ -205,16 +199,11 @@ def _check_no_label(text_columns: Sequence[str], label_column: str) -> None:
         raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
 
 
-def _label_finder(draft: Task, first: Iterable[Example]) -> Callable[[str, Any], str]:
-    """Return a function that returns the label of a row, by the names of the first file (`Task.find_label`)."""
+def _renamed(rows: Iterable[Example], draft: Task, first: Iterable[Example]) -> list[Example]:
+    """Return rows of later files with the labels of the first file that they name (`Task.find_label`)."""
     names = tuple(dict.fromkeys(row.label for row in first))
     known = dataclasses.replace(draft, labels=names, label_words=names)
-
-    def label_of(place: str, label: Any) -> str:
-        name = label_string(place, label)
-        return known.find_label(name) or name
-
-    return label_of
+    return [dataclasses.replace(row, label=known.find_label(row.label) or row.label) for row in rows]
 
 
 def _warn_of_new_labels(rows: Iterable[Example]) -> None:
@@ -227,14 +216,6 @@ def _warn_of_new_labels(rows: Iterable[Example]) -> None:
         for message in defects.new_labels(earlier, own):
             logging.warning("%s: %s", path, message)
         earlier += own
-
-
-def _infer(path: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str] | None, **options: Any) -> Task:
-    """Return the inferred task; errors begin with the path."""
-    try:
-        return Task.infer(rows, labels, **options)
-    except errors.UserError as error:
-        raise errors.UserError(f"{path}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,9 +232,10 @@ class _Reading:
     columns: Mapping[str, str]
     label_column: str
     label_of: Callable[[str, Any], str]
+    on_bad: str
     advice: str = ""
 
-    def labelled(self, paths: Iterable[str], encoding: str, first: int, on_bad: str) -> list[Example]:
+    def labelled(self, paths: Iterable[str], encoding: str, first: int) -> list[Example]:
         """Return the examples of files whose rows are numbered from `first`; rows without a label are left out."""
         examples: list[Example] = []
         for path in paths:
@@ -266,7 +248,7 @@ class _Reading:
                 message = "%s: %d of %d rows have no label in %r: left out"
                 logging.warning(message, path, left_out, len(rows), self.label_column)
             if labelled:
-                examples += self.examples(path, labelled, on_bad)
+                examples += self.examples(path, labelled)
         return examples
 
     def _is_unlabelled(self, path: str, row: dict[str, Any] | errors.UserError) -> bool:
@@ -277,7 +259,7 @@ class _Reading:
             return pathlib.Path(path).suffix.lower() == ".jsonl" and not characters.similar(self.label_column, row)
         return is_empty(row[self.label_column])
 
-    def examples(self, source: str, rows: Iterable[tuple[int, formats.Parsed]], on_bad: str) -> list[Example]:
+    def examples(self, source: str, rows: Iterable[tuple[int, formats.Parsed]]) -> list[Example]:
         """Return the labelled examples; skip bad rows, with a warning, if `on_bad` or the task says so.
 
         `rows` gives the number of each row too.
@@ -288,7 +270,7 @@ class _Reading:
             try:
                 examples.append(self._example(index, place, row))
             except errors.UserError as error:
-                if not is_skipped(error, self.task, on_bad):
+                if not is_skipped(error, self.task, self.on_bad):
                     raise with_advice(error) from None
                 bad.append(error)
         if not examples:
