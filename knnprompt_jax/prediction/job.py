@@ -1,13 +1,12 @@
 """Label a file of rows with a saved classifier; an interrupted run can be resumed."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
 import itertools
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
@@ -18,7 +17,7 @@ from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks.task import Example, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +34,12 @@ class Summary:
     rows: int
     earlier: int
     seconds: float
-    outcomes: collections.Counter[str]
+    outcomes: Mapping[str, int]
 
     @property
     def counts(self) -> str:
         """The number of rows by outcome as text; empty if all are answered."""
-        found = [name for name in OUTCOMES if self.outcomes[name]]
+        found = [name for name in OUTCOMES if self.outcomes.get(name)]
         return "" if found == [ANSWERED] else ", ".join(f"{self.outcomes[name]:,} {name}" for name in found)
 
 
@@ -66,18 +65,18 @@ def run(settings: commands.PredictionSettings) -> Summary:
         fitted = saved.restore(saved.load_model(mesh))
         classes = tuple(fitted.classes.tolist())
         form = writing.Format(
-            settings.kind, classes, settings.probabilities, output.kept, settings.keep, settings.neighbours
+            settings.kind, classes, settings.probabilities, output.progress.kept, settings.keep, settings.neighbours
         )
         output.header = form.header()
-        earlier = output.num_predictions
+        earlier = output.progress.predictions
         least = _least_probability(settings, fitted)
         started = time.monotonic()
         num_views = len(fitted.content.views)
         with progress.whole(_num_rows(settings, saved, bool(opened)), "row", num_views) as settle:
-            settle(output.num_rows)
+            settle(output.progress.rows)
             count = _label(settings, fitted, least, remaining, output, form, settle)
         parallel.call_in_main(output.finish)
-    return Summary(count, earlier, time.monotonic() - started, output.outcomes)
+    return Summary(count, earlier, time.monotonic() - started, output.progress.outcomes)
 
 
 def _least_probability(settings: commands.PredictionSettings, fitted: Fitted) -> float:
@@ -112,7 +111,7 @@ def _label(
     num_truncated = 0
     try:
         while batch := parallel.call_in_main(functools.partial(next, batches, None)):
-            app.note_finished(f"{output.num_rows:,} rows are finished, the batch after them is dropped")
+            app.note_finished(f"{output.progress.rows:,} rows are finished, the batch after them is dropped")
             readings = fitted.read_prompts(batch.queries, cache, title="")
             predictions = fitted.answer(readings, settings.neighbours).abstaining(least)
             predictions = predictions.rejecting(fitted.novelty(readings), settings.reject_novel)
@@ -157,13 +156,20 @@ def _opened(
         if first is None:
             yield (), output
             return
-        if not output.num_bytes:
-            is_ragged = rows.kind_of(settings.input, settings.format) == "jsonl"
-            output.kept = writing.kept(settings.keep, first.extra, is_ragged)
-            rest = [name for name in first.extra if name not in (*output.kept, *(settings.text_columns or task.fields))]
-            if rest and settings.keep == commands.IDS:
-                progress.note(f"columns not copied: {errors.join_names(rest)} (--keep=all copies them)")
+        if not output.progress.bytes:
+            output.progress.kept = _choose_columns(settings, first, task)
         yield itertools.chain([first], remaining), output
+
+
+def _choose_columns(settings: commands.PredictionSettings, first: Example, task: Task) -> tuple[str, ...]:
+    """Return the columns of the first row to copy; a line on standard error names those that are not copied."""
+    is_ragged = rows.kind_of(settings.input, settings.format) == "jsonl"
+    kept = writing.kept(settings.keep, first.extra, is_ragged)
+    texts = settings.text_columns or task.fields
+    rest = [name for name in first.extra if name not in (*kept, *texts)]
+    if rest and settings.keep == commands.IDS:
+        progress.note(f"columns not copied: {errors.join_names(rest)} (--keep=all copies them)")
+    return kept
 
 
 def _write(output: outputs.Output, form: writing.Format, examples: Sequence[Example], predictions: Predictions) -> None:

@@ -5,42 +5,59 @@ A file appears when it is complete, and an interrupted run resumes.
 
 import collections
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, files
+from knnprompt_jax.classifier import schema
 from knnprompt_jax.prediction import rows
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example
 
 
+@dataclasses.dataclass
+class Progress:
+    """How much of an output is finished, as a file records it.
+
+    Attributes:
+        plan: see `FileOutput`.
+        rows: the number of rows of the input, including bad rows.
+        checksum: SHA-256 of these rows.
+        predictions: the number of rows of the output.
+        bytes: the size of the output.
+        kept: the columns of the input that are copied; set before the first batch.
+        outcomes: the number of rows of the output by outcome.
+    """
+
+    plan: Mapping[str, Any]
+    rows: int = 0
+    checksum: str = hashlib.sha256().hexdigest()
+    predictions: int = 0
+    bytes: int = 0
+    kept: tuple[str, ...] = ()
+    outcomes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
 class Output:
     """Standard output.
 
     Attributes:
-        num_rows: finished rows of the input, including bad rows.
-        num_predictions: rows of the output.
-        num_bytes: finished bytes of the output.
-        outcomes: the number of rows of the output by outcome.
-        kept: the columns of the input that are copied; set before the first batch.
+        progress: what is finished.
         header: the first bytes of the output; set before the first batch.
     """
 
-    num_rows: int = 0
-    num_predictions: int = 0
-    num_bytes: int = 0
-    kept: tuple[str, ...] = ()
     header: bytes = b""
 
     def __init__(self) -> None:
-        self.outcomes: collections.Counter[str] = collections.Counter()
+        self.progress = Progress({})
 
     def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
         """Return the rows that no earlier run has finished; see `FileOutput.unfinished`."""
@@ -48,21 +65,22 @@ class Output:
 
     def write(self, content: bytes, examples: Sequence[Example], outcomes: Iterable[str] = ()) -> None:
         """Append the predictions of a batch; the header precedes the first batch."""
-        if not self.num_bytes:
+        progress = self.progress
+        if not progress.bytes:
             content = self.header + content
-        self.num_bytes += len(content)
-        self.num_predictions += len(examples)
-        self.outcomes.update(outcomes)
+        progress.bytes += len(content)
+        progress.predictions += len(examples)
+        progress.outcomes = collections.Counter(progress.outcomes) + collections.Counter(outcomes)
         self.put(content, examples)
 
     def put(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append bytes, which `num_bytes` already counts."""
+        """Append bytes, which `progress` already counts."""
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
 
     def finish(self) -> None:
         """Complete the output; without rows, it is only the header."""
-        if not self.num_bytes:
+        if not self.progress.bytes:
             self.write(b"", ())
 
 
@@ -86,13 +104,13 @@ class FileOutput(Output):
         self.plan = plan
         self._overwrite = overwrite
         self._draft = files.draft(path)
-        self._progress = self._draft.with_suffix(".progress")
+        self._note = self._draft.with_suffix(".progress")
         with files.refusals(path):
             if not self._draft.exists():  # A process died after it had moved the finished file to its path.
-                self._progress.unlink(missing_ok=True)
+                self._note.unlink(missing_ok=True)
             if path.exists() and not overwrite:
                 raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
-            if self._progress.exists():
+            if self._note.exists():
                 self._resume()
             else:
                 self._begin()
@@ -111,16 +129,16 @@ class FileOutput(Output):
         remaining = read()
         num_seen = 0
         for row in remaining:
-            if isinstance(row, errors.UserError) and num_seen < self.num_rows:
+            if isinstance(row, errors.UserError) and num_seen < self.progress.rows:
                 raise row
-            if isinstance(row, errors.UserError) or row.row >= self.num_rows:
+            if isinstance(row, errors.UserError) or row.row >= self.progress.rows:
                 remaining = itertools.chain([row], remaining)
                 break
             self._digest.update(splits.row_content(row))
             num_seen = row.row + 1
-        if self._digest.hexdigest() == self._checksum:
+        if self._digest.hexdigest() == self.progress.checksum:
             return remaining
-        problem = f"its first {self.num_rows} rows are not those labelled already: choose another output, or"
+        problem = f"its first {self.progress.rows} rows are not those labelled already: choose another output, or"
         if source == commands.STANDARD:  # Its first rows are consumed, so they cannot be labelled again.
             raise errors.UserError(f"standard input: {problem} remove {self._draft}")
         if not self._overwrite:
@@ -136,46 +154,33 @@ class FileOutput(Output):
             os.fsync(file.fileno())
         for example in examples:
             self._digest.update(splits.row_content(example))
-            self.num_rows = example.row + 1
-        progress = {
-            "plan": self.plan,
-            "rows": self.num_rows,
-            "checksum": self._digest.hexdigest(),
-            "predictions": self.num_predictions,
-            "bytes": self.num_bytes,
-            "kept": self.kept,
-            "outcomes": self.outcomes,
-        }
-        files.write(self._progress, json.dumps(progress))
+            self.progress.rows = example.row + 1
+        self.progress.checksum = self._digest.hexdigest()
+        files.write(self._note, json.dumps(vars(self.progress)))
 
     def finish(self) -> None:
         """Move the complete file to its path."""
         super().finish()
         with files.refusals(self.path):
             files.finish_file(self.path)
-            self._progress.unlink(missing_ok=True)
+            self._note.unlink(missing_ok=True)
 
     def _resume(self) -> None:
-        """Restore the attributes of an unfinished run, unless its plan differs."""
+        """Continue an unfinished run, unless its plan differs."""
         try:
-            progress = json.loads(self._progress.read_text(encoding="utf-8"))
-            differing = [name for name, value in self.plan.items() if progress["plan"].get(name) != value]
-            self.num_rows = int(progress["rows"])
-            self.num_predictions = int(progress["predictions"])
-            self.num_bytes = int(progress["bytes"])
-            self.kept = tuple(progress["kept"])
-            self.outcomes.update({str(name): int(count) for name, count in progress["outcomes"].items()})
-            self._checksum = progress["checksum"]
+            progress = schema.decode(Progress, schema.parse(self._note.read_bytes()))
             size = self._draft.stat().st_size
-            if size < self.num_bytes:
-                raise ValueError(f"{size} of {self.num_bytes} bytes")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            if size < progress.bytes:
+                raise ValueError(f"{size} of {progress.bytes} bytes")
+        except (ValueError, RecursionError):
             raise errors.UserError(
-                f"{self.path}: an unfinished run is damaged: remove {self._draft} and {self._progress} to start anew"
+                f"{self.path}: an unfinished run is damaged: remove {self._draft} and {self._note} to start anew"
             ) from None
+        differing = [name for name, value in self.plan.items() if progress.plan.get(name) != value]
         if not differing:
+            self.progress = progress
             self._digest = hashlib.sha256()
-            os.truncate(self._draft, self.num_bytes)
+            os.truncate(self._draft, progress.bytes)
         elif self._overwrite:
             self._begin()
         else:
@@ -186,13 +191,10 @@ class FileOutput(Output):
 
     def _begin(self) -> None:
         """Begin an empty output, without what earlier runs wrote."""
-        self.num_rows = self.num_predictions = self.num_bytes = 0
-        self.kept = ()
-        self.outcomes.clear()
+        self.progress = Progress(self.plan)
         self._digest = hashlib.sha256()
-        self._checksum = self._digest.hexdigest()
         with files.refusals(self.path):
-            self._progress.unlink(missing_ok=True)
+            self._note.unlink(missing_ok=True)
             self._draft.unlink(missing_ok=True)
 
 

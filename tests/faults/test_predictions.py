@@ -16,7 +16,7 @@ NAME = "out.jsonl"
 def predict(folder):
     """Write predictions as the job does, without a model."""
     with outputs.opened(str(folder / NAME), {"store": "s"}) as output:
-        for number in range(output.num_rows, 3):
+        for number in range(output.progress.rows, 3):
             output.write(b"%d a prediction\n" % number, [Example({}, "", number)])
         output.finish()
 

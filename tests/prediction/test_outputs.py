@@ -41,12 +41,12 @@ def test_a_run_with_another_plan_is_refused_or_dropped(path):
     path.write_bytes(b"old\n")
     other = {"store": ["t"], "probabilities": True}
     outputs.FileOutput(path, other, overwrite=True).write(b"one\n", ROWS[:3])
-    assert outputs.FileOutput(path, other, overwrite=True).num_rows == 3 and path.read_bytes() == b"old\n"
+    assert outputs.FileOutput(path, other, overwrite=True).progress.rows == 3 and path.read_bytes() == b"old\n"
     path.unlink()
     assert "an unfinished run had another --store, --probabilities: choose another file" in failure(
         outputs.FileOutput, path, PLAN
     )
-    assert outputs.FileOutput(path, PLAN, overwrite=True).num_rows == 0 and not list(path.parent.iterdir())
+    assert outputs.FileOutput(path, PLAN, overwrite=True).progress.rows == 0 and not list(path.parent.iterdir())
 
 
 def test_two_runs_exclude_each_other(path):
