@@ -26,7 +26,6 @@ FORMAT = 12
 _FILE_OPTIONS = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
 AnyOptions = PublishedOptions | AutoOptions
 _LARGEST = 1e6  # Of an expert's setting, factor and weight.
-_NUM_SHOWN = 3  # Neighbours of a text that `AutoClassifier` returns.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Content(_Kept):
     @property
     def y_N(self) -> np.ndarray:
         """The class index of each anchor."""
-        return inputs.classes_of(self.task, self.anchors)
+        return np.array([self.task.class_index(example.label) for example in self.anchors], int)
 
     @property
     def ids_N(self) -> np.ndarray:
@@ -121,13 +120,7 @@ class Content(_Kept):
     @property
     def k(self) -> int:
         """The number of neighbours of a text."""
-        k = self.options.k if isinstance(self.options, PublishedOptions) else _NUM_SHOWN
-        return min(k, len(self.anchors))
-
-    @property
-    def distance(self) -> str:
-        """The distance of neighbours."""
-        return self.options.distance if isinstance(self.options, PublishedOptions) else expert.DISTANCE
+        return min(self.options.k, len(self.anchors))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
@@ -135,7 +128,7 @@ class Content(_Kept):
         Raises:
             UserError: there are too few rows, or their shares of classes or their anchors have changed.
         """
-        assert self.choice is not None and isinstance(self.options, AutoOptions)
+        assert self.choice
         reason = ""
         if self.options.class_prior is not None:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
@@ -156,7 +149,6 @@ class Content(_Kept):
         choice = self.choice
         if not choice or choice.is_earlier or len(np.unique(self.y_N)) < folds.MANY_CLASSES or not choice.outcomes:
             return None
-        assert isinstance(self.options, AutoOptions)
         p_n = np.array([outcome.probability for outcome in choice.outcomes])
         return novelty.HeldOut(np.array(folds.sample(self.rows, self.options.random_state)), p_n)
 
@@ -269,9 +261,8 @@ def _check(content: Content) -> None:
     if not content.anchors or content.is_published == (content.choice is not None):
         raise ValueError("no anchors, or the choice of another kind of classifier")
     if content.choice:
-        assert isinstance(content.options, AutoOptions)
         _check_choice(content.choice, content.options.names, set(shots), content.layer)
-    inputs.prior(getattr(content.options, "class_prior", None), content.labels_C)
+    inputs.prior(content.options.class_prior, content.labels_C)
     _check_demo_shots(content.options.demo_shots)
     _check_model(content.model)
     _check_file_options(content.file_options)
@@ -324,9 +315,9 @@ def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], block: 
 
 def _writable(options: Any) -> Any:
     """Return options whose `class_prior`, if it is given by label, has texts as keys, for JSON."""
-    if not hasattr(options, "class_prior"):
-        return options
     prior: Any = options.class_prior
+    if prior is None:
+        return options
     if hasattr(prior, "to_dict"):  # A pandas Series.
         prior = prior.to_dict()
     if isinstance(prior, Mapping):
@@ -356,8 +347,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, numbers.Real) and math.isfinite(value):
         return float(value)
     return str(value)
-
-
-def labels_like(task: Task, y: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the task's labels, in class order, as values of y's type."""
-    return tuple(inputs.classes_like(task, y).tolist())

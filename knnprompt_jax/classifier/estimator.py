@@ -3,7 +3,6 @@
 `KNNPrompting` is the published method (Xu et al., ICLR 2023). `AutoClassifier` is a pool of experts.
 """
 
-import dataclasses
 import numbers
 import pathlib
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ from sklearn import metrics
 from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import content as content_lib
-from knnprompt_jax.classifier import explanation, inputs, saving, scikit
-from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier import explanation, fitting, inputs, saving, scikit
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
@@ -92,13 +89,13 @@ class Classifier(scikit.ScikitInterface):
             logging.warning("%s", warning)
         if found := defects.describe(rows, ()):
             logging.warning("%s: %s", found, defects.places(rows))
-        self.fitted_ = fitted_lib.fit(
+        self.fitted_ = fitting.fit(
             self.model,
             task,
             rows,
             self.options_,
             given_task=self.task,
-            labels=content_lib.labels_like(task, y),
+            labels=inputs.labels_like(task, y),
             num_rows=len(y),
             cache=_CACHE,
             repeated=True,
@@ -118,7 +115,7 @@ class Classifier(scikit.ScikitInterface):
         task = fitted.task.with_labels(inputs.label_strings(y, fitted.task.empty == SKIP))
         num_rows = fitted.content.num_rows
         examples = inputs.labelled(task, X, y, num_rows)
-        self.fitted_ = fitted_lib.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
+        self.fitted_ = fitting.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
         return self
 
     def answer(self, X: Any) -> inputs.Predictions:
@@ -226,8 +223,7 @@ class Classifier(scikit.ScikitInterface):
     @classmethod
     def of(cls, fitted: Fitted) -> Self:
         """Return the classifier around what an earlier `fit` made."""
-        options = {field.name: getattr(fitted.options, field.name) for field in dataclasses.fields(fitted.options)}
-        classifier = cls(fitted.model, fitted.content.given_task, **options)
+        classifier = cls(fitted.model, fitted.content.given_task, **vars(fitted.options))
         classifier.fitted_ = fitted
         return classifier
 

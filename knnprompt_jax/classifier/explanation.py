@@ -148,7 +148,7 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
     label = predictions.labels[0].item()
     shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
     contributions = [shares_Q[0] - share for share in shares_Q[1:]]
-    distance = distances.get(fitted.content.distance)
+    distance = distances.get(fitted.options.distance)
     if num_tokens and distance.terms is None:
         logging.warning("no tokens: %s is no sum over tokens; a KL divergence is (distance='kl')", distance.title)
     return Explanation(
@@ -159,15 +159,10 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
             dataclasses.replace(part, contribution=contribution)
             for part, contribution in zip(parts, contributions, strict=True)
         ),
-        neighbours=_neighbours(fitted, _first_state(fitted, readings), predictions, num_tokens),
+        neighbours=_neighbours(fitted, readings, predictions, num_tokens),
         measure=f"{distance.title}, {distance.unit}",
         opinions=_opinions(fitted, readings.take(np.arange(1))),
     )
-
-
-def _first_state(fitted: Fitted, readings: Readings) -> lm.States:
-    """Return the state of the first text in the view whose neighbours are searched for."""
-    return readings.states[fitted.content.views[0].demo_shots].take_replicated(slice(1))
 
 
 def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:
@@ -182,9 +177,10 @@ def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:
 
 
 def _neighbours(
-    fitted: Fitted, states: lm.States, predictions: inputs.Predictions, num_tokens: int
+    fitted: Fitted, readings: Readings, predictions: inputs.Predictions, num_tokens: int
 ) -> tuple[Neighbour, ...]:
-    """Return the neighbours of the first text, of which `states` has one row."""
+    """Return the neighbours of the first text."""
+    states = fitted.first_view(readings).take_replicated(slice(1))
     ids_k = predictions.ids[0]
     indices_k = (fitted.store.ids_N == ids_k[:, None]).argmax(-1)
     found = []
@@ -230,7 +226,7 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     Args:
         indices_k: the anchors' indices in the store.
     """
-    distance = distances.get(fitted.content.distance)
+    distance = distances.get(fitted.options.distance)
     if distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head

@@ -135,23 +135,18 @@ def scored_labels(task: Task, y: Any) -> list[str]:
     return [task.find_label(name) or name for name in names]
 
 
-def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
-    """Return the task's labels [C], in class order, as values of y's type: integers, booleans or strings.
+def labels_like(task: Task, y: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the task's labels, in class order, as values of y's type: integers, booleans or strings.
 
     Whole numbers as floats count as integers. Missing labels, whose rows were left out, do not count.
     """
     values = [value for value in y if not is_empty(value)]
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
-        return np.array([label == "True" for label in task.labels])
+        return tuple(label == "True" for label in task.labels)
     are_numbers = all(is_number(label) and str(int(label)) == label for label in task.labels)
     if are_numbers and all(whole(value) is not None for value in values):
-        return np.array([int(label) for label in task.labels])
-    return np.array(task.labels)
-
-
-def classes_of(task: Task, examples: Iterable[Example]) -> np.ndarray:
-    """Return the class index [N] of each example."""
-    return np.array([task.class_index(example.label) for example in examples], int)
+        return tuple(map(int, task.labels))
+    return task.labels
 
 
 def label_order(labels_C: np.ndarray) -> np.ndarray:
@@ -173,18 +168,16 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
     if hasattr(given, "to_dict"):  # A pandas Series: its order is not that of the labels.
         given = given.to_dict()
     message = f"class_prior={' '.join(repr(given).split())}"
-    if isinstance(given, str):
-        if given != UNIFORM:
-            raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
+    if isinstance(given, str) and given == UNIFORM:
         return np.full(len(labels_C), 1 / len(labels_C))
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
     if isinstance(given, Mapping):
         by_label = {str(label): share for label, share in given.items()}
         if set(by_label) != set(map(str, labels_C.tolist())):
             raise errors.UserError(f"{message}: give a share for each of {', '.join(map(str, labels_C.tolist()))}")
         shares = [by_label[str(label)] for label in labels_C.tolist()]
     else:
-        if not isinstance(given, Iterable):
-            raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
         given = [share.item() if np.ndim(share) == 0 and hasattr(share, "item") else share for share in given]
         if len(given) != len(labels_C):
             raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")

@@ -34,7 +34,7 @@ from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import fitted as fitted_lib
-from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier import fitting, inputs
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts import words
@@ -90,7 +90,7 @@ class Saved:
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
         """Return the model by the name that it had; raise UserError if it cannot be read or has changed."""
         identity = self.content.model
-        try:
+        with errors.prefixed(f"{self.path}: cannot load its model (in Python, give model=)"):
             model = lm_lib.LanguageModel.from_pretrained(
                 identity.name,
                 identity.dtype,
@@ -99,15 +99,13 @@ class Saved:
                 context=identity.context,
                 keeps_prefixes=True,
             )
-        except errors.UserError as error:
-            raise errors.UserError(f"{self.path}: cannot load its model (in Python, give model=): {error}") from None
         check_model(self, model)
         return model
 
     def restore(self, model: lm_lib.LanguageModel) -> Fitted:
         """Return the classifier with this model; raise UserError if another model made its states."""
         check_model(self, model)
-        if self.content.encoder != fitted_lib.encoder_fingerprint(self.content.options):
+        if self.content.encoder != fitting.encoder_fingerprint(self.content.options):
             raise errors.UserError(f"{self.path}: its sentence encoder has changed; restore its files, or fit again")
         return fitted_lib.complete(self.content, model, self.states, self.terms)
 

@@ -138,7 +138,7 @@ def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
         predicted_N=predicted_N,
         shares_NC=shares_NC,
         hidden_NE=np.asarray(fitted.states.hidden_NE, np.float32),
-        unit=distances.get(fitted.content.distance).unit,
+        unit=distances.get(fitted.options.distance).unit,
         checked=fitted.content.checked,
     )
 

@@ -71,7 +71,7 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
     if len(new) < settings.budget:
         notes.append(f"--budget={settings.budget}: only {len(new):,} rows are left, so all of them are listed")
     readings = fitted.read(new, states.open_disk_cache(settings.cache_gb))
-    first = readings.states[fitted.content.views[0].demo_shots]
+    first = fitted.first_view(readings)
     answer = fitted.answer(readings)
     p_NC = np.asarray(answer.probabilities, np.float64)
     chosen_Q = rank(fitted, readings, p_NC, settings.budget)
@@ -100,7 +100,7 @@ def rank(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np
     Args:
         p_NC: the probabilities of the classes of each row.
     """
-    first = readings.states[fitted.content.views[0].demo_shots]
+    first = fitted.first_view(readings)
     x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
     mean_F, scale_F = linear.standardise(x_NF)
     return acquisition.choose(p_NC, (x_NF - mean_F) / scale_F, count)

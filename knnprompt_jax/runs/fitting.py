@@ -10,7 +10,7 @@ from absl import logging
 from knnprompt_jax import errors, lm, parallel, progress, states
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, saving
-from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier import fitting as classifier_fitting
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import corrections, inputs
 from knnprompt_jax.settings import commands, shared
@@ -53,13 +53,13 @@ def run(settings: commands.FitSettings) -> Result:
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
     checked &= {row.row for row in rows}
     with saving.lock(path):
-        encoder = fitted_lib.encoder_fingerprint(options)
+        encoder = classifier_fitting.encoder_fingerprint(options)
         origin = content_lib.origin_of(options, task, rows, settings.file_options(), model.identity, encoder, checked)
         found = _finished(path, origin, settings.overwrite)
         if found:
             return Result(found, 0, 0, (*notes, "the file held this classifier already"))
         _check_room(path, options, model, len(rows))
-        fitted = fitted_lib.fit(
+        fitted = classifier_fitting.fit(
             model,
             task,
             rows,
@@ -156,7 +156,7 @@ def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | Non
 def _check_room(path: pathlib.Path, options: AutoOptions, model: lm.LanguageModel, num_rows: int) -> None:
     """Raise UserError if the file cannot be written, or the disk has no room for the rows' states in two views."""
     config = model.config
-    width = config.state_width + 1 + (config.width if fitted_lib.block_of(options, config) else 0)
+    width = config.state_width + 1 + (config.width if classifier_fitting.block_of(options, config) else 0)
     parallel.call_in_main(lambda: saving.check_replaceable(path, 2 * 4 * num_rows * width))
 
 

@@ -1,6 +1,6 @@
 """Options of classifiers: how texts become prompts, how anchors are stored, and how they classify."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from knnprompt_jax import errors, options
 
@@ -145,7 +145,15 @@ class _ClassifierOptions(PromptOptions):
 
 
 class PublishedOptions(_ClassifierOptions, KNNOptions):
-    """Options of `KNNPrompting`; the defaults are those of the paper."""
+    """Options of `KNNPrompting`; the defaults are those of the paper.
+
+    The options of `AutoClassifier` are constants here, and the other way round, so that code reads both alike.
+    """
+
+    CHANGEABLE: ClassVar = ("k", "distance", "weights", "tie_break")  # After a fit.
+    names: ClassVar[tuple[str, ...]] = ()
+    encoder: ClassVar[str] = ""
+    class_prior: ClassVar[Any] = None
 
     demo_shots: int | None = options.argument(
         None, "Demonstrations per class, at most half of its rows; None: as many as the context holds."
@@ -153,7 +161,12 @@ class PublishedOptions(_ClassifierOptions, KNNOptions):
 
 
 class AutoOptions(_ClassifierOptions, PoolOptions):
-    """Options of `AutoClassifier`."""
+    """Options of `AutoClassifier`; its neighbours do not vote, but are shown."""
+
+    CHANGEABLE: ClassVar = ("class_prior",)
+    k: ClassVar[int] = 3
+    distance: ClassVar[str] = "kl"
+    centroid: ClassVar[str] = "none"
 
     demo_shots: Any = options.argument(
         AUTO,

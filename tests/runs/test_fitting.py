@@ -12,6 +12,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, evaluation
 from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier import fitting as classifier_fitting
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models.weights import checkpoints
@@ -402,10 +403,10 @@ def test_a_changed_sentence_encoder_makes_another_classifier(table, monkeypatch)
         return np.array([[len(text), text.count("e"), 1.0] for text in texts])
 
     monkeypatch.setattr(encoders, "embed", embed)
-    monkeypatch.setattr(fitted_lib, "encoder_fingerprint", lambda options: "a" * 64)
+    monkeypatch.setattr(classifier_fitting, "encoder_fingerprint", lambda options: "a" * 64)
     given = settings(table, experts=("knn", "encoder"), encoder="mine", demo_shots=(0,))
     done = fitting.run(given)
     assert done.content.encoder == "a" * 64 and fitting.run(given).num_prompts == 0
-    monkeypatch.setattr(fitted_lib, "encoder_fingerprint", lambda options: "b" * 64)
+    monkeypatch.setattr(classifier_fitting, "encoder_fingerprint", lambda options: "b" * 64)
     with pytest.raises(errors.UserError, match="a classifier of other rows or options"):
         fitting.run(given)
