@@ -120,15 +120,11 @@ class RunGroup:
     @functools.cached_property
     def examples(self) -> dict[str, Example]:
         """The examples of all shared prompts, anchors included, by their text; one for each distinct text."""
+        # Hundreds of runs share a problem.
+        sets = {(id(run.problem), needed): (run.problem, needed) for run in self.runs for needed in run.method.needs}
         examples: dict[str, Example] = {}
-        done = set()
-        for run in self.runs:
-            for prompt_set in run.method.needs:
-                key = (id(run.problem), prompt_set)  # Hundreds of runs share a problem.
-                if key not in done:
-                    done.add(key)
-                    render = run.problem.task.render
-                    examples |= {render(example): example for example in prompt_set.examples_of(run.problem)}
+        for problem, prompt_set in sets.values():
+            examples |= {problem.task.render(example): example for example in prompt_set.examples_of(problem)}
         return examples
 
     @functools.cached_property
