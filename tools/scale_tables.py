@@ -2,6 +2,7 @@
 
 import collections
 import statistics
+import types
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -106,7 +107,9 @@ def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple
 
 
 def means_table(
-    records: Iterable[records_lib.Record], printed: Sequence[Sequence[str]], last: Mapping[str, Mapping[str, str]]
+    records: Iterable[records_lib.Record],
+    printed: Sequence[Sequence[str]] = (),
+    last: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
 ) -> str:
     """Return mean accuracies in % over tasks and seeds, by `row` and `column` of the cells, and the printed rows.
 
