@@ -20,7 +20,7 @@ def main() -> None:
 
     saved = saving.read(pathlib.Path(FLAGS.value.classifier))
     row = rows.parse_text(saved.content.task, FLAGS.value.text)
-    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh_model)))
+    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh.model)))
     print(explanation.explain(fitted, row, num_tokens=FLAGS.value.tokens))
 
 

@@ -46,7 +46,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     task = saved.content.task
     examples = _load_rows(settings, saved)
     others = _load_out_of_scope(settings, saved) if settings.out_of_scope else []
-    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
+    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
     cache = states.open_disk_cache(settings.cache_gb)
     measured = measure(fitted, examples, cache)
     promised = measure_promises(fitted, measured)

@@ -59,7 +59,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
     if settings.reject_novel is not None:
         novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
-    mesh = parallel.make_mesh(0, settings.mesh_model)
+    mesh = parallel.make_mesh(0, settings.mesh.model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
         remaining, output = opened or ((), outputs.Output())
         fitted = saved.restore(saved.load_model(mesh))

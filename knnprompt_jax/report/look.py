@@ -35,7 +35,7 @@ def run(settings: commands.LookSettings) -> str:
     page.check_libraries()
     output = page.folder(settings.output)
     saved = saving.read(pathlib.Path(settings.classifier))
-    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
+    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
     anchors = classify_anchors(fitted)
     chosen = to_label.choose(fitted, settings, anchors.near_Nk.shape[1]) if settings.input else None
     # The tables are written before the page is drawn: a person may edit them meanwhile.

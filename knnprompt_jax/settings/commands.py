@@ -20,7 +20,7 @@ LARGEST_P = 0.9999
 SUGGESTIONS = "suggestions.csv"
 TO_LABEL = "to_label.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
-_WITH_TEXT = {"text", "classifier", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
+_WITH_TEXT = {"text", "classifier", "mesh", "output", "output_format", "probabilities", "abstain", "overwrite"}
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
 
 

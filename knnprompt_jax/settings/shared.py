@@ -105,13 +105,19 @@ class ModelOptions(options_lib.Options):
     mesh: MeshOptions = options_lib.group(MeshOptions)
 
 
+class SavedMesh(options_lib.Options):
+    """The layout of the devices."""
+
+    model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
+
+
 class SavedOptions(options_lib.Options):
     """A saved classifier, and the mesh of its model."""
 
     classifier: str = options_lib.option(
         "", "File of a classifier, which fit wrote.", nonempty=True, check=check_classifier
     )
-    mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
+    mesh: SavedMesh = options_lib.group(SavedMesh)
 
 
 class CacheOptions(options_lib.Options):

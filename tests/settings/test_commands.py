@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from knnprompt_jax import errors
-from knnprompt_jax.settings import commands, grids, shared
+from knnprompt_jax import errors, options
+from knnprompt_jax.settings import benchmark, commands, grids, shared
 from tests import processes
 
 CLASSIFIER = b"PK\x03\x04 and more"
@@ -140,3 +140,15 @@ def test_right_names_are_accepted(folder):
 def test_a_promise_is_a_share_and_chooses_the_probability(options, message):
     with pytest.raises(errors.UserError, match=f"^{message}"):
         commands.PredictionSettings(classifier="good", text="a", **options)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(commands.FitSettings, commands.PredictionSettings, commands.EvaluationSettings, commands.LookSettings),
+        *(commands.ExplanationSettings, shared.ComparisonSettings, benchmark.BenchmarkSettings, grids.GridSettings),
+    ],
+)
+def test_the_mesh_has_one_spelling(kind):
+    names = {name for name, _, _ in options.declarations(kind) if "mesh" in name}
+    assert "mesh.model" in names and names <= {"mesh.model", "mesh.data"}
