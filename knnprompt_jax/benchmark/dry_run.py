@@ -7,6 +7,7 @@ the links. Real steps take longer.
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,7 +29,8 @@ def run(settings: BenchmarkSettings) -> dict[str, Any]:
 
     Meshes without enough memory have a row too.
 
-    The recommended mesh has the smallest `model` axis that fits: splitting weights further costs time in collectives.
+    The recommended mesh has the shortest time among those that fit. If no time is estimated, it has the smallest
+    `model` axis. Large axes divide the pass over the prefix, which every data shard repeats, but send more.
 
     Raises:
         UserError: impossible settings.
@@ -40,11 +42,6 @@ def run(settings: BenchmarkSettings) -> dict[str, Any]:
     anchors = settings.anchors or work.prompts.num_prompts
     job = Job(settings, topology, subject.config, work, anchors)
     rows = [job.estimate(size) for size in sizes]
-    fitting = [row for row in rows if row["fits"] == "yes"]
-    if fitting:
-        recommended = f"mesh.model={fitting[0]['model']} (mesh.data={fitting[0]['data']}), the smallest that fits"
-    else:
-        recommended = f"none of these meshes: {subject.name} needs more memory than {topology.name} has"
     bound = {"times": "a roofline, a lower bound: real steps take longer"} if topology.device.peak else {}
     return {
         "ESTIMATED": "nothing was run",
@@ -52,12 +49,13 @@ def run(settings: BenchmarkSettings) -> dict[str, Any]:
         "devices": topology.name,
         "anchors": anchors,
         "prefix_tokens": len(work.largest.prefix_P),
+        "truncated": work.prompts.num_truncated,
         "queries": settings.queries,
         "tokens_counted_by_the_tokenizer_of": work.tokenizer_name,
         "sizes": "GiB on each device",
         "working_memory": "calculated, to within 10 %",
         **bound,
-        "recommended": recommended,
+        "recommended": _recommend(rows) or f"none: {subject.name} needs more memory than {topology.name} has",
         "meshes": rows,
     }
 
@@ -107,7 +105,8 @@ class Job:
     def estimate(self, model: int) -> dict[str, Any]:
         """Return memory in GiB, operations and times of each device, with the weights split over `model` devices.
 
-        The peak is the maximum over time: while prompts are read, or while anchors are searched beside the weights.
+        The peak is the maximum over time: while prompts are read, while a whole copy of the head becomes the store's,
+        or while anchors are searched beside the weights.
         """
         device = self.topology.device
         data = self.topology.size // model
@@ -116,10 +115,11 @@ class Job:
         mesh = AbstractMesh((data, model), parallel.AXES)
         need = memory.estimate(self.config, self.settings.dtype, shape, mesh, device.platform)
         # Classes of the anchors, and the head that encodes them, are stored beside their keys.
-        head_bytes = 4 * self.config.vocab_size * self.config.state_width
-        store = (self.key_bytes + 4) * self.anchors_per_device + head_bytes
-        searching = need.weights + store + int(self.settings.datastore.memory_mb * 2**20)
-        peak = max(need.total, searching)
+        head_size = self.config.vocab_size * self.config.state_width
+        store = (self.key_bytes + 4) * self.anchors_per_device + 4 * head_size
+        replicated = jnp.dtype(self.settings.dtype).itemsize * head_size if model > 1 else 0
+        search = int(self.settings.datastore.memory_mb * 2**20)
+        peak = max(need.total, need.weights + store + max(replicated, search))
         return {
             "data": data,
             "model": model,
@@ -160,6 +160,16 @@ class Job:
             "anchors_per_second": self.anchors / reading_seconds,
             "job_seconds": reading_seconds * passes + search_seconds,
         }
+
+
+def _recommend(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the best of the meshes that fit; return "" if none fits."""
+    fitting = [row for row in rows if row["fits"] == "yes"]
+    if not fitting:
+        return ""
+    best = min(fitting, key=lambda row: row.get("job_seconds", row["model"]))
+    reason = "fastest" if "job_seconds" in best else "smallest"
+    return f"mesh.model={best['model']} (mesh.data={best['data']}), the {reason} that fits"
 
 
 def _model_axes(mesh: MeshOptions, topology: devices.Topology, subject: workload.ModelShape) -> list[int]:

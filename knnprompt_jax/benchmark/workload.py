@@ -88,6 +88,7 @@ def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0
     split = splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=settings.seed)
     anchors = split.anchors[: num_anchors or None]
     prompts = layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, model.context)
+    layout.warn_truncated(prompts.num_truncated, prompts.num_prompts, model.context)
     return Workload(prompts, model, source)
 
 

@@ -47,7 +47,6 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
     dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=DTYPES)
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     shots: int = options.option(1024, "Train rows per class.", least=1)
-    demo_shots: int = options.option(8, "Demonstrations per class among them; -1: as for fit.", least=-1)
     anchors: int = options.option(
         256, "Anchors to read; 0: all of the split. A dry run may have more anchors than the split.", least=0
     )

@@ -24,7 +24,8 @@ def test_every_mesh_that_divides_is_a_row(estimated):
     assert [(row["data"], row["model"]) for row in rows] == [(4, 1), (2, 2), (1, 4)]
     weights = [row["weights"] for row in rows]
     assert weights == sorted(weights, reverse=True)
-    assert estimated["recommended"] == "mesh.model=1 (mesh.data=4), the smallest that fits"
+    best = min(rows, key=lambda row: row["job_seconds"])
+    assert estimated["recommended"] == f"mesh.model={best['model']} (mesh.data={best['data']}), the fastest that fits"
     assert [row["mib_sent_per_step"] > 0 for row in rows] == [False, True, True]
     for row in rows:
         reading = 1000 / row["anchors_per_second"]
@@ -59,6 +60,7 @@ def test_a_cpu_has_memory_and_operations_and_no_times():
     assert found["meshes"][0]["tera_operations"] > 0
     assert "job_seconds" not in found["meshes"][0]
     assert "times" not in found
+    assert found["recommended"] == "mesh.model=2 (mesh.data=2), the smallest that fits"
 
 
 def test_without_a_topology_the_devices_are_this_machine_s():
@@ -71,7 +73,7 @@ def test_a_model_that_is_too_large_has_no_mesh():
     own = settings.BenchmarkSettings(**OPTIONS | {"model": "facebook/opt-30b", "topology": "v5e:2x2"})
     found = dry_run.run(own)
     assert {row["fits"] for row in found["meshes"]} == {"out of memory"}
-    assert found["recommended"] == "none of these meshes: facebook/opt-30b needs more memory than v5e:2x2 has"
+    assert found["recommended"] == "none: facebook/opt-30b needs more memory than v5e:2x2 has"
 
 
 def test_the_published_numbers_of_opt_30b():
@@ -80,8 +82,30 @@ def test_the_published_numbers_of_opt_30b():
         **OPTIONS | {"model": "facebook/opt-30b", "topology": "v5e:2x4", "dtype": "bfloat16", "anchors": 1_048_576}
     )
     found = dry_run.run(own)
-    assert found["recommended"] == "mesh.model=8 (mesh.data=1), the smallest that fits"
-    assert found["meshes"][-1]["weights"] == pytest.approx(7.01, abs=0.005)
+    assert found["recommended"] == "mesh.model=8 (mesh.data=1), the fastest that fits"
+    whole = found["meshes"][-1]
+    assert whole["weights"] == pytest.approx(7.01, abs=0.005)
+    # While the store is made, a whole bfloat16 head is beside the weights and the store's float32 head.
+    assert whole["peak"] - whole["weights"] - whole["store"] == pytest.approx(2 * 50272 * 7168 / 2**30)
+
+
+def test_the_recommended_mesh_is_the_fastest():
+    """A job of few anchors mostly reads the prefix, which `model` divides and every data shard repeats."""
+    own = settings.BenchmarkSettings(
+        **OPTIONS | {"model": "facebook/opt-30b", "topology": "h100:8", "dtype": "bfloat16", "anchors": 256}
+    )
+    found = dry_run.run(own)
+    fitting = {row["model"]: row["job_seconds"] for row in found["meshes"] if row["fits"] == "yes"}
+    assert min(fitting) < 8 and min(fitting.values()) == fitting[8]
+    assert found["recommended"] == "mesh.model=8 (mesh.data=1), the fastest that fits"
+
+
+@pytest.mark.parametrize(("demo_shots", "fits"), [({}, True), ({"demo_shots": 16}, False)])
+def test_demonstrations_fit_unless_more_are_given(demo_shots, fits, caplog):
+    options = {name: value for name, value in OPTIONS.items() if name not in ("shots", "demo_shots")}
+    found = dry_run.run(settings.BenchmarkSettings(**options, **demo_shots))
+    assert (found["truncated"] == 0) == ("longer than the context" not in caplog.text) == fits
+    assert (found["prefix_tokens"] > 0) == fits
 
 
 def test_a_time_is_the_longest_of_operations_bytes_and_collectives():
