@@ -11,6 +11,7 @@ import site
 import subprocess
 import sys
 import venv
+import zipfile
 
 import pytest
 
@@ -106,6 +107,16 @@ def test_configs_are_found_from_any_folder(folder):
     told = knnprompt(folder, "paper", "--config=configs/distance.py", *plan, "--dry_run")
     assert "records" in told
     assert "Released" not in knnprompt(folder, "compare", "--help")
+
+
+def test_an_editable_install_is_a_path_so_that_a_clone_of_the_same_name_cannot_hide_the_package(folder):
+    source = folder.parent / "source"
+    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, folder.parent], cwd=source, check=True, capture_output=True)
+    (wheel,) = folder.parent.glob("*editable*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".pth"))
+        assert archive.read(name).decode().split() == [str(source)]
 
 
 def test_the_command_by_itself(folder):
