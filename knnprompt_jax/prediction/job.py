@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.classifier.inputs import ANSWERED, OUTCOMES, Predictions
+from knnprompt_jax.classifier.inputs import ANSWERED, NOVEL, UNCERTAIN, Predictions
 from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
@@ -28,7 +28,7 @@ class Summary:
         rows: the number of rows that the run labelled.
         earlier: the number of rows that earlier runs labelled; 0 except in process 0.
         seconds: the time of the run without the loading of the model.
-        outcomes: the number of rows of all runs by outcome, in process 0.
+        outcomes: the number of rows of all runs by each outcome that the options allow, in process 0.
     """
 
     rows: int
@@ -38,9 +38,9 @@ class Summary:
 
     @property
     def counts(self) -> str:
-        """The number of rows by outcome as text; empty if all are answered."""
-        found = [name for name in OUTCOMES if self.outcomes.get(name)]
-        return "" if found == [ANSWERED] else ", ".join(f"{self.outcomes[name]:,} {name}" for name in found)
+        """The number of rows by outcome as text; empty if all must be answered."""
+        counts = [f"{count:,} {name}" for name, count in self.outcomes.items()]
+        return ", ".join(counts) if len(counts) > 1 else ""
 
 
 def run(settings: commands.PredictionSettings) -> Summary:
@@ -76,7 +76,18 @@ def run(settings: commands.PredictionSettings) -> Summary:
             settle(output.progress.rows)
             count = _label(settings, fitted, least, remaining, output, form, settle)
         parallel.call_in_main(output.finish)
-    return Summary(count, earlier, time.monotonic() - started, output.progress.outcomes)
+    outcomes = {name: output.progress.outcomes.get(name, 0) for name in _possible_outcomes(settings)}
+    return Summary(count, earlier, time.monotonic() - started, outcomes)
+
+
+def _possible_outcomes(settings: commands.PredictionSettings) -> list[str]:
+    """Return the outcomes that the options allow."""
+    names = [ANSWERED]
+    if settings.max_error is not None or settings.abstain:
+        names.append(UNCERTAIN)
+    if settings.reject_novel is not None:
+        names.append(NOVEL)
+    return names
 
 
 def _least_probability(settings: commands.PredictionSettings, fitted: Fitted) -> float:

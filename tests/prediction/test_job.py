@@ -63,13 +63,13 @@ def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, 
 @pytest.mark.parametrize(
     ("outcomes", "counts"),
     [
-        ({"answered": 7, "uncertain": 0}, ""),
-        ({"uncertain": 1300}, "1,300 uncertain"),
-        ({"novel": 2, "answered": 5, "uncertain": 3}, "5 answered, 3 uncertain, 2 novel"),
+        ({"answered": 7}, ""),
+        ({"answered": 0, "uncertain": 1300}, "0 answered, 1,300 uncertain"),
+        ({"answered": 5, "uncertain": 2, "novel": 0}, "5 answered, 2 uncertain, 0 novel"),
     ],
 )
-def test_rows_without_a_label_are_counted_even_if_no_row_has_one(outcomes, counts):
-    assert job.Summary(7, 0, 1.0, collections.Counter(outcomes)).counts == counts
+def test_every_outcome_that_is_possible_is_counted_even_if_no_row_has_it(outcomes, counts):
+    assert job.Summary(7, 0, 1.0, outcomes).counts == counts
 
 
 @pytest.mark.usefixtures("loaded")
@@ -191,6 +191,11 @@ def test_novel_texts_get_no_label(classifier, saved, table, tmp_path):
     assert 0 < sum(is_novel) < 120
     assert [record["label"] is None for record in some] == is_novel
     assert {record["probability"] for record in some} == {record["probability"] for record in every}
+    done = job.run(settings(saved, table, tmp_path / "both.jsonl", reject_novel=0.3, abstain=0.67))
+    expected = collections.Counter(
+        "novel" if row["novelty"] <= 0.3 else "uncertain" if row["probability"] < 0.67 else "answered" for row in every
+    )
+    assert done.outcomes == expected and len(expected) == 3
     message = f"the smallest p-value from {len(classifier.anchors_)} rows is "
     assert message in failure(job.run, settings(saved, table, tmp_path / "none.jsonl", reject_novel=0.001))
 
