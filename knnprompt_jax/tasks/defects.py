@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import difflib
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +14,10 @@ from knnprompt_jax.tasks.task import Example
 WRITE_ALIKE = "write them alike in the file to make them one class"
 _MAX_NAMED = 5  # Rows that a message names.
 _MAX_GROUPS = 20  # Groups of merged labels that a message names.
+_FEW = 2  # Rows of a label that may be a misspelt one,
+_MANY = 8  # and of the label that was meant.
+_MAX_RARE = 50  # Labels of few rows that are compared with others.
+_CLOSE = 0.85  # The ratio of `difflib` from which on labels are close.
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
@@ -79,7 +85,7 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
 
 
 def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterator[str]:
-    """Yield warnings about the labels of train rows: one class, classes with one row, similar labels, outer blanks.
+    """Yield warnings about labels of train rows: one class, classes with one row, similar or misspelt labels, blanks.
 
     `advice` says how to make one class of labels of one `characters.identity`.
     """
@@ -94,9 +100,29 @@ def label_warnings(rows: Sequence[Example], advice: str = WRITE_ALIKE) -> Iterat
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {errors.join_names(single)}"
     yield from alike(counts.elements(), advice)
+    if close := list(_misspelt(counts)):
+        yield f"labels of few rows that may be misspelt (rows): {errors.join_names(close)}; correct them in the file"
     alone = (names[0] for names in _groups(counts, characters.likeness) if len(names) == 1)
     if padded := [repr(label) for label in alone if label != label.strip()]:
         yield f"labels keep the blanks at their ends: {errors.join_names(padded)}; remove them in the file"
+
+
+def _misspelt(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield each label of few rows beside the closest label of many rows, from which it differs not only in digits.
+
+    `alike` names labels that differ only in form.
+    """
+    rare = [label for label, count in counts.items() if count <= _FEW]
+    common = [label for label, count in counts.items() if count >= _MANY]
+    for label in rare[:_MAX_RARE]:
+        forms = {characters.likeness(label), _without_digits(label)}
+        others = [other for other in common if forms.isdisjoint((characters.likeness(other), _without_digits(other)))]
+        if close := difflib.get_close_matches(label, others, 1, _CLOSE):
+            yield f"{label!r} ({counts[label]}) like {close[0]!r} ({counts[close[0]]})"
+
+
+def _without_digits(text: str) -> str:
+    return re.sub(r"\d", "", text)
 
 
 def alike(labels: Iterable[str], advice: str = WRITE_ALIKE) -> Iterator[str]:

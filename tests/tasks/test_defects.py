@@ -39,6 +39,12 @@ def test_defects_in_several_files_are_named_with_their_file():
         (["1", "01", "1.0", "1", "01", "1.0", "2", "2"], ["differ only in .*: '1' .*, '01' .*, '1.0' .2."]),
         (["caf\u00e9", "cafe\u0301"] * 2, ["differ only in "]),
         ([" a", " b"] * 2, ["^labels keep the blanks at their ends: ' a', ' b'; remove them in the file$"]),
+        (
+            ["card_arrival"] * 8 + ["card_arival", "card_linking", "arrival", "seven"] * 2 + ["five"] * 8,
+            ["^labels of few rows that may be misspelt .rows.: 'card_arival' .2. like 'card_arrival' .8.; correct"],
+        ),
+        (["team 1"] * 8 + ["team 2", "team 12", "teams 1"] * 2, ["misspelt .rows.: 'teams 1' .2. like 'team 1' .8.; "]),
+        (["Team"] * 8 + ["team"] * 2, ["differ only in"]),
         (["b", "B", " a"] * 2, ["differ only in .*: 'b' .*, 'B' .2.", "^labels keep the blanks at their ends: ' a'; "]),
     ],
 )
