@@ -14,6 +14,7 @@ import numpy as np
 from knnprompt_jax import tables
 from knnprompt_jax.experts import folds
 
+_WORDS = "words"  # The name of the expert that needs no language model.
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
 _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `folds.MANY_CLASSES` or more; for each view of an expert.
     "labels": (2.0, 0.5, 0.5),
@@ -137,6 +138,17 @@ class Choice:
             return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {required}"
         return f"expected on new texts, if classes are as common as among the rows: {self.estimate.words}"
 
+    @property
+    def remark(self) -> str:
+        """What to do if the expert on words alone is at least as accurate as the pool; empty if it is not."""
+        found = [member.accuracy for member in self.members if member.expert == _WORDS]
+        if not self.estimate or not found or not found[0] or found[0] < self.estimate.accuracy:
+            return ""
+        return (
+            f"words alone is as accurate on these rows: {100 * found[0]:.1f} %, without the language model; compare both on "
+            "test rows by knnprompt compare --methods=tfidf,auto (docs/own_data.md)"
+        )
+
     def table(self) -> str:
         """Return the experts with their accuracy and share as a table, the pool last.
 
@@ -160,7 +172,11 @@ class Choice:
         return f"{100 * accuracy:.1f}" if self.estimate else f"{round(accuracy * self.num_rows)} of {self.num_rows}"
 
     def __str__(self) -> str:
-        return self.line if self.is_earlier else "\n\n".join([self.table(), *self.obstacles, self.line])
+        return (
+            self.line
+            if self.is_earlier
+            else "\n\n".join(filter(None, [self.table(), self.remark, *self.obstacles, self.line]))
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

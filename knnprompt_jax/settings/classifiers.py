@@ -107,7 +107,8 @@ class PoolOptions(options.Options):
         super().__post_init__()
         if not set(self.names) & set(READ_PROMPTS):
             raise errors.UserError(
-                f"experts={','.join(self.names)}: add one that reads prompts: {', '.join(READ_PROMPTS)}"
+                f"experts={','.join(self.names)}: add one that reads prompts: {', '.join(READ_PROMPTS)}; words without a "
+                "language model are the method tfidf: knnprompt compare --methods=tfidf"
             )
         if ("encoder" in self.names) != bool(self.encoder):
             raise errors.UserError(

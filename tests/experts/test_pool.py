@@ -99,3 +99,13 @@ def test_few_rows_have_counts_and_no_accuracy():
     y_N, scores_JNC = world(7, (9.0, 0.0))
     text = str(choose(y_N, scores_JNC))
     assert "7 of 7" in text and "accuracy %" not in text and "7 rows: too few for a forecast" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "strengths", "is_remarked"), [(211, (0.0, 9.0), True), (211, (2.0, 2.0), False), (11, (0.0, 9.0), False)]
+)
+def test_words_that_are_as_accurate_as_the_pool_are_remarked(count, strengths, is_remarked):
+    choice = choose(*world(count, strengths), ("probe", "words"))
+    accuracy = 100 * choice.members[1].accuracy
+    assert (f"words alone is as accurate on these rows: {accuracy:.1f} %, " in str(choice)) == is_remarked
+    assert not choose(*world(count, strengths)).remark, "another expert reads prompts"
