@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 A pass calls it for the cached prompts, and after each compiled call of several steps."""
 
-SECONDS = 30.0  # Between lines.
+SECONDS = 10.0  # Between lines.
 _WHOLE: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("whole", default=None)
 
 
@@ -42,8 +42,8 @@ def note(text: str) -> None:
 def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Progress]:
     """Show the progress of `total` prompts on standard error, and yield the function that advances it.
 
-    A bar with a title disappears when it is full. Without a terminal, a line appears every half
-    minute. Within `whole`, that bar advances instead.
+    A bar with a title disappears when it is full. Without a terminal, a line appears every ten
+    seconds. Within `whole`, that bar advances instead.
     """
     if outer := _WHOLE.get():
         yield outer

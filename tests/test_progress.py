@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal; otherwise a line every half minute, and none for shorter passes."""
+"""Progress: a bar on a terminal; otherwise a line every ten seconds, and none for shorter passes."""
 
 import os
 import pty
@@ -20,8 +20,8 @@ def clock(monkeypatch):
     return clock
 
 
-@pytest.mark.parametrize(("seconds", "lines"), [(2, []), (11, ["60%"]), (31, ["20%", "40%", "60%", "80%", "100%"])])
-def test_a_line_every_half_minute(clock, capsys, seconds, lines):
+@pytest.mark.parametrize(("seconds", "lines"), [(1, []), (4, ["60%"]), (11, ["20%", "40%", "60%", "80%", "100%"])])
+def test_a_line_every_ten_seconds(clock, capsys, seconds, lines):
     with progress.bar(35, "seed 1") as report:
         for _ in range(5):
             clock.now += seconds

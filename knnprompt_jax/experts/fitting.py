@@ -110,11 +110,13 @@ def held_out_probabilities(
     """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
     folds_N = folds.deal(y_N)
     p_NC = np.zeros((len(y_N), num_classes))
-    for fold in np.unique(folds_N):
-        rest = np.flatnonzero(folds_N != fold)
-        members = np.flatnonzero(folds_N == fold)
-        pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
-        p_NC[members] = pool.probabilities(readings.take(members))
+    with progress.bar(len(y_N), "classifying each row by others", "row") as report:
+        for fold in np.unique(folds_N):
+            rest = np.flatnonzero(folds_N != fold)
+            members = np.flatnonzero(folds_N == fold)
+            pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
+            p_NC[members] = pool.probabilities(readings.take(members))
+            report(len(members), 0)
     return p_NC
 
 
