@@ -11,6 +11,7 @@ from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing
 
 MAX_ERRORS = (0.01, 0.02, 0.05, 0.1, 0.2)
+_NO_THRESHOLD = "cannot be certified, even from more rows like these"
 _MAX_MARKERS = 20  # Points of a curve that are marked.
 
 
@@ -56,8 +57,8 @@ def list_promises(promises: Sequence[Promise]) -> Listing:
     """Return a row for each promise."""
     rows = []
     for promise in promises:
-        needed = f"at least {promise.rows_needed:,}" if promise.rows_needed else f"over {selective.MOST_ROWS:,}"
-        cells = ("–", "–", f"none: needs {needed} train rows")
+        needed = f"needs at least {promise.rows_needed:,} train rows" if promise.rows_needed else _NO_THRESHOLD
+        cells = ("–", "–", f"none: {needed}")
         if promise.probability is not None:
             wrong = f"{percent(promise.wrong / promise.rows)} ({promise.wrong:,} of {promise.rows:,})"
             cells = (

@@ -20,6 +20,8 @@ def test_promises_and_what_held():
     first, second, *_, last = promises.list_promises(list(by_rate.values())).rows
     assert first == ("1\u00a0%", "–", "–", "none: needs at least 390 train rows")
     assert second[3] == f"none: needs at least {by_rate[0.02].rows_needed} train rows"
+    (hopeless,) = promises.list_promises([promises.Promise(0.02)]).rows
+    assert hopeless[3] == "none: cannot be certified, even from more rows like these"
     assert last == ("20\u00a0%", "0.6000", "71.4\u00a0%", "40.0\u00a0% (2 of 5)")
     with drawing.style():
         figure = promises.draw(measured, list(by_rate.values()))
