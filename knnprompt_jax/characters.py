@@ -88,6 +88,11 @@ def escaped(text: str) -> str:
     )
 
 
+def shown(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names as tables show them: quoted where blanks at the ends, or several in a row, would be overlooked."""
+    return tuple(name if name == " ".join(name.split()) else repr(name) for name in names)
+
+
 def similar(name: str, others: Iterable[str]) -> str | None:
     """Return the first other name that is probably the same, or None."""
     key = likeness(name)

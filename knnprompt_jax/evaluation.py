@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, parallel, progress, states, tables
+from knnprompt_jax import characters, errors, files, parallel, progress, states, tables
 from knnprompt_jax.classifier import inputs, saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
@@ -278,7 +278,7 @@ def build(
 def describe(measured: Measures, promised: Sequence[Promise] = (), of_scope: ScopeMeasures | None = None) -> str:
     """Return the measures of all rows and of each class as text."""
     summary = _summary(measured)
-    classes = measures.list_classes(measured, measured.labels)
+    classes = measures.list_classes(measured, characters.shown(measured.labels))
     listings = [*_promises(promised), _coverage(measured), classes]
     described = [f"{listing.caption}\n\n{tables.render(listing.headers, listing.rows)}" for listing in listings]
     others = [_as_lines(scope.list_measures(of_scope))] if of_scope else []

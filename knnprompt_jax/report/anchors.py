@@ -91,9 +91,11 @@ def suggestions(anchors: ClassifiedAnchors, count: int) -> pd.DataFrame:
     """Return a table of labels to check, for a person to review and `fit --corrections` to apply.
 
     The `count` least probable labels come first. Then come anchors whose text also occurs with another label. Labels
-    that a person found right are left out.
+    that a person found right are left out. If no other label is suggested for a label that differs from that of more
+    anchors only in its form, that one is.
     """
     found = ranked(anchors)
+    twins = _twins(anchors)
     checked = set(anchors.checked)
     reasons = collections.defaultdict(list)
     for index, reason in _contradictions(anchors):
@@ -105,8 +107,9 @@ def suggestions(anchors: ClassifiedAnchors, count: int) -> pd.DataFrame:
     rows = []
     for index in listed:
         user_ids = [str(anchors.user_ids[index].get(name, "")) for name in user_columns]
-        suggested = anchors.names[found.suggested[index]] if found.suggested[index] >= 0 else ""
-        texts = [*user_ids, anchors.texts[index], anchors.label(index), suggested]
+        label = anchors.label(index)
+        suggested = anchors.names[found.suggested[index]] if found.suggested[index] >= 0 else twins.get(label, "")
+        texts = [*user_ids, anchors.texts[index], label, suggested]
         neighbours = f"{found.differing[index]} of {num_near} differ"
         numbers = ["", f"{found.probability[index]:.3f}", neighbours]
         rows.append(
@@ -115,6 +118,14 @@ def suggestions(anchors: ClassifiedAnchors, count: int) -> pd.DataFrame:
     columns = [corrections.TEXT, corrections.LABEL, corrections.SUGGESTED, corrections.CHECKED, *_REASONS]
     kept = writing.renamed(user_columns, (corrections.ID, *columns))
     return pd.DataFrame(rows, columns=[corrections.ID, *map(tables.to_cell, kept), *columns], dtype=object)
+
+
+def _twins(anchors: ClassifiedAnchors) -> dict[str, str]:
+    """Return the label of the most anchors for each label that differs from it only in its form."""
+    groups = collections.defaultdict(list)
+    for label, _ in collections.Counter(map(anchors.label, range(len(anchors.y_N)))).most_common():
+        groups[characters.likeness(label)].append(label)
+    return {label: first for first, *others in groups.values() for label in others}
 
 
 def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:

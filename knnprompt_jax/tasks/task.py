@@ -137,7 +137,7 @@ class Task:
     @property
     def titles(self) -> tuple[str, ...]:
         """The classes as pages name them: the label words if a person chose them, or else the labels."""
-        return self.labels if self.label_words == _words(self.labels) else self.label_words
+        return characters.shown(self.labels if self.label_words == _words(self.labels) else self.label_words)
 
     @classmethod
     def infer(

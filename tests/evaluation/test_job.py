@@ -173,7 +173,11 @@ def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_p
 
 @pytest.mark.parametrize(
     ("labels", "words", "titles"),
-    [(("a_b", "=c"), ("a b", "=c"), ("a_b", "=c")), (("0", "1"), ("good", "bad"), ("good", "bad"))],
+    [
+        (("a_b", "=c"), ("a b", "=c"), ("a_b", "=c")),
+        (("0", "1"), ("good", "bad"), ("good", "bad")),
+        (("c ", "c"), ("c ", "c"), ("'c '", "c")),
+    ],
 )
 def test_all_mistakes_are_in_a_table_for_spreadsheets(labels, words, titles, monkeypatch):
     """The page shows the first and names classes by words only where a person chose the words."""

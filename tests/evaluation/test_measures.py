@@ -66,6 +66,8 @@ def test_csv_and_text(measured):
     assert "rows,'=1+1,4" in evaluation.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
     odd = evaluation.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
     assert {len(row) for row in csv.reader(io.StringIO(odd, newline=""))} == {3}
+    padded = dataclasses.replace(measured, labels=("a", "a ", "c"))
+    assert "\n'a ' " in evaluation.describe(padded) and "rows,a ,2" in evaluation.to_csv(padded)
     assert "Wilson's 95 % interval: 25.0 to 84.2 %." in evaluation.describe(measured).replace("\u00a0", " ")
 
 

@@ -95,3 +95,13 @@ def test_an_anchor_with_the_text_of_a_demonstration_and_another_label_is_listed(
     anchors = make(y_N, near_Nk, nothing, nothing, predicted_N=y_N, demonstrations=shown, **given)
     table = anchors_lib.suggestions(anchors, 0)
     assert table[["id", "same_text"]].values.tolist() == [[5, "demonstration 0: 'a'"]]
+
+
+def test_a_label_of_another_form_is_suggested_where_no_other_is():
+    y_N = np.array([0, 0, 1, 2, 2])
+    shares_NC = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3], [0.4, 0.1, 0.5], [0.4, 0.1, 0.5]])
+    near_Nk = np.array([[1], [0], [3], [2], [3]])
+    names = ("pay ", "log in", "Pay")
+    anchors = make(y_N, near_Nk, np.zeros((5, 1)), shares_NC, labels=names, names=names)
+    found = dict(anchors_lib.suggestions(anchors, 5)[["id", "suggested"]].values.tolist())
+    assert found == {0: "", 1: "Pay", 2: "", 3: "pay ", 4: "pay "}
