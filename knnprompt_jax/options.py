@@ -166,6 +166,20 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def to_flags(given: Options) -> list[str]:
+    """Return the options that differ from their defaults as flags: `--name=value`, `--name` for True."""
+    values = flattened(given.to_dict())
+    flags = []
+    for name, default, _ in declarations(type(given)):
+        value = values[name]
+        if value is True and not default:
+            flags.append(f"--{name}")
+        elif value != default:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            flags.append(f"--{name}={text}")
+    return flags
+
+
 def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T:
     """Create the options of a class from values by name.
 

@@ -2,13 +2,12 @@
 
 import itertools
 import pathlib
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import distances, files, parallel, tables
+from knnprompt_jax import characters, distances, files, parallel, progress, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts.pool import Choice
@@ -17,10 +16,12 @@ from knnprompt_jax.report import drawing, maps, measures, page, to_label
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.report.to_label import ToLabel
-from knnprompt_jax.runs import corrections
+from knnprompt_jax.runs import corrections, refitting
 from knnprompt_jax.settings import commands
 
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
+_MIN_SUGGESTIONS = 10  # Labels to check, by default a tenth of the rows.
+_MAX_SUGGESTIONS = 50
 _MAX_ROWS = 20  # Rows of a listing.
 _MAX_POINTS = 1000  # Anchors on the map.
 
@@ -35,14 +36,17 @@ def run(settings: commands.LookSettings) -> str:
     page.check_libraries()
     output = page.folder(settings.output)
     saved = saving.read(pathlib.Path(settings.classifier))
+    progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
     anchors = classify_anchors(fitted)
     chosen = to_label.choose(fitted, settings, anchors.near_Nk.shape[1]) if settings.input else None
     # The tables are written before the page is drawn: a person may edit them meanwhile.
-    table = anchors_lib.suggestions(anchors, settings.suggestions)
-    lines = _write_suggestions(output, anchors, table)
+    count = _default_count(len(anchors.texts)) if settings.suggestions is None else settings.suggestions
+    table = anchors_lib.suggestions(anchors, count)
+    lines = _write_suggestions(output, anchors, table, saved)
     if chosen:
-        lines += _write_to_label(output, fitted, chosen)
+        lines += _write_to_label(output, chosen, saved)
+    progress.note("drawing the page")
     with drawing.style():
         sections = build(anchors, table, chosen)
     title = f"Anchors of {saved.path.resolve().name}"
@@ -50,7 +54,14 @@ def run(settings: commands.LookSettings) -> str:
     return "\n".join([*lines, f"page: {written}"])
 
 
-def _write_suggestions(output: pathlib.Path, anchors: ClassifiedAnchors, table: pd.DataFrame) -> list[str]:
+def _default_count(num_rows: int) -> int:
+    """Return the number of labels to check where none is given."""
+    return min(_MAX_SUGGESTIONS, max(_MIN_SUGGESTIONS, num_rows // 10))
+
+
+def _write_suggestions(
+    output: pathlib.Path, anchors: ClassifiedAnchors, table: pd.DataFrame, saved: saving.Saved
+) -> list[str]:
     """Write the table of labels to check; return what to print about it."""
     content = tables.to_csv([table.columns, *table.itertuples(index=False)]).encode("utf-8", "backslashreplace")
     paths = _write_new(output, commands.SUGGESTIONS, content)
@@ -63,24 +74,41 @@ def _write_suggestions(output: pathlib.Path, anchors: ClassifiedAnchors, table: 
     if anchors.checked:
         lines.append(f"labels checked earlier, not listed: {len(anchors.checked):,}")
     if len(table):
-        given = shlex.quote(",".join(map(str, paths)))
-        lines.append(
-            f"next: in {paths[-1].name}, write x into `{corrections.CHECKED}` where `{corrections.LABEL}` is right, and "
-            f"correct `{corrections.SUGGESTED}` elsewhere; then fit again with --corrections={given}"
-        )
+        lines += [
+            f"next: in {paths[-1].name}, write x into `{corrections.CHECKED}` where `{corrections.LABEL}` is right; every "
+            f"label left in `{corrections.SUGGESTED}` is applied: empty or correct those that you do not accept",
+            *_advise_to_refit(saved, corrected=paths),
+        ]
     return lines
 
 
-def _write_to_label(output: pathlib.Path, fitted: Fitted, chosen: ToLabel) -> list[str]:
+def _write_to_label(output: pathlib.Path, chosen: ToLabel, saved: saving.Saved) -> list[str]:
     """Write the table of rows to label; return what to print about it."""
-    paths = _write_new(output, commands.TO_LABEL, to_label.to_csv(chosen, fitted.task))
-    given = shlex.quote(",".join(["train.csv", *map(str, paths)]))
+    paths = _write_new(output, commands.TO_LABEL, to_label.to_csv(chosen, saved.content.task))
     return [
         *chosen.notes,
         f"rows to label: {len(chosen.examples):,}: {paths[-1]}",
-        f"next: fill in its column `{chosen.label_column}`; then fit again with --train_file={given}, where train.csv is the "
-        "train file",
+        f"next: fill in its column `{chosen.label_column}`",
+        *_advise_to_refit(saved, further=paths),
     ]
+
+
+def _advise_to_refit(
+    saved: saving.Saved, further: Sequence[pathlib.Path] = (), corrected: Sequence[pathlib.Path] = ()
+) -> list[str]:
+    """Return how to fit the classifier again, with `further` train files or corrected labels."""
+    train_files = tuple(map(str, further))
+    files_of_labels = tuple(map(str, corrected))
+    command = refitting.command(saved.content, str(saved.path), train_files, files_of_labels)
+    if command:
+        return [
+            f"then fit again, with your train file in place of {refitting.TRAIN_FILE} and with --shots, --on_bad and "
+            "--drop_duplicates as before:",
+            command,
+        ]
+    flag = "--corrections" if corrected else "--train_file"
+    names = files_of_labels or (refitting.TRAIN_FILE, *train_files)
+    return [f"then fit again with {flag}={characters.shell_word(','.join(names))}"]
 
 
 def _write_new(output: pathlib.Path, name: str, content: bytes) -> list[pathlib.Path]:
@@ -147,8 +175,8 @@ def build(anchors: ClassifiedAnchors, table: pd.DataFrame, chosen: ToLabel | Non
     """Return the page's sections; `table` has the labels to check, and `chosen` the rows to label."""
     suspects = (
         f"The least probable labels. To correct them, edit {commands.SUGGESTIONS}: write x into “{corrections.CHECKED}” "
-        f"where “{corrections.LABEL}” is right, and correct “{corrections.SUGGESTED}” elsewhere; then give the file to fit "
-        "with --corrections."
+        f"where “{corrections.LABEL}” is right, and empty or correct “{corrections.SUGGESTED}” elsewhere; then give the file to "
+        "fit with --corrections, which applies every label left in that column."
     )
     similar = "Similar texts lie together. Check an anchor that lies among anchors of another label."
     titles = dict(zip(anchors.names, anchors.labels, strict=True))

@@ -15,6 +15,7 @@ LABEL = "label"
 SUGGESTED = "suggested"
 CHECKED = "checked"
 TEXT = "text"  # The row's text, by which a table of other rows is recognised.
+_MAX_LISTED = 20  # Corrections that `describe` lists.
 _YES = {*map(characters.identity, ("x", "yes", "true", "1"))}
 _NO = {*map(characters.identity, ("", "no", "false", "0"))}
 
@@ -64,6 +65,12 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_la
             )
     changed = {number: label for number, label in wanted.items() if label != by_number[number].label}
     return Corrections(changed, frozenset(checked))
+
+
+def describe(changes: Sequence[tuple[Example, str]]) -> list[str]:
+    """Return a line for each of the first corrected rows, with both labels, and one that counts the others."""
+    lines = [f"  id {row.row} ({row.place}): {row.label!r} -> {label!r}" for row, label in changes[:_MAX_LISTED]]
+    return lines if len(changes) <= _MAX_LISTED else [*lines, f"  and {len(changes) - _MAX_LISTED:,} more"]
 
 
 def _check_columns(place: str, cells: Mapping[str, Any], task: Task) -> None:

@@ -59,6 +59,7 @@ def run(settings: commands.FitSettings) -> Result:
         if found:
             return Result(found, 0, 0, (*notes, "the file held this classifier already"))
         _check_room(path, options, model, len(rows))
+        progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
         fitted = classifier_fitting.fit(
             model,
             task,
@@ -83,20 +84,21 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example],
     if name == shared.OWN:
         progress.note(_describe_columns(task, train))
     checked: set[int] = set()
-    num_corrected = 0
+    changes: list[tuple[Example, str]] = []
     for path in settings.corrections:
         merges = bool(settings.merge_labels)
         found = corrections.read(path, settings.encoding or "utf-8", task, train, merges)
+        changes += [(row, found.labels[row.row]) for row in train if row.row in found.labels]
         corrected = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
         inputs.log_warnings(f"{path}: {message}" for message in defects.new_labels(train, corrected))
         train = corrected
         task = _corrected(task, train, is_inferred=name == shared.OWN)
         checked |= found.checked
-        num_corrected += len(found.labels)
     notes = []
     if settings.corrections:
-        caution = ". If you did not check them, estimates of accuracy are too high" if num_corrected else ""
-        notes.append(f"labels corrected: {num_corrected}; checked and right: {len(checked)}{caution}")
+        caution = ". If you did not check them, estimates of accuracy are too high" if changes else ""
+        notes.append(f"labels corrected: {len(changes)}; checked and right: {len(checked)}{caution}")
+        notes += corrections.describe(changes)
     rows = defects.drop(train, ()) if settings.drop_duplicates else train
     _warn(train, rows)
     return task, rows, checked, notes

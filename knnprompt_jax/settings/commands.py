@@ -63,8 +63,8 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     )
     corrections: tuple[str, ...] = options.option(
         (),
-        "File of corrected labels by row: look's suggestions.csv, or columns id and label (UTF-8 unless --encoding). Ids "
-        "are row numbers of the train files, from 0. More files, after commas, are applied in this order.",
+        "File of corrected labels by row: look's suggestions.csv, whose column suggested is applied, or columns id and label (UTF-8 "
+        "unless --encoding). Ids are row numbers of the train files, from 0. More files, after commas, are applied in this order.",
         check=files.check_readable,
     )
     model: str | None = options.option(
@@ -245,7 +245,11 @@ class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions
         nonempty=True,
         check=files.check_output_folder,
     )
-    suggestions: int = options.option(50, "Labels to check, the least probable ones, at most.", least=0)
+    suggestions: int | None = options.option(
+        None,
+        "Labels to check, the least probable ones; by default a tenth of the rows, but at least 10 and at most 50.",
+        least=0,
+    )
     input: str = options.option(
         "", f"File of unlabelled rows, of which {TO_LABEL} lists those to label next.", check=files.check_readable
     )

@@ -113,3 +113,8 @@ def test_texts_in_the_columns_of_the_train_file(tmp_path):
 def test_an_id_in_json_is_a_whole_number(tmp_path, number):
     with pytest.raises(errors.UserError, match="jsonl:1: id '.*': an integer is required"):
         read(tmp_path, f'{{"id": {number}, "label": 0}}\n', "c.jsonl")
+
+
+def test_corrections_are_listed_up_to_a_number():
+    lines = corrections.describe([(ROWS[1], "bad "), *[(ROWS[0], "so so")] * 22])
+    assert lines[0] == "  id 2 (): 'bad' -> 'bad '" and lines[20:] == ["  and 3 more"]

@@ -153,6 +153,7 @@ def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_
     assert labels[0] == "outage" and labels[1] == "billing team"
     expected = "labels corrected: 1; checked and right: 0. If you did not check them"
     assert corrected.num_read == 0 and expected in corrected.notes[0]
+    assert corrected.notes[1:] == (f"  id 0 ({table}:2): 'billing team' -> 'outage'",)
     path.write_text("id,label\n2,new team\n")
     assert fitting.run(dataclasses.replace(job, corrections=(str(path),))).content.task.labels == (
         *("billing team", "new team", "outage"),
