@@ -17,7 +17,8 @@ from knnprompt_jax.classifier.content import AnyOptions, Content
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.confidence import selective
 from knnprompt_jax.confidence.novelty import Novelty
-from knnprompt_jax.experts import expert, fitting, views, words
+from knnprompt_jax.experts import expert, views, words
+from knnprompt_jax.experts import fitting as pool_fitting
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.prompts import layout
@@ -55,7 +56,7 @@ class Fitted:
     model: lm_lib.LanguageModel
     readings: Readings
     make_store: Callable[[], store_lib.Store]
-    pool: fitting.Pool | None
+    pool: pool_fitting.Pool | None
 
     @property
     def task(self) -> Task:
@@ -113,7 +114,7 @@ class Fitted:
         reader = views.PromptReader(self.model, self.task, self.options.truncation)
         content = self.content
         prompts = {view.demo_shots: reader.build(examples, content.demonstrations_of(view)) for view in content.views}
-        return Queries(fitting.joined_texts(self.task, examples), prompts)
+        return Queries(pool_fitting.joined_texts(self.task, examples), prompts)
 
     def read_prompts(self, queries: Queries, cache: states_lib.Cache | None = None, title: str = "reading") -> Readings:
         """Return the readings of texts whose prompts are built."""
@@ -216,7 +217,7 @@ class Fitted:
             return self._vote(self.search_among_anchors(min(self.content.k, count - 1)))
         resources = resources_of(self.content, self.model)
         arguments = (self.readings, self.content.y_N, self.task.num_classes, resources)
-        p_NC = fitting.held_out_probabilities(self.content.choice, *arguments)
+        p_NC = pool_fitting.held_out_probabilities(self.content.choice, *arguments)
         return p_NC.argmax(-1), p_NC
 
     def threshold(self, max_error: Any) -> float:
@@ -265,14 +266,14 @@ def complete(
         states: the states of the anchors, in host memory, of each view.
         terms: the expert on words, if it is fitted already.
     """
-    readings = Readings(fitting.joined_texts(content.task, content.anchors), states)
+    readings = Readings(pool_fitting.joined_texts(content.task, content.anchors), states)
     first_states = states[content.views[0].demo_shots]
     make_store = functools.cache(functools.partial(_build_store, content, model, first_states))
     pool = None
     if content.choice:
         check_label_words(content.task, model, content.options, content.choice)
         resources = resources_of(content, model)
-        pool = fitting.Pool.fit(content.choice, readings, content.y_N, content.task.num_classes, resources, terms)
+        pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, content.task.num_classes, resources, terms)
     else:
         make_store()
     return Fitted(content, model, readings, make_store, pool)
@@ -297,7 +298,7 @@ def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.S
 def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resources:
     """Return the resources of the experts of a classifier."""
     options = content.options
-    return fitting.resources_of(
+    return pool_fitting.resources_of(
         content.task, model, options.label_token, content.layer, options.encoder, options.store_options
     )
 
