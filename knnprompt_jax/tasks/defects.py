@@ -153,7 +153,7 @@ def merge_labels(rows: Sequence[Example]) -> tuple[list[Example], dict[tuple[str
     """
     counts = collections.Counter(row.label for row in rows)
     label_of: dict[str, str] = {}
-    merged = {}
+    merged: dict[tuple[str, str], int] = {}
     for names in _groups(counts, characters.identity):
         spellings: collections.Counter[str] = collections.Counter()
         for name in names:

@@ -147,7 +147,7 @@ class _Csv:
         text = _content(lines)
         if '"' not in text:
             return text.split(self._delimiter)
-        cells = []
+        cells: list[str] = []
         start = 0
         while start <= len(text):
             found = self._cell.match(text, start)
