@@ -174,7 +174,7 @@ def beside_fine_tuning(
     tuned = {
         (record.task, record.seed): record.accuracy
         for record in analyses
-        if record.method == "fine_tuning" and record.task in tasks
+        if (record.method, record.shots) == ("fine_tuning", m) and record.task in tasks
     }
     columns = [tuned]
     for method in methods:
@@ -194,7 +194,7 @@ def fine_tuned(
     analyses: Sequence[records_lib.Record], matched: scales.Scale, model: str, methods: Sequence[str], m: int = 128
 ) -> list[records_lib.Record]:
     """Return the records of fine-tuning, and those of other methods on the same splits; columns are tasks."""
-    found = [record for record in analyses if record.method == "fine_tuning"]
+    found = [record for record in analyses if (record.method, record.shots) == ("fine_tuning", m)]
     splits = {(record.task, record.seed) for record in found}
     for record in matched.records:
         is_shown = (record.model, record.shots) == (model, m) and record.method in methods

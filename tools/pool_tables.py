@@ -41,6 +41,7 @@ COLUMNS = (
     Column("HWU64, m = 10", ("hwu64",), 10),
     Column("BANKING77, m = 10", ("banking77",), 10),
 )
+OTHER_SIZES = tuple(Column(f"m = {m}", BINARY, m) for m in (2, 4, 16))
 
 
 class Results:
@@ -91,9 +92,9 @@ class Results:
         return statistics.fmean(100 * right_SQ.mean() for right_SQ in found) if found else None
 
 
-def by_rows(own: Results, model: str) -> str:
-    """Return methods against columns: mean accuracies of a model."""
-    columns = own.columns(model)
+def by_rows(own: Results, model: str, columns: Sequence[Column] = COLUMNS) -> str:
+    """Return methods against those columns that AutoClassifier has: mean accuracies of a model."""
+    columns = [column for column in columns if own.cells(model, column)]
     rows = []
     for method in METHODS:
         means = [own.mean(model, method, column) for column in columns]

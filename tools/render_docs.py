@@ -83,8 +83,6 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    # Their demonstrations are all m train rows per class.
-    only_demonstrations = [record for record in few_shot.records if record.method in ("icl", "batch_calibration")]
     values = {
         "matched": matched,
         "few_shot": few_shot,
@@ -100,7 +98,7 @@ def render(
         "figure": FIGURES["by_size"].name,
         "worth_figure": FIGURES["worth"].name,
         "in_readme": IN_README,
-        "pool": pool_tables.Results([*pool, *only_demonstrations, *scale.records, *matched.records]),
+        "pool": pool_results(pool, few_shot, scale, matched),
         "pool_tables": pool_tables,
         "reliability": reliability,
         "reliability_tables": reliability_tables,
@@ -122,6 +120,20 @@ def render(
         **{DOCS / name: HEAD + text(name) for name in PAGES},
         ROOT / "README.md": BLOCK.sub(lambda _: block, readme),
     }
+
+
+def pool_results(
+    pool: Sequence[records_lib.Record], few_shot: scales.Scale, scale: scales.Scale, matched: scales.Scale
+) -> pool_tables.Results:
+    """Return the records for the tables of AutoClassifier.
+
+    In-context learning and Batch Calibration have all m train rows per class as demonstrations, or M_T; the other
+    methods have the two of `scale` where it has them.
+    """
+    in_context = [
+        record for record in (*few_shot.records, *matched.records) if record.method in ("icl", "batch_calibration")
+    ]
+    return pool_tables.Results([*pool, *in_context, *scale.records, *matched.records, *few_shot.records])
 
 
 def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any]:

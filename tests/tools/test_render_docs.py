@@ -1,8 +1,10 @@
 """The rendered pages are those that the shipped records give."""
 
+import pytest
+
 from knnprompt_jax.paper import page
 from knnprompt_jax.settings import grids
-from tools import render_docs
+from tools import pool_tables, render_docs, scales
 
 
 def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
@@ -18,6 +20,18 @@ def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
     render_docs.draw_worth(shipped["matched"], tmp_path / "worth.png")
     for name, shown in render_docs.FIGURES.items():
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") and shown.exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "m", "source"), [("icl", 128, "matched"), ("icl", 8, "few_shot"), ("knn", 8, "scale")]
+)
+def test_methods_beside_the_pool_have_the_demonstrations_that_the_page_names(method, m, source):
+    shipped = render_docs.load()
+    own = render_docs.pool_results(*(shipped[name] for name in ("pool", "few_shot", "scale", "matched")))
+    column = pool_tables.Column("", pool_tables.BINARY, m)
+    scale = scales.Scale([record for record in shipped[source].records if record.method == method])
+    expected = scale.mean("smollm2", method, m, own.cells("smollm2", column))
+    assert own.mean("smollm2", method, column) == pytest.approx(expected)
 
 
 def test_shipped_records_have_a_report():
