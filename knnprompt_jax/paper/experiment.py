@@ -40,11 +40,12 @@ Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The data of a section: our records (`results.frame`) and the paper's numbers."""
+    """The data of a section: our records (`results.frame`), the paper's numbers, and whether to draw figures."""
 
     name: str
     ours: pd.DataFrame
     paper: pd.DataFrame = dataclasses.field(default_factory=lambda: published.of(""))
+    with_figures: bool = True
 
     def with_axes(self, axes: Sequence[str]) -> "Data":
         """Return the data with an empty column for each axis that no record has."""
@@ -110,14 +111,17 @@ class Experiment:
                 )
         return records
 
-    def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:
-        """Return the section of these records; without records it shows only the paper's numbers."""
+    def section(self, records: Sequence[Any], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
+        """Return the section of these records; without records it shows only the paper's numbers.
+
+        Figures need matplotlib; tables do not.
+        """
         del folder
         canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
         ours = results.frame(canonical)
         results.check(ours, ["model", "task", "method", "m", "regime", *results.cell_axes(ours)])
         paper = _with_columns(published.of(self.name), list(ours))
-        drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
+        drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper, with_figures))
         facts = overview.facts(ours)
         if differences := self._differences(ours):
             facts["Differences from the shipped config"] = "; ".join(differences)
@@ -167,8 +171,10 @@ def drawn(
     def draw(data: Data) -> Drawn:
         data = data.with_axes(axes)
         built, _ = tabulated(*axes, caption=table)(data)
-        drawing = figure(data.name, caption, data.ours, data.paper, **options) if len(data.ours) else None
-        return built, [drawing] if drawing and drawing.panels else []
+        if not data.with_figures or data.ours.empty:
+            return built, []
+        drawing = figure(data.name, caption, data.ours, data.paper, **options)
+        return built, [drawing] if drawing.panels else []
 
     return draw
 

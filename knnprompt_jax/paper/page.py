@@ -26,16 +26,17 @@ def run(settings: grids.ReportSettings) -> str:
     """Write the page and return its path, or return the tables that have records, other runs than the paper's included.
 
     Raises:
-        UserError: there are no records of this version, or a library for pages is missing.
+        UserError: there are no records of this version, or the format is html and a library for pages is missing.
     """
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
-        page.check_libraries()
+        page.check_libraries("; --format=text needs none")
         return f"page: {write(folder, page.folder(settings.output))}"
     results, unknown = _read(folder)
     found = [overview.section(unknown)] if unknown else []
     if any(results.values()) or not unknown:
-        found += _draw({name: records for name, records in results.items() if records}, folder)
+        with_records = {name: records for name, records in results.items() if records}
+        found += _draw(with_records, folder, with_figures=False)
     return "\n".join(page.to_text(section, settings.format == "markdown") for section in found if section.tables)
 
 
@@ -62,7 +63,8 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
     results, unknown = _read(folder)
     if unknown and not any(results.values()):
         return [overview.section(unknown)]
-    drawn = _draw(results, folder)
+    with drawing.style():
+        drawn = _draw(results, folder)
     if unknown:
         logging.warning(
             "%s: %d of %d records belong to no table of the paper and are left out; --format=text shows them",
@@ -88,13 +90,13 @@ def _read(folder: pathlib.Path) -> tuple[dict[str, list[Any]], list[records_lib.
     return results, [record for record in own if record.experiment not in experiments.EXPERIMENTS]
 
 
-def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path) -> list[page.Section]:
+def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path, with_figures: bool = True) -> list[page.Section]:
+    """Return the sections, those without records last; figures need matplotlib."""
     if not any(results.values()):
         listed = ", ".join(list(experiments.EXPERIMENTS)[:3])
         raise errors.UserError(f"{folder}: no results: records are expected in its subfolders {listed} …")
-    with drawing.style():
-        drawn = [
-            experiments.EXPERIMENTS[name].section(results[name], folder / name if (folder / name).is_dir() else folder)
-            for name in sorted(results, key=lambda name: not results[name])
-        ]
+    drawn = []
+    for name in sorted(results, key=lambda name: not results[name]):
+        own_folder = folder / name if (folder / name).is_dir() else folder
+        drawn.append(experiments.EXPERIMENTS[name].section(results[name], own_folder, with_figures))
     return [section for section in drawn if section.tables or section.figures or section.maps]

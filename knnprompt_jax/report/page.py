@@ -75,11 +75,11 @@ def missing_libraries() -> str:
     return f"the page needs {', '.join(missing)}: pip install 'knnprompt_jax[report]'" if missing else ""
 
 
-def check_libraries() -> None:
-    """Raise UserError if a library that a page needs is missing."""
+def check_libraries(alternative: str = "") -> None:
+    """Raise UserError, with an alternative, if a library that a page needs is missing."""
     message = missing_libraries()
     if message:
-        raise errors.UserError(message)
+        raise errors.UserError(message + alternative)
 
 
 def folder(output: str) -> pathlib.Path:
@@ -126,13 +126,14 @@ def render(title: str, text: str, sections: Sequence[Section]) -> str:
 
 
 def to_text(section: Section, markdown: bool = False) -> str:
-    """Return a section's title, facts and tables for a terminal, or in Markdown."""
+    """Return a section's title, facts and our part of its tables for a terminal, or in Markdown."""
     facts = [f"{title}: {fact}" for title, fact in section.facts.items()]
     if markdown:
         facts = [f"- {tables.escape(fact)}" for fact in facts]
     heading = f"## {section.title}" if markdown else section.title
     render_table = tables.to_markdown if markdown else tables.to_text
-    return "\n\n".join(filter(None, [heading, "\n".join(facts), *map(render_table, section.tables)]))
+    shown = [render_table(tables.ours_only(table)) for table in section.tables if table.is_ours]
+    return "\n\n".join(filter(None, [heading, "\n".join(facts), *shown]))
 
 
 def _read(name: str) -> str:

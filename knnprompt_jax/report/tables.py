@@ -165,6 +165,17 @@ def build(
     return Table(name, caption, headers, tuple(columns.values()), tuple(rows), tuple(notes))
 
 
+def ours_only(table: Table) -> Table:
+    """Return the table without the rows and columns that have no score of ours."""
+    rows = [row for row in table.rows if any(cell.ours for cell in row.cells)]
+    indices = [index for index in range(len(table.columns)) if any(row.cells[index].ours for row in rows)]
+    return dataclasses.replace(
+        table,
+        columns=tuple(table.columns[index] for index in indices),
+        rows=tuple(TableRow(row.headers, tuple(row.cells[index] for index in indices)) for row in rows),
+    )
+
+
 def signed(value: float, digits: int = 1) -> str:
     """Return a difference with its sign; zero has none."""
     text = f"{value:+.{digits}f}"

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import pathlib
+import sys
 
 import pytest
 
@@ -119,6 +120,19 @@ def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp
     for text in ("Model: the tiny model", "Test rows: 47 per task", "KL direction: KL(anchor ‖ test)", *texts):
         assert text in printed
     assert "Data scaling" not in printed and "64.0" not in printed, "tables without a record are left out"
+
+
+def test_text_needs_no_library_for_pages_and_leaves_out_what_only_the_paper_ran(make_record, tmp_path, monkeypatch):
+    for experiment, regime in (("few_shot", "few-shot"), ("data_scaling", "full"), ("data_scaling", "few-shot")):
+        made = make_record(experiment, "trec", "knn", 8, 1, cell={"regime": regime})
+        records.write(tmp_path / experiment, made)
+    for library in ("matplotlib", "jinja2"):
+        monkeypatch.setitem(sys.modules, library, None)  # As if it were not installed.
+    printed = page.run(grids.ReportSettings(records=str(tmp_path), format="text"))
+    assert "paper 63.7 ± 5.5" in printed and "Data scaling" in printed
+    assert "SST2  " not in printed and "Noisy channel  " not in printed and "OPT" not in printed
+    with pytest.raises(errors.UserError, match=r"needs jinja2, matplotlib: .*; --format=text needs none$"):
+        page.run(grids.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page")))
 
 
 def test_records_of_other_runs_have_a_page_until_the_paper_has_records(make_record, tmp_path, caplog):

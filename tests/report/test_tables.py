@@ -35,6 +35,15 @@ def test_footnotes_without_a_sign_get_letters():
     assert table.footnotes == ["a two.", "b one.", f"† {tables.TRUNCATED}."]
 
 
+def test_rows_and_columns_without_a_score_of_ours_are_left_out():
+    paper, both = Cell(paper=Score(1.0)), Cell(Score(2.0), Score(3.0))
+    rows = (("a", paper, both, Cell()), ("b", paper, paper, paper), ("c", paper, Cell(), both))
+    table = Table("t", "", ("",), ("1", "2", "3"), tuple(TableRow((name,), tuple(cells)) for name, *cells in rows))
+    found = tables.ours_only(table)
+    assert found.columns == ("2", "3")
+    assert [(row.headers, row.cells) for row in found.rows] == [(("a",), (both, Cell())), (("c",), (Cell(), both))]
+
+
 TABLE = Table(
     name="hostile",
     caption="a | b <script>",

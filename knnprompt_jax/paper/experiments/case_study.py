@@ -35,7 +35,7 @@ class _CaseStudy(experiment.Experiment):
             made = _make(record, method_inputs)
             parallel.call_in_main(lambda: write(path_of(folder, record), made))
 
-    def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
+    def section(self, records: Sequence[Record], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
         """Add the map of each model and task, of the first seed that has one; raise UserError on an invalid file."""
         axes = ("model", "task")
         groups = results.groups(results.frame(records), axes)
@@ -43,7 +43,7 @@ class _CaseStudy(experiment.Experiment):
         for key in names.ordered_keys(axes, groups):
             paths = [path_of(folder, record) for record in groups[key].sort_values("seed").record]
             drawn += [read(path) for path in paths if path.is_file()][:1]
-        return dataclasses.replace(super().section(records, folder), maps=tuple(drawn))
+        return dataclasses.replace(super().section(records, folder, with_figures), maps=tuple(drawn))
 
 
 def path_of(folder: pathlib.Path, record: Record) -> pathlib.Path:

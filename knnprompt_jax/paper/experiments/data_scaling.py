@@ -35,8 +35,15 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     knn = full.ours[full.ours.method == "knn"]
     printed = full.paper[full.paper.method == "knn"]
     built = [*full_tables, *few_tables, power_law_table(knn, printed)]
+    return built, _figures(full, few, knn, printed) if data.with_figures else []
+
+
+def _figures(
+    full: experiment.Data, few: experiment.Data, knn: pd.DataFrame, printed: pd.DataFrame
+) -> list[drawing.Figure]:
+    """Draw all figures; `knn` and `printed` are kNN Prompting's accuracies in the full regime, ours and the paper's."""
     drawings = []
-    if data.ours.method.isin(["icl", "knn"]).any():
+    if any(data.ours.method.isin(["icl", "knn"]).any() for data in (full, few)):
         drawings.append(_first(full, few))
     pilot = few.ours[few.ours.method == "icl"]
     if len(pilot):
@@ -47,7 +54,7 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
         caption = "Power law of data scaling: errors, and the fits of ε(m) = α m^β."
         plot = dataclasses.replace(plot, law=fit_power_law)
         drawings.append(figures.curves("power_law", caption, knn, printed, plot))
-    return built, drawings
+    return drawings
 
 
 def _pilot(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:

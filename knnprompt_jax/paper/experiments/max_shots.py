@@ -47,9 +47,11 @@ class _MaxShots(experiment.Experiment):
             pass
         raise errors.UserError(f"{path}: no task statistics: rows with {', '.join(sorted(_FIELDS))} are expected")
 
-    def section(self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> page.Section:
+    def section(
+        self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path, with_figures: bool = True
+    ) -> page.Section:
         """Return the table of the rows; texts and a tokenizer determine them, without a model."""
-        del folder
+        del folder, with_figures
         return page.Section(self.name, self.title, self.text, tables=(_table(records),))
 
 
