@@ -23,7 +23,7 @@ class GridSettings(shared.SharedSettings):
     """The runs of a table or figure, and how they are made.
 
     Raises:
-        UserError: an unknown task or method, or a shard that does not exist.
+        UserError: an unknown task or method, a shard that does not exist, or `few_shots` in the few-shot regime.
     """
 
     experiment: str = options.option(
@@ -59,6 +59,7 @@ class GridSettings(shared.SharedSettings):
             methods.check(method)
         check_task_names(self.tasks)
         check_shard(self.shard)
+        check_few_shots(self.few_shots, self.regime)
         self.check_rows(self.tasks[0])
 
     @property
@@ -89,6 +90,15 @@ def check_shard(shard: str) -> None:
     numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
     if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
         raise errors.UserError(f"--shard={shard}: write it as i/n with i from 1 to n, as in 3/8")
+
+
+def check_few_shots(few_shots: tuple[int, ...], regime: str) -> None:
+    """Raise UserError if there are further few-shot numbers m although all numbers m are few-shot."""
+    if few_shots and regime == FEW_SHOT:
+        given = ",".join(map(str, few_shots))
+        raise errors.UserError(
+            f"--few_shots={given}: all runs are few-shot with regime={regime}; give --shots={given} --few_shots= instead"
+        )
 
 
 class CountSettings(GridSettings):

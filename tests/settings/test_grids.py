@@ -36,3 +36,9 @@ def test_a_shard_that_does_not_exist_is_refused(shard):
 def test_further_shots_are_few_shot():
     settings = grids.GridSettings(experiment="robustness", shots=(32, 64), few_shots=(2,))
     assert settings.regime_shots == [("full", 32), ("full", 64), ("few-shot", 2)]
+
+
+def test_further_shots_are_refused_where_all_are_few_shot():
+    """They would not replace --shots, and would leave out cells with more than M_T demonstrations."""
+    with pytest.raises(errors.UserError, match=r"^--few_shots=4,8: .*; give --shots=4,8 --few_shots= instead$"):
+        grids.GridSettings(experiment="few_shot", regime="few-shot", few_shots=(4, 8))
