@@ -112,7 +112,7 @@ def load_rows(
 ) -> Rows:
     """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
 
-    Defects of the rows are logged; `drop_duplicates` removes them.
+    Defects of the rows are logged, with their places except in the paper's data; `drop_duplicates` removes them.
 
     Raises:
         UserError: the task or its rows cannot be read (`sources.load_rows`).
@@ -121,7 +121,8 @@ def load_rows(
     evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
     if found := defects.describe(train, evaluation):
         removed = "; removed" if settings.drop_duplicates else ""
-        places = defects.places(train)
+        is_published = name in catalogue.PAPER_TASKS and not train_file
+        places = "" if is_published else defects.places(train)
         logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
     log_warnings(defects.alike((row.label for row in train), MERGE))
     if settings.drop_duplicates:

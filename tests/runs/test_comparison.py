@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax import errors, files, lm
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models.weights import checkpoints
-from knnprompt_jax.runs import comparison, records
+from knnprompt_jax.runs import comparison, inputs, records
 from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import sources, splits
 
@@ -45,6 +45,23 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
     by_name = {record.method: record for record in done if record.seed == 2}
     assert by_name["icl"].lm_tokens < by_name["contextual_calibration"].lm_tokens < by_name["knn"].lm_tokens
     assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
+
+
+@pytest.mark.parametrize(("has_file", "places"), [(False, ""), (True, ": line 3 repeats line 1")])
+def test_repeated_rows_are_counted_and_named_only_in_files_of_the_users_own(tmp_path, caplog, has_file, places):
+    """The paper's data repeat thousands of texts."""
+    rows = [{"sentence": text, "label": label} for text, label in (("a", "0"), ("b", "1"), ("a", "0"))]
+    path = tmp_path / "mr" / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    evaluation_path = path.with_name("dev_subsample.jsonl")
+    evaluation_path.write_text(json.dumps(rows[0]), encoding="utf-8")
+    settings = shared.ComparisonSettings(task="mr", data_dir="" if has_file else str(tmp_path))
+    given = {"train_file": str(path), "eval_file": str(evaluation_path)} if has_file else {}
+    inputs.load_rows(settings, "mr", **given)
+    assert caplog.messages == [
+        f"task 'mr': 1 of 1 evaluation texts also occur in train; 1 train row repeats a text{places}"
+    ]
 
 
 def interrupted(seed: int) -> method.Method:
