@@ -62,7 +62,7 @@ def measure(
     suffix_tokens = sum(len(suffix) for group in work.prompts.groups for suffix in group.suffixes)
     ours = num_prompts / seconds[OURS]
     required = operations.required(model.config, work.prompts.groups) / seconds[OURS]
-    peak = product_operations / seconds["product"] * model.mesh.size
+    peak = timing.speed_of_all(product_operations / seconds["product"], model.mesh.size)
     rows = [_row(OURS, num_prompts, ours, ours)]
     for name in running:
         count = len(sampled.suffixes(name))

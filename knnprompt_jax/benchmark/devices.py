@@ -1,7 +1,8 @@
 """The devices that a dry run estimates for: TPU slices, NVIDIA GPUs of one host, and CPUs.
 
 Speeds are the makers' figures and those of JAX's scaling book (https://jax-ml.github.io/scaling-book). The memory of a
-TPU is the compiler's limit; the memory of a GPU is the three quarters that JAX reserves by default.
+TPU is the compiler's limit; the memory of a GPU is the three quarters that JAX reserves by default. GPUs send over
+NVLink, "h100-pcie" over PCIe.
 """
 
 import dataclasses
@@ -55,6 +56,9 @@ DEVICES = {
     "v5p": Device("tpu", ("TPU v5p", "TPU v5"), ("2x2x1", "2x2x4"), 95.74 * GIB, 459e12, 459e12 / 6, 2.77e12, 2 * 90e9),
     "v6e": Device("tpu", ("TPU v6e", "TPU v6 lite"), ("2x4",), 31.25 * GIB, 918e12, 918e12 / 6, 1.64e12, 2 * 90e9),
     "h100": Device("cuda", ("NVIDIA H100 80GB HBM3",), (), 0.75 * 84942979072, 989e12, 67e12, 3.35e12, 450e9),
+    "h100-pcie": Device("cuda", ("NVIDIA H100 PCIe",), (), 0.75 * 79.1 * GIB, 756e12, 51e12, 2.0e12, 64e9),
+    "h200": Device("cuda", ("NVIDIA H200",), (), 0.75 * 139.8 * GIB, 989e12, 67e12, 4.8e12, 450e9),
+    "a100": Device("cuda", ("NVIDIA A100-SXM4-80GB",), (), 0.75 * 79.1 * GIB, 312e12, 19.5e12, 2.04e12, 300e9),
     "cpu": Device("cpu", ("cpu",), (), 16 * GIB),
 }
 

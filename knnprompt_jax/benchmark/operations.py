@@ -36,7 +36,8 @@ def required(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGro
 
     The prefix passes once, and its last block computes keys and values only. Suffixes pass all blocks but the last. The
     last block computes keys and values of all tokens, and everything else only for each suffix's last token, as does
-    the head. Leading tokens that suffixes share count once.
+    the head. Leading tokens that suffixes share count once. Each of our data shards reads the prefix, so shares of peak
+    count the other shards' passes over it as loss.
     """
     total = 0
     for group in groups:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import construction, operations, workload
+from knnprompt_jax.benchmark import construction, operations, timing, workload
 from knnprompt_jax.check import attention_kernel, environment, findings
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.lm import memory, programs
@@ -19,7 +19,7 @@ from knnprompt_jax.settings import check as settings_lib
 TABLE = "construction"
 _LARGE = 3e9  # Parameters from which weights are bfloat16.
 _ANCHORS_ON_CPUS = 256
-_ANCHORS_ON_ACCELERATORS = 4096
+_ANCHORS_PER_ACCELERATOR = 4096  # Enough to fill several steps of each data shard.
 _PASSES = 3  # One compiles, one warms up, one is timed.
 _COMPILING_ON_CPUS = 15.0  # Seconds of the first pass.
 _COMPILING_ON_ACCELERATORS = 60.0
@@ -88,8 +88,9 @@ def settings_for(shape: str) -> benchmark_settings.BenchmarkSettings:
 
 
 def num_anchors() -> int:
-    """Return the number of anchors of a measurement: enough to fill several steps of an accelerator."""
-    return _ANCHORS_ON_CPUS if jax.default_backend() == "cpu" else _ANCHORS_ON_ACCELERATORS
+    """Return the number of anchors of a measurement."""
+    is_cpu = jax.default_backend() == "cpu"
+    return _ANCHORS_ON_CPUS if is_cpu else _ANCHORS_PER_ACCELERATOR * jax.device_count()
 
 
 def _seconds(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> float:
@@ -101,9 +102,8 @@ def seconds_of_pass(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> floa
     settings = settings_for(shape)
     config = workload.describe(shape).config
     groups = workload.random_prompts(config, lengths, num_anchors()).groups
-    is_cpu = jax.default_backend() == "cpu"  # Several CPU devices share the cores.
-    speed = inputs.operations_per_second[settings.dtype] * (1 if is_cpu else jax.device_count())
-    compiling = _COMPILING_ON_CPUS if is_cpu else _COMPILING_ON_ACCELERATORS
+    speed = timing.speed_of_all(inputs.operations_per_second[settings.dtype], jax.device_count())
+    compiling = _COMPILING_ON_CPUS if jax.default_backend() == "cpu" else _COMPILING_ON_ACCELERATORS
     return compiling + _PASSES * _SLOWER * operations.required(config, groups) / speed
 
 

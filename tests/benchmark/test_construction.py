@@ -2,9 +2,10 @@
 
 import json
 
+import jax
 import pytest
 
-from knnprompt_jax.benchmark import construction, report
+from knnprompt_jax.benchmark import construction, report, timing
 from knnprompt_jax.settings import benchmark as settings
 
 
@@ -39,3 +40,9 @@ def test_the_rate_of_ours_stands_beside_those_of_peers(small, tmp_path):
     assert [row["peer"] for row in result["peers"]] == ["ours"]
     assert result["peers"][0]["prompts_per_second"] == result["anchors_per_second"]
     assert result["absent"] == []
+
+
+@pytest.mark.parametrize(("backend", "speed"), [("cpu", 7.0), ("gpu", 35.0)])
+def test_cpu_devices_of_a_process_share_its_cores(backend, speed, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert timing.speed_of_all(7.0, num_devices=5) == speed

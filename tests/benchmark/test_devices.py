@@ -11,7 +11,13 @@ from knnprompt_jax.benchmark import devices
 
 @pytest.mark.parametrize(
     ("name", "platform", "size"),
-    [("v5e:4x4", "tpu", 16), ("v5p:2x2x4", "tpu", 16), ("h100:3", "cuda", 3), ("cpu:5", "cpu", 5)],
+    [
+        ("v5e:4x4", "tpu", 16),
+        ("v5p:2x2x4", "tpu", 16),
+        ("h100:3", "cuda", 3),
+        ("h100-pcie:2", "cuda", 2),
+        ("cpu:5", "cpu", 5),
+    ],
 )
 def test_a_name_gives_the_kind_and_the_number_of_devices(name, platform, size):
     topology = devices.named(name)

@@ -4,6 +4,7 @@ import json
 import pathlib
 import types
 
+import jax
 import pytest
 
 from knnprompt_jax import errors, options
@@ -194,6 +195,21 @@ def test_speeds_are_measured(monkeypatch):
     assert "and the limit is" in search_speed._misfit(inputs, "factored", 10**9)
     [check_of_peers, _] = peers.make_checks(settings_lib.CheckSettings(shapes=("gpt2", "gpt2-xl")))
     assert check_of_peers.name.startswith("peers: gpt2, ") and check_of_peers.seconds(inputs) > 60
+
+
+def test_each_accelerator_reads_as_much_as_one_would(monkeypatch):
+    """Speeds of partly filled steps would say nothing about a machine of several devices."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(construction, "_COMPILING_ON_ACCELERATORS", 0.0)
+    monkeypatch.setattr(construction, "_ANCHORS_PER_ACCELERATOR", 500)
+    inputs = inputs_lib.Inputs(settings_lib.CheckSettings())
+    vars(inputs)["operations_per_second"] = {"float32": 1e9}
+    [_, of_mr] = construction.make_checks(settings_lib.CheckSettings(shapes=("EleutherAI/pythia-70m",)))
+    seconds = {}
+    for num_devices in (1, 8):
+        monkeypatch.setattr(jax, "device_count", lambda count=num_devices: count)
+        seconds[num_devices] = of_mr.seconds(inputs)
+    assert seconds[8] == pytest.approx(seconds[1], rel=0.1)
 
 
 def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):
