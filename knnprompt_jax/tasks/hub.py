@@ -40,6 +40,17 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
     """
     if split not in source.splits:
         raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")
+    rows = _load(source, split)
+    for column in (*source.columns.values(), source.label_column):
+        if column not in rows.column_names:
+            raise errors.UserError(
+                f"{source.dataset}, split {split!r}, has no column {column!r}; it has {', '.join(rows.column_names)}"
+            )
+    return [_renamed(source, f"{source.dataset}/{split}:{number}", row) for number, row in enumerate(rows)]
+
+
+def _load(source: HubSource, split: str) -> Any:
+    """Return the rows of a split with the Hub's columns."""
     try:
         import datasets
     except ImportError as error:
@@ -51,7 +62,7 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
     from knnprompt_jax import hub_client
 
     try:
-        rows = datasets.load_dataset(
+        return datasets.load_dataset(
             source.dataset, source.config, split=source.splits[split], revision=source.revision
         )
     except Exception as error:  # The library raises the errors of its network, cache and file layers.
@@ -59,20 +70,15 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
         raise errors.UserError(
             f"cannot load data set {source.dataset!r}{revision}: {hub_client.reason(error)}"
         ) from error
-    for column in (*source.columns.values(), source.label_column):
-        if column not in rows.column_names:
-            raise errors.UserError(
-                f"{source.dataset}, split {split!r}, has no column {column!r}; it has {', '.join(rows.column_names)}"
-            )
-    renamed = []
-    for number, row in enumerate(rows):
-        place = f"{source.dataset}/{split}:{number}"
-        fields = {field: row[column] for field, column in source.columns.items()}
-        value = row[source.label_column]
-        if value not in _UNLABELLED:
-            if value not in source.labels:
-                choices = ", ".join(dict.fromkeys(map(str, source.labels)))
-                raise errors.UserError(f"{place}: unknown label {value!r}; choose from {choices}")
-            fields["label"] = source.labels[value]
-        renamed.append((place, fields))
-    return renamed
+
+
+def _renamed(source: HubSource, place: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the place of a row and its cells under our names; raise UserError at an unknown label."""
+    cells = {field: row[column] for field, column in source.columns.items()}
+    value = row[source.label_column]
+    if value in _UNLABELLED:
+        return place, cells
+    if value not in source.labels:
+        choices = ", ".join(dict.fromkeys(map(str, source.labels)))
+        raise errors.UserError(f"{place}: unknown label {value!r}; choose from {choices}")
+    return place, {**cells, "label": source.labels[value]}
