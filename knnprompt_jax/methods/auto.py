@@ -1,5 +1,6 @@
 """The pool of experts of `AutoClassifier`, fitted to all train rows of a split."""
 
+import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -71,5 +72,5 @@ def check(problem: method.Problem, options: classifiers.PoolOptions) -> None:
 
 
 METHODS = method.declare(
-    "auto", predict, cost=cost, check=check, rows_used="texts", model_name=lambda options: options.encoder
+    "auto", predict, cost=cost, check=check, rows_used="texts", model_name=operator.attrgetter("encoder")
 )

@@ -6,6 +6,7 @@ Embeddings are scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentenc
 "MiniLM", NeurIPS 2020.
 """
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -71,15 +72,10 @@ def check_encoder(_: method.Problem, options: methods.EncoderOptions) -> None:
     encoders.describe(options.encoder, options.pooling)
 
 
-def encoder_name(options: methods.EncoderOptions) -> str:
-    """Return the name of the sentence encoder."""
-    return options.encoder
-
+_ON_EMBEDDINGS = {"check": check_encoder, "rows_used": "texts", "model_name": operator.attrgetter("encoder")}
 
 METHODS = (
     *method.declare("tfidf", predict_by_tfidf, check=check_words, rows_used="texts"),
-    *method.declare(
-        "encoder_probe", predict_by_regression, check=check_encoder, rows_used="texts", model_name=encoder_name
-    ),
-    *method.declare("encoder_knn", predict_by_votes, check=check_encoder, rows_used="texts", model_name=encoder_name),
+    *method.declare("encoder_probe", predict_by_regression, **_ON_EMBEDDINGS),
+    *method.declare("encoder_knn", predict_by_votes, **_ON_EMBEDDINGS),
 )

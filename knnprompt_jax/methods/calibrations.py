@@ -5,6 +5,7 @@ Calibration shift them by an estimated bias. Prototypical Calibration clusters t
 from the labelled anchors.
 """
 
+import functools
 import random
 import warnings
 from collections.abc import Sequence
@@ -220,38 +221,12 @@ def _softmax(scores_QC: np.ndarray) -> method.Prediction:
     return method.Prediction.most_probable(special.softmax(scores_QC, axis=-1))
 
 
+_declare = functools.partial(method.declare, check=method.check_label_words_are_tokens)
 METHODS = (
-    *method.declare(
-        "contextual_calibration",
-        contextual,
-        needs=(method.QUERIES, CONTENT_FREE),
-        check=method.check_label_words_are_tokens,
-        rows_used="demonstrations",
-    ),
-    *method.declare(
-        "domain_context_calibration",
-        domain_context,
-        needs=(method.QUERIES, IN_DOMAIN),
-        check=method.check_label_words_are_tokens,
-    ),
-    *method.declare(
-        "batch_calibration",
-        batch,
-        needs=(method.QUERIES,),
-        check=method.check_label_words_are_tokens,
-        rows_used="demonstrations",
-    ),
-    *method.declare("proca", prototypical, needs=(method.QUERIES, method.ANCHORS), check=check_prototypical),
-    *method.declare(
-        "linc",
-        linc,
-        needs=(method.QUERIES, method.ANCHORS, CONTENT_FREE),
-        check=method.check_label_words_are_tokens,
-    ),
-    *method.declare(
-        "supervised_calibration",
-        supervised,
-        needs=(method.QUERIES, method.ANCHORS),
-        check=method.check_label_words_are_tokens,
-    ),
+    *_declare("contextual_calibration", contextual, needs=(method.QUERIES, CONTENT_FREE), rows_used="demonstrations"),
+    *_declare("domain_context_calibration", domain_context, needs=(method.QUERIES, IN_DOMAIN)),
+    *_declare("batch_calibration", batch, needs=(method.QUERIES,), rows_used="demonstrations"),
+    *_declare("proca", prototypical, needs=(method.QUERIES, method.ANCHORS), check=check_prototypical),
+    *_declare("linc", linc, needs=(method.QUERIES, method.ANCHORS, CONTENT_FREE)),
+    *_declare("supervised_calibration", supervised, needs=(method.QUERIES, method.ANCHORS)),
 )

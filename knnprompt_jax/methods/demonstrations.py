@@ -37,12 +37,6 @@ from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example
 
 
-def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first") -> np.ndarray:
-    """Return the indices of the `count` most similar texts per query [Q, count]; ties go to the lower index."""
-    nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]
-    return nearest_Qk[:, ::-1] if order == "nearest_last" else nearest_Qk
-
-
 def select(problem: method.Problem, options: methods.RetrievalOptions) -> list[list[Example]]:
     """Return the demonstrations of each query, in the order of the prompt."""
     pool = problem.train_rows
@@ -55,7 +49,10 @@ def select(problem: method.Problem, options: methods.RetrievalOptions) -> list[l
         queries_QD = encoders.embed(options.retriever, options.pooling, query_texts)
         similarities_QN = queries_QD @ pool_ND.T  # Cosines.
     count = problem.split.demo_shots * problem.task.num_classes
-    return [[pool[index] for index in indices_k] for indices_k in nearest(similarities_QN, count, options.order)]
+    nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]  # Ties go to the lower index.
+    if options.order == "nearest_last":
+        nearest_Qk = nearest_Qk[:, ::-1]
+    return [[pool[index] for index in indices_k] for indices_k in nearest_Qk]
 
 
 def _bm25(pool_texts: Sequence[str], query_texts: Sequence[str]) -> np.ndarray:

@@ -5,6 +5,7 @@ tokens, each after the tokens before it (Brown et al., "Language Models are Few-
 2.4).
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,20 +89,8 @@ def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: 
     return method.Cost(longer * len(problem.evaluation), prefix + longer * suffixes)
 
 
+_declare = functools.partial(method.declare, needs=(method.QUERIES,), rows_used="demonstrations")
 METHODS = (
-    *method.declare(
-        "icl",
-        predict,
-        needs=(method.QUERIES,),
-        check=method.check_label_words_differ,
-        rows_used="demonstrations",
-    ),
-    *method.declare(
-        "icl_multi_token",
-        predict_whole_labels,
-        needs=(method.QUERIES,),
-        check=check_whole_labels,
-        cost=cost_whole_labels,
-        rows_used="demonstrations",
-    ),
+    *_declare("icl", predict, check=method.check_label_words_differ),
+    *_declare("icl_multi_token", predict_whole_labels, check=check_whole_labels, cost=cost_whole_labels),
 )

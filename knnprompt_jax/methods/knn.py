@@ -1,7 +1,5 @@
 """kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and appendices)."""
 
-from collections.abc import Sequence
-
 from knnprompt_jax import distances
 from knnprompt_jax.methods import method
 from knnprompt_jax.settings import classifiers
@@ -29,26 +27,16 @@ def vote(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> meth
 
 def find_neighbours(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each query, or the nearest class mean if the options ask for centroids."""
-    store = _build_store(inputs, options.distance, options.centroid)
-    return store.search(inputs.states[method.QUERIES], k if options.centroid == "none" else 1)
-
-
-def _build_store(inputs: method.Inputs, distance: str, centroid: str) -> store_lib.Store:
-    """Return a store of the anchors, or of their class means, for this distance."""
-    return store_lib.build(
+    store = store_lib.build(
         inputs.store_options,
-        distance,
+        options.distance,
         inputs.head,
         inputs.states[method.ANCHORS],
         inputs.y,
-        _label_tokens(inputs, distance),
-        centroid=centroid,
+        inputs.label_tokens if distances.get(options.distance).reads_label_words else (),
+        centroid=options.centroid,
     )
-
-
-def _label_tokens(inputs: method.Inputs, distance: str) -> Sequence[int]:
-    """Return the token of each class if the distance compares label words, otherwise none."""
-    return inputs.label_tokens if distances.get(distance).reads_label_words else ()
+    return store.search(inputs.states[method.QUERIES], k if options.centroid == "none" else 1)
 
 
 def check_distance(problem: method.Problem, options: classifiers.KNNOptions) -> None:
