@@ -25,9 +25,6 @@ LONG = 240  # The same, for tasks of long texts.
 MARGIN = 16  # Additional tokens of a demonstration.
 CONTEXT = 1024  # Maximum tokens of concatenated demonstrations and text.
 
-Demonstration = tuple[str, int]
-"""The text of a demonstration and its class index."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Verbalization:
@@ -85,51 +82,6 @@ def verbalization_of(task: Task) -> Verbalization:
     return _VERBALIZATIONS.get(task.name) or Verbalization(_GENERAL, task.label_words, is_published=False)
 
 
-class Writer:
-    """A writer of texts as tokens."""
-
-    def __init__(self, tokenize: layout.Tokenize, start: int, end: int, text_tokens: int):
-        """Start texts with the token `start`, end them with `end`, and keep `text_tokens` tokens of a query."""
-        self._tokenize = tokenize
-        self._start = np.array([start], np.int32)
-        self._end = np.array([end], np.int32)
-        self._text_tokens = text_tokens
-        self._num_special = len(tokenize([""])[0])
-        self._tokens_of: dict[str, np.ndarray] = {}
-
-    def channel(
-        self, labels: Sequence[str], demonstrations: Sequence[Demonstration], queries: Sequence[str]
-    ) -> continuations.Family:
-        """Write "label text label text … label" before "text end", which is scored: each query after each label."""
-        prefix = [self._start]
-        for index, (text, label) in enumerate(demonstrations):
-            prefix += self._pieces([_after(index, labels[label])])
-            prefix += self._pieces([f" {text}"], self._text_tokens + MARGIN)
-        contexts = self._pieces([_after(len(demonstrations), label) for label in labels])
-        texts = self._pieces([f" {query}" for query in queries], self._text_tokens)
-        targets = [np.append(text, self._end) for text in texts for _ in labels]
-        return continuations.Family(np.concatenate(prefix), contexts * len(texts), targets)
-
-    def _pieces(self, texts: Sequence[str], limit: int | None = None) -> list[np.ndarray]:
-        """Return the first `limit` tokens of each text, tokenized separately and without special tokens.
-
-        A text that begins with a space follows another text.
-        """
-        new = [text for text in dict.fromkeys(texts) if text not in self._tokens_of]
-        first = [text for text in new if not text.startswith(" ")]
-        later = [text for text in new if text.startswith(" ")]
-        for text, tokens in zip(first, self._tokenize(first), strict=True):
-            self._tokens_of[text] = np.array(tokens[self._num_special :], np.int32)
-        for text, tokens in zip(later, layout.tokenize_continuations(self._tokenize, later), strict=True):
-            self._tokens_of[text] = np.array(tokens, np.int32)
-        return [self._tokens_of[text][:limit] for text in texts]
-
-
-def _after(num_demonstrations: int, text: str) -> str:
-    """Return the text, with a space before it if it follows demonstrations."""
-    return f" {text}" if num_demonstrations else text
-
-
 def scores(
     inputs: method.Inputs, options: methods.NoisyChannelOptions
 ) -> tuple[np.ndarray, continuations.Continuations]:
@@ -140,19 +92,55 @@ def scores(
     problem = inputs.problem
     verbalization = verbalization_of(problem.task)
     text_tokens, context_tokens = limits(options, verbalization, inputs.model.context)
-    start, end = boundary_tokens(inputs.model)
-    writer = Writer(problem.tokenize, start, end, text_tokens)
+    boundaries = boundary_tokens(inputs.model)
     demonstrations = [
         (problem.task.retrieval_text(row), problem.task.class_index(row.label))
         for row in _demonstrations(options, problem)
     ]
     queries = [problem.task.retrieval_text(row) for row in problem.evaluation]
     templates = _templates(options)
-    families = [writer.channel(verbalization.labels(template), demonstrations, queries) for template in templates]
+    families = [
+        channel(problem.tokenize, boundaries, text_tokens, verbalization.labels(template), demonstrations, queries)
+        for template in templates
+    ]
     texts = continuations.build(families, context_tokens)
     log_p = inputs.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
     return means.reshape(len(templates), len(queries), inputs.num_classes), texts
+
+
+def channel(
+    tokenize: layout.Tokenize,
+    boundaries: tuple[int, int],
+    text_tokens: int,
+    labels: Sequence[str],
+    demonstrations: Sequence[tuple[str, int]],
+    queries: Sequence[str],
+) -> continuations.Family:
+    """Write "label text label text … label" before "text end", which is scored: each query after each label.
+
+    Labels and texts are tokenized separately. A query keeps `text_tokens` tokens, and a demonstration `MARGIN` more.
+
+    Args:
+        boundaries: the tokens that begin and end a text.
+        demonstrations: their texts and class indices.
+    """
+    start, end = boundaries
+    num_special = len(tokenize([""])[0])
+    first_labels = [tokens[num_special:] for tokens in tokenize(list(labels))]  # They follow no text.
+    later_labels = layout.tokenize_continuations(tokenize, [f" {label}" for label in labels])
+    texts = layout.tokenize_continuations(tokenize, [f" {text}" for text, _ in demonstrations])
+    prefix = [start]
+    for index, (_, label) in enumerate(demonstrations):
+        prefix += (later_labels if index else first_labels)[label]
+        prefix += texts[index][: text_tokens + MARGIN]
+    contexts = [np.array(tokens, np.int32) for tokens in (later_labels if demonstrations else first_labels)]
+    endings = [
+        np.array([*tokens[:text_tokens], end], np.int32)
+        for tokens in layout.tokenize_continuations(tokenize, [f" {query}" for query in queries])
+    ]
+    targets = [ending for ending in endings for _ in labels]
+    return continuations.Family(np.array(prefix, np.int32), contexts * len(queries), targets)
 
 
 def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:

@@ -26,13 +26,11 @@ HEADERS = {
 }
 _SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
 _LAST = ("knn_l2", "knn", "knn_kl_labels")  # As in the paper's tables, our methods follow the baselines.
-_BASELINES = [name for name in METHODS if name not in _LAST]
-_IN_PAPER = [name for name in _BASELINES if METHODS[name].printed_as]
-_OTHERS = [name for name in _BASELINES if not METHODS[name].printed_as]
+_BASELINES = sorted((name for name in METHODS if name not in _LAST), key=lambda name: not METHODS[name].printed_as)
 _ORDER = {
     "model": list(published.SIZES.values()),
     "task": list(catalogue.PAPER_TASKS),
-    "method": [*_IN_PAPER, *_OTHERS, *_LAST],
+    "method": [*_BASELINES, *_LAST],  # The paper's baselines come first.
 }
 
 

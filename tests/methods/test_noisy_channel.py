@@ -117,9 +117,12 @@ def test_published_limits(task, text):
 
 def test_special_tokens_are_added_once():
     """A tokenizer of single characters begins every text with a special token, as OPT's does."""
-    writer = noisy_channel.Writer(lambda texts: [[2, *map(ord, text)] for text in texts], 2, 3, text_tokens=4)
     demonstrations = [("one", 1), ("a text of more than twenty tokens", 0)]
-    family = writer.channel(["A", "B"], demonstrations, ["", "query"])
+
+    def tokenize(texts):
+        return [[2, *map(ord, text)] for text in texts]
+
+    family = noisy_channel.channel(tokenize, (2, 3), 4, ["A", "B"], demonstrations, ["", "query"])
 
     def text(tokens):
         return "".join(map(chr, tokens))
@@ -134,9 +137,9 @@ def test_pieces_have_the_tokens_of_the_whole_text(tmp_path, prefix):
     """Llama 2's tokenizer (`prefix`) puts a space before the first word of a text."""
     path = gguf_tokenizers.sentencepiece(prefix).write(tmp_path / "t.gguf", "llama" if prefix else "gemma3")
     tokenize = layout.tokenize_with(tokenizers.load(path))
-    writer = noisy_channel.Writer(tokenize, 1, 2, text_tokens=99)
     num_special = len(tokenize([""])[0])
-    family = writer.channel(["the film", "terrible"], [("they said", 1), ("it was", 0)], ["great"])
+    demonstrations = [("they said", 1), ("it was", 0)]
+    family = noisy_channel.channel(tokenize, (1, 2), 99, ["the film", "terrible"], demonstrations, ["great"])
     whole = tokenize(["terrible they said the film it was"])[0][num_special:]
     assert family.prefix_P.tolist() == [1, *whole]
     first, *both = tokenize(["a", "a the film", "a terrible"])
