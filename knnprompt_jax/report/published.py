@@ -71,11 +71,8 @@ def numbers() -> pd.DataFrame:
     `task` is AVERAGE for the average of a printed row, `tasks` are the row's tasks, and `basis` says what the number of
     seeds (`score.count`) is inferred from.
     """
-    found = []
-    for table in TABLES:
-        for row in tables()[table]["rows"]:
-            found += _numbers(table, row)
-    return pd.DataFrame(found)
+    rows = [(table, row) for table in TABLES for row in tables()[table]["rows"]]
+    return pd.DataFrame([number for table, row in rows for number in _numbers(table, row)])
 
 
 def of(table: str) -> pd.DataFrame:

@@ -43,10 +43,9 @@ class Cell:
     @property
     def margin(self) -> float | None:
         """Two standard errors of the difference; None if either mean has no spread."""
-        scores = [score for score in (self.ours, self.paper) if score and score.std is not None]
-        if self.difference is None or len(scores) < 2:
-            return None
-        return 2 * math.sqrt(sum(score.std**2 / score.count for score in scores))  # type: ignore[operator, misc]
+        scores = (self.ours, self.paper)
+        variances = [score.std**2 / score.count for score in scores if score and score.std is not None]
+        return None if self.difference is None or len(variances) < 2 else 2 * math.sqrt(sum(variances))
 
     @property
     def within(self) -> bool | None:
