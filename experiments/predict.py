@@ -19,14 +19,18 @@ def main() -> None:
     from knnprompt_jax import errors, parallel
     from knnprompt_jax.prediction import job
 
-    done = job.run(FLAGS.value)
-    stream = sys.stderr if FLAGS.value.output == commands.STANDARD else sys.stdout
-    saved = "" if FLAGS.value.output == commands.STANDARD else f"saved: {FLAGS.value.output}, "
+    settings = FLAGS.value
+    done = job.run(settings)
+    if settings.text or not parallel.is_main():
+        return
+    is_standard = settings.output == commands.STANDARD
+    saved = "" if is_standard else f"saved: {settings.output}, "
     earlier = f" ({done.earlier:,} by an earlier run)" if done.earlier else ""
-    total, rate = done.earlier + done.rows, f"{done.rows / max(1e-9, done.seconds):,.1f} rows/s"
     counted = f": {done.counts}" if done.counts else ""
-    if parallel.is_main() and not FLAGS.value.text:
-        print(errors.printable(f"{saved}{total:,} row{'s' * (total != 1)}{earlier}{counted}, {rate}"), file=stream)
+    total = done.earlier + done.rows
+    rate = done.rows / max(1e-9, done.seconds)
+    text = f"{saved}{total:,} row{'s' * (total != 1)}{earlier}{counted}, {rate:,.1f} rows/s"
+    print(errors.printable(text), file=sys.stderr if is_standard else sys.stdout)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         turns["bytes"], nbytes = timing.memory_reads()
         seconds = timing.medians(turns, settings.repetitions, peer_process.SETTLE_SECONDS)
         found = work["from_keys"]().indices_Qk
-        speeds = operations / seconds["operations"], nbytes / seconds["bytes"]
+        speeds = (operations / seconds["operations"], nbytes / seconds["bytes"])
         bound = searching.bound_seconds(count, keys.vector.size, *speeds)
         yield {
             "store": kind,

@@ -93,8 +93,8 @@ def run(options: argparse.Namespace) -> dict[str, float]:
                 f"{path}: has {tokenizer.get_vocab_size()} tokens instead of {options.vocab_size}: "
                 "choose another --output, a smaller --vocab_size or more text"
             )
-        train_tokens, held_out_tokens = encode(tokenizer, documents), encode(tokenizer, held_out)
-        model = train(options, folder, train_tokens, held_out_tokens)
+        held_out_tokens = encode(tokenizer, held_out)
+        model = train(options, folder, encode(tokenizer, documents), held_out_tokens)
         export(folder / "model", model, tokenizer, options.export_dtype)
     loss = evaluate(model, held_out_tokens, options)
     return {"held_out_loss": loss, "held_out_perplexity": math.exp(loss)}
@@ -170,7 +170,8 @@ def batches(documents: Sequence[np.ndarray], options: argparse.Namespace, start:
     while True:
         shuffled = blocks(documents, options.context, options.seed, epoch)
         yield from np.split(shuffled[skipped * options.batch : per_epoch * options.batch], per_epoch - skipped)
-        epoch, skipped = epoch + 1, 0
+        epoch += 1
+        skipped = 0
 
 
 def make_optimizer(options: argparse.Namespace) -> optax.GradientTransformation:
@@ -226,11 +227,14 @@ def train(
     def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
         return descend(params, state, next(tokens))
 
-    started, first_step, losses = time.monotonic(), state.step, []
+    started = time.monotonic()
+    first_step = state.step
+    tokens_per_step = options.batch * options.context
+    losses = []
     for loss in state.steps(update, options.steps, options.checkpoint_every, options.learning_rate):
         losses.append(loss)
         if state.step % options.evaluate_every == 0 or state.step == options.steps:
-            tokens_per_step, elapsed = options.batch * options.context, time.monotonic() - started
+            elapsed = time.monotonic() - started
             line = {
                 "step": state.step,
                 "tokens": state.step * tokens_per_step,
@@ -258,7 +262,8 @@ _losses = jax.jit(token_losses)
 
 def export(folder: pathlib.Path, model: decoder.Decoder, tokenizer: tokenizers.Tokenizer, dtype: str) -> None:
     """Write config.json, model.safetensors in `dtype` and the tokenizer files: a folder that `transformers` loads."""
-    config, end = model.config, tokenizer.token_to_id(END_OF_TEXT)
+    config = model.config
+    end = tokenizer.token_to_id(END_OF_TEXT)
     hf = {
         "model_type": "gpt2",
         "vocab_size": config.vocab_size,
