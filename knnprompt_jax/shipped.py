@@ -62,10 +62,10 @@ def check_name(name: str) -> None:
         is_path |= pathlib.Path(owner).exists() or (path.suffix == ".gguf" and ":" not in name)
     except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.
         raise errors.UserError(f"model {name[:80]!r} is not a readable path: {error}".splitlines()[0][:300]) from None
-    if exists:
+    if exists or name == "tiny":
         return
-    if name in SHIPPED:
-        _check_installed(name)
+    if name in _PACKAGES:
+        _find_parts(name)
     elif owner in SHIPPED and revision:
         raise errors.UserError(f"model {name!r}: {owner} comes from PyPI or with this package: leave out @{revision}")
     elif is_path:
@@ -100,14 +100,12 @@ def locate(name: str) -> pathlib.Path:
     if name == "tiny":
         return pathlib.Path(__file__).parent / "demo" / "model"
     packages = _PACKAGES[name]
-    parts = _check_installed(name)
+    parts = _find_parts(name)
     return _joined(name, packages, parts) if packages.sha256 else parts[0]
 
 
-def _check_installed(name: str) -> list[pathlib.Path]:
+def _find_parts(name: str) -> list[pathlib.Path]:
     """Return the installed parts of a shipped model's file; raise UserError if one is missing."""
-    if name == "tiny":
-        return []
     packages = _PACKAGES[name]
     parts = [path for package in packages.parts for path in _installed(package, packages.ending)]
     if len(parts) != len(packages.parts):

@@ -105,9 +105,7 @@ class Expert(abc.ABC):
     ) -> tuple[np.ndarray, float]:
         """Return each row's scores [N, C] by the expert fitted to all other folds, and its chosen setting."""
         scores_NC = np.empty((len(y_N), num_classes))
-        for fold in np.unique(folds_N):
-            rest = np.flatnonzero(folds_N != fold)
-            members = np.flatnonzero(folds_N == fold)
+        for rest, members in folds.held_out(folds_N):
             fitted = self.fit(readings.take(rest), y_N[rest], num_classes, self.default_setting)
             scores_NC[members] = fitted(readings.take(members))
         return scores_NC, self.default_setting
@@ -136,7 +134,8 @@ class LabelWords(Expert):
         return self.resources.label_obstacle
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
-        mean_C = _mean(self._log_p(readings), y_N)
+        # All classes count the same, however many rows they have.
+        mean_C = np.average(self._log_p(readings), axis=0, weights=linear.class_weights(y_N))
         return lambda queries: self._log_p(queries) - mean_C
 
     def _log_p(self, readings: Readings) -> np.ndarray:
@@ -146,11 +145,6 @@ class LabelWords(Expert):
             self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
         )
         return np.asarray(log_p_NC, np.float64)[: len(readings.texts)]
-
-
-def _mean(log_p_NC: np.ndarray, y_N: np.ndarray) -> np.ndarray:
-    """Return the mean over rows, in which all classes count the same."""
-    return np.average(log_p_NC, axis=0, weights=linear.class_weights(y_N))
 
 
 class ClassMeans(Expert):

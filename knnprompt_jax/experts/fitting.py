@@ -108,12 +108,9 @@ def held_out_probabilities(
     choice: Choice, readings: Readings, y_N: np.ndarray, num_classes: int, resources: Resources
 ) -> np.ndarray:
     """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
-    folds_N = folds.deal(y_N)
     p_NC = np.zeros((len(y_N), num_classes))
     with progress.bar(len(y_N), "classifying each row by others", "row") as report:
-        for fold in np.unique(folds_N):
-            rest = np.flatnonzero(folds_N != fold)
-            members = np.flatnonzero(folds_N == fold)
+        for rest, members in folds.held_out(folds.deal(y_N)):
             pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
             p_NC[members] = pool.probabilities(readings.take(members))
             report(len(members), 0)

@@ -3,7 +3,7 @@
 import collections
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -47,6 +47,12 @@ def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Ma
             missing[rows[index].label] -= 1
             first.append(index)
     return first
+
+
+def held_out(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows that remain without each fold, and the rows of the fold."""
+    for fold in np.unique(folds_N):
+        yield np.flatnonzero(folds_N != fold), np.flatnonzero(folds_N == fold)
 
 
 def deal(y_N: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ _QUANTILE = 1.959963984540054  # The 97.5 % quantile of the normal distribution.
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
+class Estimate:
     """The accuracy on held-out rows with its 95 % interval, and macro F1 and log loss in nats."""
 
     accuracy: float
@@ -113,7 +113,7 @@ class Choice:
 
     members: tuple[Member, ...]
     obstacles: tuple[str, ...] = ()
-    estimate: Score | None = None
+    estimate: Estimate | None = None
     num_rows: int = 0
     is_earlier: bool = False
     outcomes: tuple[Outcome, ...] = dataclasses.field(default=(), repr=False)
@@ -216,7 +216,7 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
         return Choice(members, tuple(obstacles), num_rows=len(y_N))
     p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
     outcomes = map(Outcome, p_NC.max(-1).tolist(), (p_NC.argmax(-1) == y_N).tolist())
-    return Choice(members, tuple(obstacles), _score(p_NC, y_N), len(y_N), outcomes=tuple(outcomes))
+    return Choice(members, tuple(obstacles), _estimate(p_NC, y_N), len(y_N), outcomes=tuple(outcomes))
 
 
 def _accuracy(scores_NC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray) -> float | None:
@@ -330,7 +330,7 @@ def _nested_probabilities(
     return p_NC
 
 
-def _score(p_NC: np.ndarray, y_N: np.ndarray) -> Score:
+def _estimate(p_NC: np.ndarray, y_N: np.ndarray) -> Estimate:
     predicted_N = p_NC.argmax(-1)
     count = len(y_N)
     accuracy = float(np.mean(predicted_N == y_N))
@@ -340,7 +340,7 @@ def _score(p_NC: np.ndarray, y_N: np.ndarray) -> Score:
     macro_f1 = float(np.mean(2 * hits_C[total_C > 0] / total_C[total_C > 0]))
     own_N = p_NC[np.arange(count), y_N]
     log_loss = float(-np.log(np.maximum(own_N, _MIN_PROBABILITY)).mean())
-    return Score(accuracy, low, high, macro_f1, log_loss)
+    return Estimate(accuracy, low, high, macro_f1, log_loss)
 
 
 def _interval(share: float, count: int) -> tuple[float, float]:

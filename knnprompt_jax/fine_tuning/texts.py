@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from knnprompt_jax import rounding
 from knnprompt_jax.prompts import sequences
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -33,7 +34,7 @@ class Texts:
 
     def width(self, rows: np.ndarray | slice = slice(None)) -> int:
         """Return the length of the longest of some rows, rounded up, but at most `max_length`; by default of all."""
-        return min(self.max_length, -(-int(self.lengths_N[rows].max()) // _MULTIPLE) * _MULTIPLE)
+        return min(self.max_length, rounding.round_up(int(self.lengths_N[rows].max()), _MULTIPLE))
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
         """Return the tokens and token types [size, width] and the lengths [size] of some rows.

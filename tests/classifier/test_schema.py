@@ -8,14 +8,14 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import schema
-from knnprompt_jax.experts.pool import Choice, Member, Outcome, Score
+from knnprompt_jax.experts.pool import Choice, Estimate, Member, Outcome
 from knnprompt_jax.settings.classifiers import AutoOptions
 
 MEMBERS = (Member("probe", 2, 0.3, 4.0, 1.0, 0.7, 0.9), Member("words", None, 1.0, 6.0, 0.2, 0.3, 0.8))
 CHOICE = Choice(
     MEMBERS,
     ("labels left out: why",),
-    Score(0.9, 0.8, 0.95, 0.9, 0.3),
+    Estimate(0.9, 0.8, 0.95, 0.9, 0.3),
     2,
     outcomes=(Outcome(0.7, True), Outcome(0.5, False)),
 )
