@@ -25,15 +25,14 @@ def predict(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.P
     resources = fitting.resources_of(task, model, problem.label_token, block, options.encoder, inputs.store_options)
     choice, readings = fitting.choose(reader, rows, dealt, options.names, resources, inputs.seed)
     pool = fitting.Pool.fit(choice, readings, inputs.classes(rows), inputs.num_classes, resources)
+    demonstrations_of = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
     states = {
-        number: reader.read_after(
-            [rows[index] for index in dealt[number].demonstrations], problem.evaluation, (block,), ""
-        )
-        for number in choice.views
+        number: reader.read_after(demonstrations, problem.evaluation, (block,), "")
+        for number, demonstrations in demonstrations_of.items()
     }
     queries = Readings(fitting.joined_texts(task, problem.evaluation), states)
     sets = [prompts for view in dealt.values() for prompts in reader.build_view(rows, view.groups)]
-    sets += [reader.build(problem.evaluation, [rows[index] for index in dealt[n].demonstrations]) for n in choice.views]
+    sets += [reader.build(problem.evaluation, demonstrations) for demonstrations in demonstrations_of.values()]
     return method.Prediction.most_probable(pool.probabilities(queries), note=choice.line, sets=sets)
 
 

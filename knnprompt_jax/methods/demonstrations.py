@@ -18,7 +18,6 @@ has room.
 """
 
 import collections
-import functools
 import importlib.util
 import random
 from collections.abc import Iterator, Sequence
@@ -191,10 +190,9 @@ def many_shot_rows(
 def predict_many_shot(inputs: method.Inputs, options: methods.ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem = inputs.problem
-    limit = inputs.model.context
-    counter = method.TokenCounter(functools.partial(layout.count_tokens, problem.tokenize), limit)
+    counter = method.TokenCounter(inputs.model.count_tokens, inputs.model.context)
     rows = many_shot_rows(problem, counter, options)
-    prompts = problem.build_prompts(rows, problem.evaluation, limit)
+    prompts = problem.build_prompts(rows, problem.evaluation, inputs.model.context)
     probabilities_QC = inputs.label_probabilities(inputs.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
 
