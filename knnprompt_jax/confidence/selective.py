@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, rounding
 
 CONFIDENCE = 0.9  # The share of draws of rows for which a promise is kept.
 LEAST = 0.001
@@ -60,7 +60,7 @@ def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: Any) -> float:
 
 def threshold(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:
     """Return the smallest probability from which on predictions keep the promise; None if none can be certified."""
-    p_T, rows_T, wrong_T = _curve(p_N, right_N)
+    p_T, rows_T, wrong_T = curve(p_N, right_N)
     certified = np.flatnonzero(wrong_T <= allowed_errors(rows_T, max_error))
     return float(p_T[certified[-1]]) if len(certified) else None
 
@@ -70,7 +70,7 @@ def rounded(threshold: float) -> str:
     return f"{math.floor(10_000 * threshold) / 10_000:.4f}"
 
 
-def _curve(p_N: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def curve(p_N: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct probabilities, the largest first, and the number of rows and of errors from each on [T]."""
     order_N = np.argsort(-p_N, kind="stable")
     p_N = p_N[order_N]
@@ -130,7 +130,7 @@ def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int |
 
     The number is rounded up to two digits. Few rows without an error suggest too small a number.
     """
-    _, rows_T, wrong_T = _curve(p_N, right_N)
+    _, rows_T, wrong_T = curve(p_N, right_N)
 
     def suffice(count: int) -> bool:
         scale = count / len(p_N)
@@ -149,7 +149,7 @@ def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int |
         else:
             low = middle
     unit = 10 ** max(0, len(str(high)) - 2)
-    return min(MOST_ROWS, -(-high // unit) * unit)
+    return min(MOST_ROWS, rounding.round_up(high, unit))
 
 
 def _smallest(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:

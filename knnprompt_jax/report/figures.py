@@ -98,7 +98,8 @@ def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, lin
         _line(panel, {x: score.mean for x, score in averages.items()}, plot, line_style, bars)
         for x, score in averages.items():
             if tables.TRUNCATED in accuracies.cell_marks(points[x]):
-                _mark_truncated(panel, x, score.mean, line_style["color"])
+                point = (x, score.mean)
+                panel.axes.annotate("†", point, (4, 3), textcoords="offset points", color=line_style["color"])
         for numbers in results.groups(paper[paper[plot.line] == value], ["model"]).values():
             means = {x: rows.score.iloc[0].mean for x, rows in by_x(numbers).items()}
             _line(panel, means, plot, line_style | _HOLLOW)
@@ -108,10 +109,6 @@ def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, lin
         panel.axes.yaxis.set_major_formatter("{x:g}")
     panel.set_ticks(xs, log=plot.log)
     return panel.svg
-
-
-def _mark_truncated(panel: drawing.Panel, x: float, y: float, color: str) -> None:
-    panel.axes.annotate("†", (x, y), (4, 3), textcoords="offset points", color=color)
 
 
 def _line(

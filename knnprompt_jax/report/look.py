@@ -116,12 +116,10 @@ def _write_new(output: pathlib.Path, name: str, content: bytes) -> list[pathlib.
 
     A person may have edited an earlier table, so that one stays, and the new one has the next number.
     """
-    paths = []
-    for number in itertools.count(1):
-        plain = pathlib.Path(name)
-        paths.append(output / (f"{plain.stem}-{number}{plain.suffix}" if number > 1 else name))
-        if not paths[-1].exists() or paths[-1].read_bytes() == content:
-            break
+    plain = pathlib.Path(name)
+    paths = [output / plain]
+    while paths[-1].exists() and paths[-1].read_bytes() != content:
+        paths.append(output / f"{plain.stem}-{len(paths) + 1}{plain.suffix}")
     files.write(paths[-1], content)
     return paths
 

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 from sklearn import metrics
 
+from knnprompt_jax.confidence import selective
 from knnprompt_jax.report import drawing
 from knnprompt_jax.report.page import Listing, Matrix, Section
 
@@ -90,17 +91,9 @@ class Measures:
     @functools.cached_property
     def coverage(self) -> pd.DataFrame:
         """The risk-coverage curve: of the rows with at least a probability, the share of all rows and the accuracy."""
-        order = np.argsort(-self.confidence_Q, kind="stable")
-        p_Q = self.confidence_Q[order]
-        num_right_Q = np.cumsum((self.y_Q == self.predicted_Q)[order])
-        last = np.append(np.flatnonzero(np.diff(p_Q)), len(order) - 1)  # Rows of equal probability count together.
-        num_rows = last + 1
-        columns = {
-            "probability": p_Q[last],
-            "coverage": num_rows / len(order),
-            "accuracy": num_right_Q[last] / num_rows,
-        }
-        return pd.DataFrame(columns)
+        p_T, rows_T, wrong_T = selective.curve(self.confidence_Q, self.y_Q == self.predicted_Q)
+        coverage_T = rows_T / len(self.y_Q)
+        return pd.DataFrame({"probability": p_T, "coverage": coverage_T, "accuracy": (rows_T - wrong_T) / rows_T})
 
     def at_coverages(self, shares: Sequence[float]) -> pd.DataFrame:
         """Return the first points of the curve that cover at least these shares of all rows."""

@@ -21,9 +21,7 @@ def facts(ours: pd.DataFrame) -> dict[str, str]:
     """Return what was run, by title; nothing without records."""
     if ours.empty:
         return {}
-    environments = set()
-    for record in ours.record:
-        environments.add(", ".join(f"{key} {value}" for key, value in record.environment.items()))
+    environments = {", ".join(f"{key} {value}" for key, value in each.environment.items()) for each in ours.record}
     texts = {
         "Records": f"{len(ours):,}",
         "Model": ", ".join(map(names.model, names.ordered("model", ours.model))),
@@ -67,9 +65,8 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     )
     with_candidates = pd.concat([frame, _candidates(frame, "mean", np.mean), _candidates(frame, "worst", min)])
     for (shots,), group in sorted(results.groups(with_candidates, ["shots"]).items()):
-        most_common = {}
-        for row in group.drop_duplicates("task").itertuples():
-            most_common[names.MOST_COMMON, row.task] = Score(row.most_common)
+        rows = group.drop_duplicates("task").itertuples()
+        most_common = {(names.MOST_COMMON, row.task): Score(row.most_common) for row in rows}
         yield _table(f"accuracy_{shots}", f"Accuracy in %, {shots} train rows per class", group, most_common)
         uneven = frame[frame.is_uneven & (frame.shots == shots)]
         if len(uneven):

@@ -1,7 +1,7 @@
 """Unlabelled rows whose labels are worth most: the table for a person to fill in, and the rows on the page."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -110,23 +110,16 @@ def _new(fitted: Fitted, examples: Sequence[Example], label_column: str) -> tupl
     """Return the rows without a label whose text is new, and how many others there are."""
     seen = {_key(fitted.task, row) for row in fitted.content.rows}
     unlabelled = [example for example in examples if cells.is_empty(example.extra.get(label_column))]
-    new = list(_first(fitted.task, unlabelled, seen))
+    first: dict[str, Example] = {}
+    for example in unlabelled:
+        first.setdefault(_key(fitted.task, example), example)
+    new = [example for key, example in first.items() if key not in seen]
     notes = []
     if count := len(examples) - len(unlabelled):
         notes.append(f"rows with a label, left out: {count:,}")
     if count := len(unlabelled) - len(new):
         notes.append(f"rows that repeat a train row or an earlier row, left out: {count:,}")
     return new, notes
-
-
-def _first(task: Task, examples: Sequence[Example], seen: Set[str]) -> Iterator[Example]:
-    """Yield the examples whose text was not seen before."""
-    known = set(seen)
-    for example in examples:
-        key = _key(task, example)
-        if key not in known:
-            known.add(key)
-            yield example
 
 
 def _key(task: Task, example: Example) -> str:
