@@ -6,6 +6,7 @@ Draws are the published ones, all rows as demonstrations, or draws in which one 
 import collections
 import dataclasses
 import functools
+import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -112,34 +113,30 @@ def split(rows: inputs.Rows, draw: Draw) -> splits.FewShotSplit:
     Raises:
         UserError: the task has too few rows, or there is a share but the task does not have two classes.
     """
+    task = rows.task
+    draw_published = functools.partial(splits.draw, rows.train, task, seed=draw.seed)
+    if draw.share is None and draw.demo_shots < draw.shots:
+        return draw_published(shots=draw.shots, demo_shots=draw.demo_shots)
+    rare = task.labels[-1]
+    expected = dict.fromkeys(task.labels, draw.shots)
     if draw.share is not None:
-        return _skewed_split(rows, draw, draw.share)
-    if draw.demo_shots < draw.shots:
-        return splits.draw(rows.train, rows.task, shots=draw.shots, demo_shots=draw.demo_shots, seed=draw.seed)
-    drawn = _draw_demonstrations(rows, draw.seed, draw.shots)
-    expected = dict.fromkeys(rows.task.labels, draw.shots)
-    return _replace_rows(drawn, rows.task, draw, drawn.demonstrations, (), expected)
-
-
-def _skewed_split(rows: inputs.Rows, draw: Draw, share: float) -> splits.FewShotSplit:
-    """Return a draw in which the task's last class is rare."""
-    check_binary(rows.task)
-    rare = rows.task.labels[-1]
-    num_rows = rows.task.num_classes * draw.shots
-    num_rare = max(1, round(share * num_rows))
-    num_others = num_rows - num_rare
-    expected = dict.fromkeys(rows.task.labels, num_others) | {rare: num_rare}
+        check_binary(task)
+        expected[rare] = max(1, round(draw.share * 2 * draw.shots))
+        expected[task.labels[0]] = 2 * draw.shots - expected[rare]
+    shots = expected[task.labels[0]]
     if draw.demo_shots == draw.shots:
-        drawn = _draw_demonstrations(rows, draw.seed, num_others)
-        return _replace_rows(drawn, rows.task, draw, thin(drawn.demonstrations, rare, num_rare), (), expected)
-    drawn = splits.draw(rows.train, rows.task, shots=num_others, demo_shots=draw.demo_shots, seed=draw.seed)
-    anchors = thin(drawn.anchors, rare, max(1, num_rare - draw.demo_shots))
-    return _replace_rows(drawn, rows.task, draw, drawn.demonstrations, anchors, expected)
+        drawn = draw_published(shots=shots + 1, demo_shots=shots)  # A published draw has anchors.
+        demonstrations = _thin(drawn.demonstrations, rare, expected[rare])
+        return _replace_rows(drawn, task, draw, demonstrations, (), expected)
+    drawn = draw_published(shots=shots, demo_shots=draw.demo_shots)
+    anchors = _thin(drawn.anchors, rare, max(1, expected[rare] - draw.demo_shots))
+    return _replace_rows(drawn, task, draw, drawn.demonstrations, anchors, expected)
 
 
-def _draw_demonstrations(rows: inputs.Rows, seed: int, demo_shots: int) -> splits.FewShotSplit:
-    """Draw demonstrations and one more row per class, because a published draw has anchors."""
-    return splits.draw(rows.train, rows.task, shots=demo_shots + 1, demo_shots=demo_shots, seed=seed)
+def _thin(rows: Sequence[Example], label: str, count: int) -> list[Example]:
+    """Drop the rows of a label after its first `count`."""
+    number = itertools.count()
+    return [row for row in rows if row.label != label or next(number) < count]
 
 
 def _replace_rows(
@@ -192,17 +189,6 @@ def evaluation(rows: inputs.Rows, share: float | None, seed: int) -> Sequence[Ex
     generator = random.Random(seed)
     kept = {*generator.sample(last, num_last), *generator.sample(others, num_others)}
     return [row for index, row in enumerate(rows.evaluation) if index in kept]
-
-
-def thin(rows: Sequence[Example], label: str, count: int) -> tuple[Example, ...]:
-    """Drop the rows of a label after its first `count`."""
-    kept = []
-    num_label = 0
-    for row in rows:
-        num_label += row.label == label
-        if row.label != label or num_label <= count:
-            kept.append(row)
-    return tuple(kept)
 
 
 def check_binary(task: Task) -> None:

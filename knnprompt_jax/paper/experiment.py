@@ -49,7 +49,7 @@ class Data:
 
     def with_axes(self, axes: Sequence[str]) -> "Data":
         """Return the data with an empty column for each axis that no record has."""
-        return dataclasses.replace(self, ours=_with_columns(self.ours, axes), paper=_with_columns(self.paper, axes))
+        return dataclasses.replace(self, ours=with_columns(self.ours, axes), paper=with_columns(self.paper, axes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Experiment:
         name: its folder of records, its section and its file in `configs/`.
         title: the heading of its section.
         text: a description of the section.
-        draw: maps the data to tables and figures.
+        draw: maps the data to tables and figures; by default to none.
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
         count: replaces runs if no language model is required: maps the settings to a text for the terminal.
@@ -87,7 +87,7 @@ class Experiment:
     name: str
     title: str
     text: str
-    draw: Callable[[Data], Drawn]
+    draw: Callable[[Data], Drawn] = draw_nothing
     settings: type[grids.GridSettings] = grids.GridSettings
     cells: Cells = cells_lib.regimes
     count: Callable[[Any], str] | None = None
@@ -120,7 +120,7 @@ class Experiment:
         canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
         ours = results.frame(canonical)
         results.check(ours, ["model", "task", "method", "m", "regime", *results.cell_axes(ours)])
-        paper = _with_columns(published.of(self.name), list(ours))
+        paper = with_columns(published.of(self.name), list(ours))
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper, with_figures))
         facts = overview.facts(ours)
         if differences := self._differences(ours):
@@ -145,7 +145,7 @@ class Experiment:
         return list(dict.fromkeys(differences))
 
 
-def _with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Return the frame with an empty column for each of these that it lacks."""
     return frame.reindex(columns=list(dict.fromkeys([*frame, *columns])))
 

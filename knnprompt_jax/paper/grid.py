@@ -40,33 +40,20 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Copy:
-    """A run that is not run, because another run has the same outcome.
-
-    Attributes:
-        run: the run.
-        source: the file name of the record with its outcome.
-    """
-
-    run: plan_lib.Run
-    source: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Plan:
     """The runs of this shard, in groups that share their prompts.
 
     Attributes:
         all_groups: all groups of the shard, finished or not.
         groups: the groups that are left, with each distinct run once.
-        copies: the other runs that are left.
+        copies: the other runs that are left, each with the file name of the record that has the same outcome.
         finished: finished records by file name.
         num_elsewhere: the number of records of other shards.
     """
 
     all_groups: Sequence[plan_lib.RunGroup]
     groups: Sequence[plan_lib.RunGroup]
-    copies: Sequence[Copy]
+    copies: Sequence[tuple[plan_lib.Run, str]]
     finished: Mapping[str, records.Record]
     num_elsewhere: int
 
@@ -126,7 +113,7 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> Plan:
     runs = [run for group in shard for run in group.runs]
     finished = records.finished(pathlib.Path(settings.output), runs)
     copies = _copies(runs, finished)
-    left = _groups_left(shard, {*finished, *(copy.run.file_name for copy in copies)})
+    left = _groups_left(shard, {*finished, *(run.file_name for run, _ in copies)})
     num_all = sum(len(group.runs) for group in groups)
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
@@ -146,17 +133,19 @@ def _groups(settings: grids.GridSettings, needs_weights: bool) -> list[plan_lib.
 def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[plan_lib.Run]:
     """Return the run of each cell of a model and task. Cells with the same rows share a problem."""
     experiment = experiments.of(settings)
-    cells = list(dict.fromkeys(experiment.cells(settings, rows, inputs.max_demo_shots(rows, model))))
-    problems: dict[tuple[cells_lib.Draw, float | None], method.Problem] = {}
-    for cell in cells:
-        if (cell.draw, cell.test_share) not in problems:
-            problems[cell.draw, cell.test_share] = _problem(settings, model, rows, cell)
+    cells = experiment.cells(settings, rows, inputs.max_demo_shots(rows, model))
     source = inputs.source_of(settings)
+
+    @functools.cache
+    def problem(draw: cells_lib.Draw, test_share: float | None) -> method.Problem:
+        evaluation = cells_lib.evaluation(rows, test_share, draw.seed)
+        return inputs.make_problem(settings, model, rows.task, cells_lib.split(rows, draw), evaluation)
+
     return [
         plan_lib.Run(
             cell.declared,
             cell.options(settings),
-            problems[cell.draw, cell.test_share],
+            problem(cell.draw, cell.test_share),
             model,
             settings.datastore,
             name=cell.method,
@@ -165,17 +154,8 @@ def _runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Ro
             note=cells_lib.REUSED if cell.reuses_icl else "",
             source=source,
         )
-        for cell in cells
+        for cell in dict.fromkeys(cells)
     ]
-
-
-def _problem(
-    settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows, cell: cells_lib.GridCell
-) -> method.Problem:
-    """Return the train rows and the rows to classify of a cell."""
-    split = cells_lib.split(rows, cell.draw)
-    evaluation = cells_lib.evaluation(rows, cell.test_share, cell.draw.seed)
-    return inputs.make_problem(settings, model, rows.task, split, evaluation)
 
 
 def _check_methods(names: Sequence[str], runs: Sequence[plan_lib.Run]) -> None:
@@ -204,25 +184,21 @@ def _shard(groups: Sequence[plan_lib.RunGroup], index: int, count: int) -> list[
     return [group for group, middle in zip(groups, middles, strict=True) if int(middle * count) == index]
 
 
-def _copies(runs: Sequence[plan_lib.Run], finished: Mapping[str, records.Record]) -> list[Copy]:
+def _copies(runs: Sequence[plan_lib.Run], finished: Mapping[str, records.Record]) -> list[tuple[plan_lib.Run, str]]:
     """Return the unfinished runs that copy an outcome: that of a finished equal run, or of the first equal run."""
     sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
     copies = []
     for run in runs:
         source = sources.setdefault((run.key, run.note), run.file_name)
         if run.file_name not in finished and run.file_name != source:
-            copies.append(Copy(run, source))
+            copies.append((run, source))
     return copies
 
 
 def _groups_left(groups: Sequence[plan_lib.RunGroup], excluded: set[str]) -> list[plan_lib.RunGroup]:
     """Return the groups without the runs of these file names; a group without any other run is left out."""
-    left = []
-    for group in groups:
-        runs = tuple(run for run in group.runs if run.file_name not in excluded)
-        if runs:
-            left.append(dataclasses.replace(group, runs=runs))
-    return left
+    runs_left = [tuple(run for run in group.runs if run.file_name not in excluded) for group in groups]
+    return [dataclasses.replace(group, runs=runs) for group, runs in zip(groups, runs_left, strict=True) if runs]
 
 
 def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Experiment, grid_plan: Plan) -> None:
@@ -233,9 +209,9 @@ def _run_remaining(settings: grids.GridSettings, experiment: experiment_lib.Expe
     made = dict(grid_plan.finished)
     for record in engine.run_groups(grid_plan.groups, output, settings.cache_gb, write_files):
         made[record.file_name] = record
-    for copy in grid_plan.copies:
-        source = made[copy.source]
-        copied = dataclasses.replace(records.Record.of(copy.run, source), environment=source.environment)
+    for run, file_name in grid_plan.copies:
+        source = made[file_name]
+        copied = dataclasses.replace(records.Record.of(run, source), environment=source.environment)
         parallel.call_in_main(functools.partial(records.write, folder, copied))
     _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
     if experiment.check and parallel.is_main():

@@ -54,14 +54,20 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
     )
 
 
+def facts_of(experiment, made):
+    """Return the facts of an experiment's section of these records, and the differences from the shipped config."""
+    with drawing.style():
+        facts = experiments.EXPERIMENTS[experiment].section(made, pathlib.Path()).facts
+    return facts, facts["Differences from the shipped config"].split("; ")
+
+
 def test_differences_from_the_shipped_config_are_listed_once(make_record):
     settings = {"label_token": "first", "options": {"template": 3}}
     settings |= {"deterministic": True, "mesh": {"model": 1}}
     fields = {"cell": {"regime": "few-shot"}, "settings": settings, "source": {"rows": 100, "context": 1021}}
     made = [make_record("few_shot", "mr", "noisy_channel", 8, seed, demo_shots=8, **fields) for seed in (1, 2)]
-    with drawing.style():
-        facts = experiments.EXPERIMENTS["few_shot"].section(made, pathlib.Path()).facts
-    assert facts["Differences from the shipped config"].split("; ") == [
+    _, differences = facts_of("few_shot", made)
+    assert differences == [
         "without tasks SST2, SUBJ, MPQA, CR, TREC",
         "without methods In-context learning / Contextual calibration / kNN Prompting / kNN, label words",
         "without m 2, 4, 16, 32",
@@ -77,19 +83,13 @@ def test_differences_from_the_shipped_config_are_listed_once(make_record):
 def test_a_missing_few_shot_run_is_not_a_missing_m(make_record):
     fields = {"model": "gpt2-xl", "cell": {"regime": "full"}}
     made = [make_record("data_scaling", "mr", method, 32, 1, **fields) for method in ("icl", "knn")]
-    with drawing.style():
-        facts = experiments.EXPERIMENTS["data_scaling"].section(made, pathlib.Path()).facts
-    differences = facts["Differences from the shipped config"].split("; ")
+    facts, differences = facts_of("data_scaling", made)
     assert {"without m 64, 128, 256, 512, 1024", "without few-shot m 1, 2, 4, 8, 16, 32"} <= {*differences}
     assert "Few-shot draws" not in facts
     other = [make_record("few_shot", "mr", "knn", 4, 1, model="gpt2-xl", cell={"regime": "full"})]
-    with drawing.style():
-        differences = experiments.EXPERIMENTS["few_shot"].section(other, pathlib.Path()).facts
-    assert "without m 2, 4, 8, 16, 32; " in differences["Differences from the shipped config"]
+    assert "without m 2, 4, 8, 16, 32" in facts_of("few_shot", other)[1]
     few = [dataclasses.replace(record, cell={"regime": "few-shot"}) for record in made]
-    with drawing.style():
-        facts = experiments.EXPERIMENTS["data_scaling"].section(few, pathlib.Path()).facts
-    assert "without m 32, 64, 128, 256, 512, 1024; " in facts["Differences from the shipped config"]
+    assert "without m 32, 64, 128, 256, 512, 1024" in facts_of("data_scaling", few)[1]
 
 
 def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):

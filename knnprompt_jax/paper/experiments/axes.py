@@ -82,10 +82,11 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     ours = ours.assign(tasks=_list(ours.task))
     own_tasks = ["tasks"] if len(ours) and {*ours.tasks} != {*paper.tasks} else []
     axes = accuracies.axes_of((*own_tasks, "setting", "method"), ours, published.of(""))
-    paper = paper.reindex(columns=list(dict.fromkeys([*paper, *axes])))
+    paper = experiment.with_columns(paper, axes)
     columns = [*axes, "ratio"]
     groups = results.groups(ours, columns)
-    scores = _with_summaries({key: results.average(runs) for key, runs in groups.items() if _has_all_tasks(runs, ours)})
+    complete = {key: runs for key, runs in groups.items() if {*runs.task} == {*ours.task}}
+    scores = _with_summaries({key: results.average(runs) for key, runs in complete.items()})
     printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, columns).items()}
     comparable_ratios = {*paper.ratio} - {*_SUMMARIES}
     for row in results.groups(ours, axes):
@@ -113,10 +114,6 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
     return [tables.build(_PRIOR, caption, axes, titles, cells_of, notes=[note, *accuracies.seed_notes(paper)])], []
-
-
-def _has_all_tasks(runs: pd.DataFrame, ours: pd.DataFrame) -> bool:
-    return {*runs.task} == {*ours.task}
 
 
 def _with_summaries(scores: Mapping[tuple, Score]) -> dict[tuple, Score]:

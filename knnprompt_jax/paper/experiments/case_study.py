@@ -140,6 +140,5 @@ EXPERIMENTS = (
         "Case study",
         "Anchors and test rows, placed by the model's states, and test rows that kNN Prompting predicts correctly and "
         "in-context learning does not.",
-        experiment.draw_nothing,
     ),
 )

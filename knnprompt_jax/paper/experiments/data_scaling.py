@@ -47,7 +47,9 @@ def _figures(
         drawings.append(_first(full, few))
     pilot = few.ours[few.ours.method == "icl"]
     if len(pilot):
-        drawings.append(_pilot(pilot, few.paper[few.paper.method == "icl"]))
+        caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
+        plot = figures.Plot("m", "shots in the prompt, per class")
+        drawings.append(figures.curves("pilot", caption, pilot, few.paper[few.paper.method == "icl"], plot))
     if len(knn):
         plot = figures.Plot("m", figures.SHOTS, line="model")
         drawings.append(figures.curves("data_scaling", "kNN Prompting against m; |D| = M_T.", knn, printed, plot))
@@ -55,12 +57,6 @@ def _figures(
         plot = dataclasses.replace(plot, law=fit_power_law)
         drawings.append(figures.curves("power_law", caption, knn, printed, plot))
     return drawings
-
-
-def _pilot(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
-    """Draw the paper's pilot figure."""
-    caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
-    return figures.curves("pilot", caption, ours, paper, figures.Plot("m", "shots in the prompt, per class"))
 
 
 def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:

@@ -77,55 +77,42 @@ def _count(settings: grids.CountSettings) -> str:
     return tables.to_text(_table(rows))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Quantity:
-    """A row of the table.
-
-    Attributes:
-        name: the key of its numbers in the paper's table.
-        title: the header of the row.
-        context: the context length that it belongs to; None if it depends on the task only.
-    """
-
-    name: str
-    title: str
-    context: int | None = None
-
-    def ours(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Score]:
-        """Return our number of each task; of several rows of a task, the first counts."""
-        scores: dict[str, Score] = {}
-        for row in rows:
-            if self.context in (None, row["context"]):
-                values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
-                scores.setdefault(row["task"], Score(float(values[self.name])))
-        return scores
-
-    def paper(self) -> dict[str, Score]:
-        """Return the paper's number of each task; none for a context that it does not have."""
-        table = published.tables()[_NAME]
-        values = table if self.context is None else table["context"].get(str(self.context), {})
-        numbers = zip(table["tasks"], values.get(self.name, ()), strict=False)
-        return {task.lower(): Score(float(number)) for task, number in numbers}
-
-
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a row per quantity and a column per task."""
-    paper = published.tables()[_NAME]
-    tasks = [*(row["task"] for row in rows), *map(str.lower, paper["tasks"])]
-    contexts = sorted({*(row["context"] for row in rows), *map(int, paper["context"])})
-    quantities = [_Quantity(name, title) for name, title in _TASK_ROWS.items()]
+    contexts = sorted({*(row["context"] for row in rows), *map(int, published.tables()[_NAME]["context"])})
+    headers = list(_TASK_ROWS.values())
     for context in contexts:
-        quantities += [_Quantity(name, title.format(context), context) for name, title in _CONTEXT_ROWS.items()]
+        headers += [title.format(context) for title in _CONTEXT_ROWS.values()]
+    ours = _ours(rows)
+    theirs = _papers()
     cells = {}
-    for quantity in quantities:
-        ours = quantity.ours(rows)
-        theirs = quantity.paper()
-        digits = int(quantity.name == "average_template_tokens")
-        for task in {**ours, **theirs}:
-            cells[quantity.title, task] = Cell(ours.get(task), theirs.get(task), True, digits=digits)
+    for header, task in {**ours, **theirs}:
+        digits = int(header == _TASK_ROWS["average_template_tokens"])
+        cells[header, task] = Cell(ours.get((header, task)), theirs.get((header, task)), True, digits=digits)
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
-    columns = {task: names.task(task) for task in names.ordered("task", tasks)}
-    return tables.build(_NAME, caption, ("",), columns, cells, [(quantity.title,) for quantity in quantities])
+    columns = {task: names.task(task) for task in names.ordered("task", {task for _, task in cells})}
+    return tables.build(_NAME, caption, ("",), columns, cells, [(header,) for header in headers])
+
+
+def _ours(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Score]:
+    """Return our numbers by the header of their row and the task; of several numbers of a cell, the first counts."""
+    scores: dict[tuple[str, str], Score] = {}
+    for row in rows:
+        values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
+        for name, title in {**_TASK_ROWS, **_CONTEXT_ROWS}.items():
+            scores.setdefault((title.format(row["context"]), row["task"]), Score(float(values[name])))
+    return scores
+
+
+def _papers() -> dict[tuple[str, str], Score]:
+    """Return the paper's numbers by the header of their row and the task."""
+    table = published.tables()[_NAME]
+    scores = {}
+    for context, numbers_of in table["context"].items():
+        for name, title in {**_TASK_ROWS, **_CONTEXT_ROWS}.items():
+            for task, number in zip(table["tasks"], {**table, **numbers_of}[name], strict=True):
+                scores[title.format(int(context)), task.lower()] = Score(float(number))
+    return scores
 
 
 EXPERIMENTS = (
@@ -133,8 +120,7 @@ EXPERIMENTS = (
         _NAME,
         "Task statistics: how many shots a context holds",
         "Counted with the model's tokenizer; no model runs.",
-        experiment.draw_nothing,
-        grids.CountSettings,
+        settings=grids.CountSettings,
         count=_count,
     ),
 )
