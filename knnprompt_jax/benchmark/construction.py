@@ -17,6 +17,7 @@ from knnprompt_jax.settings import benchmark as settings_lib
 from knnprompt_jax.store import representations
 
 OURS = "ours"
+AGREEMENT = ("largest_difference", "mean_kl", "largest_kl")
 
 
 def run(
@@ -63,7 +64,7 @@ def measure(
     ours = num_prompts / seconds[OURS]
     required = operations.required(model.config, work.prompts.groups) / seconds[OURS]
     peak = timing.speed_of_all(product_operations / seconds["product"], model.mesh.size)
-    rows = [_row(OURS, num_prompts, ours, ours)]
+    rows = [_row(OURS, num_prompts, ours, ours, dict.fromkeys(AGREEMENT, ""))]
     for name in running:
         count = len(sampled.suffixes(name))
         rows.append(_row(titles[name], count, count / seconds[name], ours, agreement[name]))
@@ -93,32 +94,28 @@ def measure(
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """Differences of a peer's log-probabilities from ours (nats), and KL divergences of its distributions from ours."""
-
-    largest_difference: float
-    mean_kl: float
-    largest_kl: float
-
-
-def _row(title: str, num_prompts: int, rate: float, ours: float, agreement: Agreement | None = None) -> dict[str, Any]:
+def _row(title: str, num_prompts: int, rate: float, ours: float, agreement: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a procedure in the table of peers."""
-    differences = dataclasses.asdict(agreement) if agreement else dict.fromkeys(Agreement.__annotations__, "")
     return {
         "peer": title,
         "prompts_per_turn": num_prompts,
         "prompts_per_second": rate,
         "ours_is_times_faster": ours / rate,
-        **differences,
+        **agreement,
     }
 
 
-def compare(model: lm.LanguageModel, sampled: peers.Sample, running: Mapping[str, PeerProcess]) -> dict[str, Agreement]:
+def compare(
+    model: lm.LanguageModel, sampled: peers.Sample, running: Mapping[str, PeerProcess]
+) -> dict[str, dict[str, float]]:
     """Compare the log-probabilities of each peer with ours, for all prompts of its turn.
 
     A library that rounds activations (llama.cpp) differs a lot where probabilities are small, so the KL divergence says
     more than the difference.
+
+    Returns:
+        For each procedure, the numbers `AGREEMENT`: the largest difference of its log-probabilities from ours (nats),
+        and the mean and the largest KL divergence of its distributions from ours.
 
     Raises:
         UserError: a peer fails, or has another vocabulary.
@@ -136,9 +133,6 @@ def compare(model: lm.LanguageModel, sampled: peers.Sample, running: Mapping[str
             )
         # Rounded distributions do not sum to 1; with the correction the divergence is never negative.
         kl_N = (np.exp(ours_NV) * (ours_NV - theirs_NV) - np.exp(ours_NV) + np.exp(theirs_NV)).sum(-1)
-        found[name] = Agreement(
-            largest_difference=float(np.abs(ours_NV - theirs_NV).max()),
-            mean_kl=float(kl_N.mean()),
-            largest_kl=float(kl_N.max()),
-        )
+        numbers = np.abs(ours_NV - theirs_NV).max(), kl_N.mean(), kl_N.max()
+        found[name] = dict(zip(AGREEMENT, map(float, numbers), strict=True))
     return found

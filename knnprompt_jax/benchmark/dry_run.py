@@ -174,10 +174,7 @@ def _recommend(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _model_axes(mesh: MeshOptions, topology: devices.Topology, subject: workload.ModelShape) -> list[int]:
     """Return the sizes of the mesh axis `model` that agree with the given mesh; raise UserError if there are none."""
-    possible = []
-    for size in range(1, topology.size + 1):
-        if topology.size % size == 0 and not sharding.uneven(subject.config, size):
-            possible.append(size)
+    possible = sharding.model_axes(subject.config, topology.size)
     chosen = [size for size in possible if mesh.model in (0, size) and mesh.data in (0, topology.size // size)]
     if not chosen:
         raise errors.UserError(

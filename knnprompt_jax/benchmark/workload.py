@@ -157,11 +157,12 @@ def abstract_weights(config: config_lib.DecoderConfig, dtype: str, mesh: Mesh) -
     """Return the graph of a decoder, and the shapes, dtypes and shardings of its weights."""
     graph, params = nnx.split(registry.abstract(config, jnp.dtype(dtype)))
     placement = sharding.placement(config, mesh)
-    flat = {}
-    for path, leaf in nnx.to_flat_state(params):
+
+    def place(path: tuple[Any, ...], leaf: Any) -> Any:
         format = placement(".".join(map(str, path)))
-        flat[path] = leaf.replace(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=format))
-    return graph, nnx.from_flat_state(flat)
+        return leaf.replace(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=format))
+
+    return graph, nnx.map_state(place, params)
 
 
 def _load_tokenizer(name: str, subject: ModelShape) -> tuple[Any, str]:

@@ -27,13 +27,13 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Compare the kernel with XLA's attention, outputs and then states; CPUs interpret the kernel of GPUs."""
     device = inputs.device.devices.flat[0]
     if device.platform not in attention.KERNEL_PLATFORMS:
-        yield from _compare_outputs(_INTERPRETED, device, _prove_interpreted)
+        yield from _compare_outputs(_INTERPRETED, device, _deviation_interpreted)
         yield findings.Skipped(_PASS, f"{device.platform} has no compiled kernel")
         return
     if kernel_proof.switch() == kernel_proof.OFF:
         yield findings.Skipped("", f"{kernel_proof.SWITCH}=off")
         return
-    yield from _compare_outputs(_COMPILED, device, _prove_compiled)
+    yield from _compare_outputs(_COMPILED, device, _deviation_compiled)
     bounds = {
         "float32": (inputs_lib.NATS, inputs_lib.NATS_REASON),
         "bfloat16": (inputs_lib.HALF_NATS, inputs_lib.HALF_REASON),
@@ -47,7 +47,7 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
 def _compare_outputs(
     kinds: Sequence[tuple[int, int, bool]],
     device: jax.Device,
-    prove: Callable[[jax.Device, kernel_proof.Case], kernel_proof.Outcome],
+    deviation_of: Callable[[jax.Device, kernel_proof.Case], float],
 ) -> Iterator[findings.Finding]:
     """Compare outputs on random arrays, a line for each kind of heads and dtype."""
     for kind, dtype in itertools.product(kinds, kernel_proof.TOLERANCE):
@@ -55,42 +55,38 @@ def _compare_outputs(
         case = kernel_proof.Case(device.platform, device.device_kind, dtype, head_size, heads_per_key, has_windows)
         yield findings.compare(
             f"heads of {head_size}, {heads_per_key} per key head{', windows' * has_windows}, {dtype}",
-            functools.partial(_deviation, prove, device, case),
+            functools.partial(deviation_of, device, case),
             kernel_proof.TOLERANCE[dtype],
             _REASON,
         )
 
 
-def _deviation(
-    prove: Callable[[jax.Device, kernel_proof.Case], kernel_proof.Outcome], device: jax.Device, case: kernel_proof.Case
-) -> float:
-    found = prove(device, case)
-    if found.deviation is None:
-        raise RuntimeError(found.reason)
-    return found.deviation
-
-
-def _prove_compiled(device: jax.Device, case: kernel_proof.Case) -> kernel_proof.Outcome:
+def _deviation_compiled(device: jax.Device, case: kernel_proof.Case) -> float:
     """Prove the compiled kernel again; raise RuntimeError if it works, but models do not use it."""
     found = kernel_proof.prove(case, device)
     remembered = kernel_proof.outcome(case)
     if found.is_trusted and not remembered.is_trusted:
         raise RuntimeError(f"it works, but models do not use it because an earlier proof failed: {remembered.reason}")
-    return found
+    return _deviation(found)
 
 
-def _prove_interpreted(device: jax.Device, case: kernel_proof.Case) -> kernel_proof.Outcome:
-    return kernel_proof.prove(dataclasses.replace(case, platform="gpu"), device, interpret=True)
+def _deviation_interpreted(device: jax.Device, case: kernel_proof.Case) -> float:
+    return _deviation(kernel_proof.prove(dataclasses.replace(case, platform="gpu"), device, interpret=True))
+
+
+def _deviation(found: kernel_proof.Outcome) -> float:
+    if found.deviation is None:
+        raise RuntimeError(found.reason)
+    return found.deviation
 
 
 def _deviation_of_states(inputs: inputs_lib.Inputs, dtype: str) -> float:
     """Return the largest difference that the kernel makes to log-probabilities, in nats."""
-    head_VE = inputs_lib.head_rows(inputs.reference)
     logp = []
     for value in (kernel_proof.ON, kernel_proof.OFF):
         with switched(value):
             model = inputs.model(inputs_lib.TINY, inputs.device, dtype)
-            logp.append(inputs_lib.log_probabilities(head_VE, inputs_lib.read(model, inputs.prompts(model))))
+            logp.append(inputs_lib.log_probabilities(model, inputs.prompts(model)))
     return inputs_lib.largest(logp[0] - logp[1])
 
 

@@ -103,7 +103,7 @@ class Check:
     name: str
     run: Callable[[inputs_lib.Inputs], Iterator[Finding]]
     seconds: Callable[[inputs_lib.Inputs], float] = lambda inputs: 0.0
-    misfit: Callable[[inputs_lib.Inputs], str] = lambda inputs: ""
+    misfit: Callable[[], str] = lambda: ""
     is_measurement: bool = False
 
     def stopped(self, error: Exception) -> Failed | Skipped:

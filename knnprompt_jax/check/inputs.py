@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax import states as states_lib
@@ -84,9 +83,9 @@ class Inputs:
         return self.model(TINY, self.device)
 
     @functools.cached_property
-    def reference_states(self) -> lm.States:
-        """The states of all prompts on a CPU."""
-        return read(self.reference, self.prompts(self.reference))
+    def reference_NV(self) -> np.ndarray:
+        """The log-probabilities after all prompts by the tiny model on a CPU."""
+        return log_probabilities(self.reference, self.prompts(self.reference))
 
     @functools.cached_property
     def operations_per_second(self) -> dict[str, float]:
@@ -109,20 +108,11 @@ def read(model: lm.LanguageModel, prompts: layout.Prompts) -> lm.States:
     return jax.tree.map(np.asarray, parallel.replicate(states_lib.read(model, prompts)))
 
 
-def head_rows(model: lm.LanguageModel) -> np.ndarray:
-    """Return the head [V, E] in host memory."""
-    return np.asarray(parallel.replicate(model.head.rows_VE), np.float32)
-
-
-def log_probabilities(head_VE: np.ndarray, states: lm.States) -> np.ndarray:
-    """Return log p [N, V] in nats of states in host memory, with float64 products."""
-    logits_NV = np.asarray(states.hidden_NE, np.float64) @ head_VE.T.astype(np.float64)
-    return logits_NV - np.asarray(states.log_z_N, np.float64)[:, None]
-
-
-def normalised(logits_NV: np.ndarray) -> np.ndarray:
-    """Return log p [N, V] of logits."""
-    return special.log_softmax(logits_NV, axis=-1)
+def log_probabilities(model: lm.LanguageModel, prompts: layout.Prompts) -> np.ndarray:
+    """Return log p [N, V] in nats after prompts, with float64 products of states and head."""
+    states = read(model, prompts)
+    head_VE = np.asarray(parallel.replicate(model.head.rows_VE), np.float64)
+    return np.asarray(states.hidden_NE, np.float64) @ head_VE.T - np.asarray(states.log_z_N, np.float64)[:, None]
 
 
 def largest(difference: np.ndarray) -> float:

@@ -52,7 +52,7 @@ def _margins(problem: method.Problem, model: lm.LanguageModel) -> np.ndarray:
     """
     examples = [*problem.split.anchors, *problem.evaluation]
     prompts = problem.build_prompts(problem.split.demonstrations, examples, model.context)
-    logp_NV = inputs_lib.log_probabilities(inputs_lib.head_rows(model), inputs_lib.read(model, prompts))
+    logp_NV = inputs_lib.log_probabilities(model, prompts)
     num_anchors = len(problem.split.anchors)
     logp_QV = logp_NV[num_anchors:]
     labels_QC = np.sort(logp_QV[:, problem.label_tokens], -1)

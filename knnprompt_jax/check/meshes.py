@@ -17,9 +17,7 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     if num_devices == 1:
         yield findings.Skipped("splits of several devices", "there is one device")
         return
-    for model in range(1, num_devices + 1):
-        if num_devices % model or sharding.uneven(inputs.reference.config, model):
-            continue
+    for model in sharding.model_axes(inputs.reference.config, num_devices):
         data = num_devices // model
         yield findings.compare(
             f"{data} data × {model} model, states against one CPU, nats",
@@ -31,10 +29,7 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
 
 def _deviation(inputs: inputs_lib.Inputs, data: int, model: int) -> float:
     split = inputs.model(inputs_lib.TINY, parallel.make_mesh(data, model))
-    found = inputs_lib.read(split, inputs.prompts(split))
-    head_VE = inputs_lib.head_rows(inputs.reference)
-    logp = [inputs_lib.log_probabilities(head_VE, states) for states in (found, inputs.reference_states)]
-    return inputs_lib.largest(logp[0] - logp[1])
+    return inputs_lib.largest(inputs_lib.log_probabilities(split, inputs.prompts(split)) - inputs.reference_NV)
 
 
 CHECKS = (findings.Check("meshes", run),)

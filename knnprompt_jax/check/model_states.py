@@ -18,31 +18,27 @@ _K = 3
 
 def run(inputs: inputs_lib.Inputs, name: str) -> Iterator[findings.Finding]:
     """Compare all prompts of the demo task."""
+    try:
+        shipped.locate(name)
+    except errors.UserError as error:
+        yield findings.Skipped(name, str(error))
+        return
     if name == inputs_lib.TINY:
-        cpu = inputs.reference
         device = inputs.tested
-        wanted = inputs.reference_states
+        wanted_NV = inputs.reference_NV
     else:
-        try:
-            shipped.locate(name)
-        except errors.UserError as error:
-            yield findings.Skipped(name, str(error))
-            return
         cpu = inputs.model(name, inputs.cpu)
         device = inputs.model(name, inputs.device)
-        wanted = inputs_lib.read(cpu, inputs.prompts(cpu))
-    head_VE = inputs_lib.head_rows(cpu)
-    wanted_NV = inputs_lib.log_probabilities(head_VE, wanted)
+        wanted_NV = inputs_lib.log_probabilities(cpu, inputs.prompts(cpu))
     title = f"{name} in float32, device against CPU, nats"
     if _is_reference(inputs.device):
         yield findings.Skipped(title, "the device is the reference")
     else:
-        found_NV = inputs_lib.log_probabilities(head_VE, inputs_lib.read(device, inputs.prompts(device)))
-        deviation = inputs_lib.largest(found_NV - wanted_NV)
+        deviation = inputs_lib.largest(inputs_lib.log_probabilities(device, inputs.prompts(device)) - wanted_NV)
         yield findings.Comparison(title, deviation, inputs_lib.NATS, inputs_lib.NATS_REASON)
     half = inputs.model(name, inputs.device, "bfloat16")
-    half_NV = inputs_lib.log_probabilities(inputs_lib.head_rows(half), inputs_lib.read(half, inputs.prompts(half)))
-    predicted = [_predict(inputs, cpu, logp_NV) for logp_NV in (wanted_NV, half_NV)]
+    half_NV = inputs_lib.log_probabilities(half, inputs.prompts(half))
+    predicted = [_predict(inputs, device, logp_NV) for logp_NV in (wanted_NV, half_NV)]
     num_rows = len(predicted[0])
     yield findings.Comparison(
         f"{name} in bfloat16 against float32, nats",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from scipy import special
 
 from knnprompt_jax import lm, rounding
 from knnprompt_jax.check import findings
@@ -33,7 +34,7 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
 
 
 def _deviation(model: lm.LanguageModel, prompts: layout.Prompts, longest: int) -> float:
-    packed_NV = inputs_lib.log_probabilities(inputs_lib.head_rows(model), inputs_lib.read(model, prompts))
+    packed_NV = inputs_lib.log_probabilities(model, prompts)
     return inputs_lib.largest(packed_NV - one_at_a_time(model, prompts, longest))
 
 
@@ -61,7 +62,7 @@ def one_at_a_time(model: lm.LanguageModel, prompts: layout.Prompts, longest: int
         for tokens in token_lists(prompts):
             padded = np.pad(tokens, (0, width - len(tokens))).astype(np.int32)
             rows.append(np.asarray(read(params, padded[None], jnp.int32(len(tokens) - 1)), np.float64))
-    return inputs_lib.normalised(np.stack(rows))
+    return special.log_softmax(np.stack(rows), axis=-1)
 
 
 CHECKS = (findings.Check("packing", run),)

@@ -1,7 +1,6 @@
 """PyTorch on the same device, shape and prompts: one prompt at a time, and a cached prefix in batches."""
 
 import dataclasses
-import functools
 import importlib.util
 from collections.abc import Iterator
 
@@ -25,28 +24,20 @@ _SLOWER = 4.0  # Times slower than the product of large matrices, at worst.
 
 def make_checks(settings: settings_lib.CheckSettings) -> list[findings.Check]:
     """Return the checks of the first of the shapes, if there is any."""
-    return [
-        findings.Check(
-            f"{TABLE}: {shape}, prompts with {lengths.upper()}'s lengths",
-            functools.partial(run, shape=shape, lengths=lengths),
-            seconds=functools.partial(_seconds, shape=shape, lengths=lengths),
-            misfit=_misfit,
-            is_measurement=True,
-        )
-        for shape in settings.shapes[:1]
-        for lengths in workload.LENGTHS
-    ]
+    subjects = [construction.Subject(shape, lengths) for shape in settings.shapes[:1] for lengths in workload.LENGTHS]
+    return [subject.make_check(TABLE, run, _seconds, _misfit) for subject in subjects]
 
 
-def run(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> Iterator[findings.Finding]:
+def run(subject: construction.Subject, inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Measure a pass of ours and turns of both procedures."""
     del inputs
-    settings = _settings(shape)
-    described = workload.describe(shape)
-    work = workload.build_random(settings, described, lengths, construction.num_anchors())
-    found = benchmark.measure(settings, described, work, [peers.TORCH])
+    names = tuple(benchmark_settings.PEERS)
+    settings = dataclasses.replace(
+        subject.settings, peers=names, peer_prompts=_PROMPTS, peer_suffixes=_SUFFIXES, peer_batch=_BATCH
+    )
+    found = benchmark.measure(settings, subject.model, subject.build(), [peers.TORCH])
     for row in found["peers"]:
-        yield findings.Row(TABLE, {"shape": shape, "prompts": lengths, **row})
+        yield findings.Row(TABLE, {"shape": subject.shape, "prompts": subject.lengths, **row})
         if row["peer"] != benchmark.OURS:
             compared = f"{row['peer']}: KL of its distributions from ours, nats"
             reason = f"rounding in {settings.dtype}; another model differs by more"
@@ -55,16 +46,18 @@ def run(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> Iterator[finding
         yield findings.Skipped(absent["without"], absent["reason"])
 
 
-def _settings(shape: str) -> benchmark_settings.BenchmarkSettings:
-    names = tuple(benchmark_settings.PEERS)
-    return dataclasses.replace(
-        construction.settings_for(shape), peers=names, peer_prompts=_PROMPTS, peer_suffixes=_SUFFIXES, peer_batch=_BATCH
-    )
+def _seconds(subject: construction.Subject, inputs: inputs_lib.Inputs) -> float:
+    """Estimate a measurement: ours, and two turns of both procedures."""
+    group = subject.group
+    passes = _PROMPTS + _SUFFIXES * sum(map(len, group.suffixes)) / len(group.suffixes) / len(group.prefix_P)
+    theirs = 2 * passes * operations.prefix_program(subject.model.config, len(group.prefix_P))
+    speed = inputs.operations_per_second[subject.settings.dtype]
+    return subject.seconds_of_pass(inputs) + _LOADING + _SLOWER * theirs / speed
 
 
-def _misfit(inputs: inputs_lib.Inputs) -> str:
+def _misfit(subject: construction.Subject) -> str:
     """Return why PyTorch cannot be measured on the same device."""
-    del inputs
+    del subject
     if jax.process_count() > 1 or jax.device_count() > 1:
         return "PyTorch is measured on one device"
     if not importlib.util.find_spec("torch") or not importlib.util.find_spec("transformers"):
@@ -74,14 +67,3 @@ def _misfit(inputs: inputs_lib.Inputs) -> str:
     platform = jax.default_backend()
     sees_device = platform == "cpu" or (platform == "gpu" and torch.cuda.is_available())
     return "" if sees_device else f"PyTorch does not see the {platform}"
-
-
-def _seconds(inputs: inputs_lib.Inputs, shape: str, lengths: str) -> float:
-    """Estimate a measurement: ours, and two turns of both procedures."""
-    settings = _settings(shape)
-    config = workload.describe(shape).config
-    [group] = workload.random_prompts(config, lengths, construction.num_anchors()).groups
-    passes = _PROMPTS + _SUFFIXES * sum(map(len, group.suffixes)) / len(group.suffixes) / len(group.prefix_P)
-    theirs = 2 * passes * operations.prefix_program(config, len(group.prefix_P))
-    speed = inputs.operations_per_second[settings.dtype]
-    return construction.seconds_of_pass(inputs, shape, lengths) + _LOADING + _SLOWER * theirs / speed

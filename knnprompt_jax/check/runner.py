@@ -141,7 +141,7 @@ def _obstacle(
     if seconds_left <= 0:
         return findings.Skipped("", "no time is left")
     try:
-        if reason := item.misfit(inputs):
+        if reason := item.misfit():
             return findings.Skipped("", reason)
         seconds = item.seconds(inputs)
     except Exception as error:  # For example a library that does not load.

@@ -58,9 +58,8 @@ def _seconds(inputs: inputs_lib.Inputs, kind: str, anchors: int, queries: int) -
     return _MAKING + 2 * (1 + _REPETITIONS) * _bound(inputs, _num_bytes(kind, anchors) // 4, queries)
 
 
-def _misfit(inputs: inputs_lib.Inputs, kind: str, anchors: int) -> str:
+def _misfit(kind: str, anchors: int) -> str:
     """Return why a store cannot be made: too little memory."""
-    del inputs
     return environment.misfit(_COPIES * _num_bytes(kind, anchors) + 2**30)
 
 

@@ -233,8 +233,8 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     label_tokens: Sequence[int] = ()
     if distance.reads_label_words:
         label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.options.label_token)
-    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.with_blocks(()), indices_k))
-    logp_W = representations.represent(head, states.with_blocks(()), distance.representation, label_tokens)[0]
+    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.without_blocks(), indices_k))
+    logp_W = representations.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
     logk_kW = representations.represent(head, anchors, distance.representation, label_tokens)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     if distance.reads_label_words:

@@ -148,7 +148,7 @@ class Fitted:
         self.check_neighbours()
         if not 1 <= k < len(self.store):
             raise errors.UserError(f"k={k}: choose from 1 to {len(self.store) - 1}, the number of other anchors")
-        nearest = self.store.search(parallel.put_rows(self.states.with_blocks(()), self.model.mesh), k + 1)
+        nearest = self.store.search(parallel.put_rows(self.states.without_blocks(), self.model.mesh), k + 1)
         itself_Nk = nearest.indices_Qk == jnp.arange(len(self.store))[:, None]
         # Sort the other anchors first, in their order, and the anchor itself last.
         order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
@@ -287,7 +287,7 @@ def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.S
         options.store_options,
         options.distance,
         model.head,
-        parallel.put_rows(states.with_blocks(()), model.mesh),
+        parallel.put_rows(states.without_blocks(), model.mesh),
         content.y_N,
         layout.label_tokens(content.task, model.tokenize, options.label_token) if reads_label_words else (),
         ids=content.ids_N,

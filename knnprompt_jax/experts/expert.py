@@ -140,7 +140,7 @@ class LabelWords(Expert):
 
     def _log_p(self, readings: Readings) -> np.ndarray:
         assert self.resources.head is not None
-        states = rowwise.pad(self._states(readings).with_blocks(()), rounding.next_power_of_two(len(readings.texts)))
+        states = rowwise.pad(self._states(readings).without_blocks(), rounding.next_power_of_two(len(readings.texts)))
         log_p_NC = representations.label_log_probabilities(
             self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
         )
@@ -257,13 +257,13 @@ class Votes(Expert):
     def _store(self, readings: Readings, y_N: np.ndarray) -> store_lib.Store:
         resources = self.resources
         assert resources.head is not None and resources.mesh is not None
-        states = parallel.put_rows(self._states(readings).with_blocks(()), resources.mesh)
+        states = parallel.put_rows(self._states(readings).without_blocks(), resources.mesh)
         return store_lib.build(resources.store_options, DISTANCE, resources.head, states, y_N, ())
 
 
 def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each state; calls of about the same size share a compiled program."""
-    states = jax.tree.map(jnp.asarray, states.with_blocks(()))
+    states = jax.tree.map(jnp.asarray, states.without_blocks())
     padded = rowwise.pad(states, rounding.next_power_of_two(max(1, len(states))))
     return rowwise.take(store.search(padded, k), slice(0, len(states)))
 

@@ -213,8 +213,9 @@ class Execution:
 
     def _put_prefix(self, k_LGPK: np.ndarray, v_LGPK: np.ndarray, length: int) -> attention.Prefix:
         """Put keys and values on the mesh, split by head."""
-        arrays = [self._put(array, None, parallel.MODEL) for array in (k_LGPK, v_LGPK)]
-        return attention.Prefix(*arrays, self._put(np.int32(length)))
+        k = self._put(k_LGPK, None, parallel.MODEL)
+        v = self._put(v_LGPK, None, parallel.MODEL)
+        return attention.Prefix(k, v, self._put(np.int32(length)))
 
     def _compute_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))

@@ -99,7 +99,6 @@ class LanguageModel:
             mesh: the devices, or a function that chooses them for the configuration at their first use; None: one.
             deterministic: docs/reliability.md has the cost. `step_tokens` has no effect on a deterministic model.
             context: 0: the model's limit.
-            keeps_prefixes: whether prefixes stay in the user's cache folder, where that is faster (`prefixes`).
 
         Raises:
             UserError: the model reads fewer than `context` tokens, or the mesh cannot split it.
@@ -148,8 +147,8 @@ class LanguageModel:
                 "owner/name:file.gguf" or "owner/name@revision".
             dtype: float32 (the reference) or bfloat16 (for accelerators).
             context: the maximum number of tokens of a prompt; 0: the model's limit.
-            needs_weights: False for a dry run, for which the configuration and the tokenizer suffice.
-            keeps_prefixes: whether prefixes stay in the user's cache folder, where that is faster (`prefixes`).
+
+        The other arguments are those of the constructor.
 
         Raises:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
@@ -235,16 +234,14 @@ class LanguageModel:
     def execution(self) -> execution_lib.Execution:
         """The decoder on the mesh with its compiled programs; the first use loads the weights."""
         if self._execution is None:
-            weights = self._load(self.mesh)
-            is_one_cpu = self.platform == "cpu" and self.mesh.size == 1
-            keeps_prefixes = self.keeps_prefixes and is_one_cpu and self.dtype == "float32"
+            is_reference = self.platform == "cpu" and self.mesh.size == 1 and self.dtype == "float32"
             self._execution = execution_lib.Execution(
-                weights,
+                self._load(self.mesh),
                 self.name,
                 self.mesh,
                 self.deterministic,
                 self.statistics,
-                keeps_prefixes_of=self.path if keeps_prefixes else None,
+                keeps_prefixes_of=self.path if self.keeps_prefixes and is_reference else None,
             )
         return self._execution
 

@@ -67,7 +67,7 @@ def smallest_model_axis(
     rows = max(1, step_tokens // packing.ROW_WIDTH)
     prefix = min(PREFIX_TOKENS, config.num_positions)
     shape = packing.PackShape(prefix, packing.ROW_WIDTH, rows, OUTPUTS_PER_ROW * rows)
-    sizes = [size for size in range(1, devices + 1) if devices % size == 0 and not sharding.uneven(config, size)]
+    sizes = sharding.model_axes(config, devices)
     meshes = {size: AbstractMesh((devices // size, size), parallel.AXES) for size in sizes}
     fitting = (size for size in sizes if estimate(config, dtype, shape, meshes[size], platform).total <= MARGIN * limit)
     return next(fitting, sizes[-1])

@@ -1,6 +1,6 @@
 """States, and the head that maps them to next-token logits: the sufficient statistics of a next-token distribution."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -31,9 +31,9 @@ class States:
     def __len__(self) -> int:
         return len(self.log_z_N)
 
-    def with_blocks(self, blocks: Sequence[int]) -> "States":
-        """Return the states with the outputs of only these blocks."""
-        return self.replace(blocks={block: self.blocks[block] for block in blocks})  # type: ignore[attr-defined]
+    def without_blocks(self) -> "States":
+        """Return the states without the outputs of blocks."""
+        return self.replace(blocks={})  # type: ignore[attr-defined]
 
     def take_replicated(self, rows: Any) -> "States":
         """Return some rows, whole on every device."""

@@ -64,6 +64,11 @@ def uneven(config: config_lib.DecoderConfig, model_shards: int) -> list[str]:
     return parts if fit or parts else [f"{kv_heads} key and value heads"]
 
 
+def model_axes(config: config_lib.DecoderConfig, num_devices: int) -> list[int]:
+    """Return the sizes of the mesh axis `model` that divide the number of devices and the model."""
+    return [size for size in range(1, num_devices + 1) if num_devices % size == 0 and not uneven(config, size)]
+
+
 def splits_vocabulary(config: config_lib.DecoderConfig, mesh: AnyMesh) -> bool:
     """Return whether the rows of embeddings and head are split. Otherwise every device has all of them."""
     return config.vocab_size % mesh.shape[parallel.MODEL] == 0
@@ -123,5 +128,4 @@ def _fill_tiles(heads: int) -> bool:
 def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:
     """Move the weights to their devices. Weights that are there already are not copied."""
     place_of = placement(config, mesh)
-    flat = {path: jax.device_put(leaf, place_of(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(params)}
-    return nnx.from_flat_state(flat)
+    return nnx.map_state(lambda path, leaf: jax.device_put(leaf, place_of(".".join(map(str, path)))), params)

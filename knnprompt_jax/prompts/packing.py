@@ -37,9 +37,7 @@ from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
 LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
-SMALLEST_ALONE = (
-    16  # Least columns of a row and outputs of a step, so that blocks of matrix products divide all shapes.
-)
+SMALLEST_ALONE = 16  # Columns of a row and outputs of a step: blocks of matrix products divide all shapes.
 
 
 @dataclasses.dataclass(frozen=True)

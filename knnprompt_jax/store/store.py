@@ -99,7 +99,7 @@ class Store:
 
     def distances(self, states: lm.States) -> np.ndarray:
         """Return the distance [Q, N] between each query and each anchor, not negative, without a bound on memory."""
-        queries = self._encode(states.with_blocks(()))
+        queries = self._encode(states.without_blocks())
         distances_QN = search_lib.all_distances(queries, self.keys, self.distance.measure)
         return np.maximum(np.asarray(parallel.replicate(distances_QN)), 0)[: len(states), : len(self)]
 
@@ -114,7 +114,7 @@ class Store:
 
         All blocks have one shape and so share one compilation.
         """
-        queries = self._encode(rowwise.pad(states.with_blocks(()), plan.queries_per_block))
+        queries = self._encode(rowwise.pad(states.without_blocks(), plan.queries_per_block))
         nearest = search_lib.search(queries, self.keys, self.classes_M, plan.options)
         return rowwise.take(nearest, slice(0, plan.queries_per_block))
 
@@ -159,7 +159,7 @@ def build(
     count = rounding.round_up(
         len(states), (rowwise.ROWS_PER_TILE if codec.deterministic else 1) * (mesh.size if mesh else 1)
     )
-    padded = rowwise.pad(states.with_blocks(()), count)
+    padded = rowwise.pad(states.without_blocks(), count)
     keys = codec.encode_anchors(rowwise.split(padded, mesh) if mesh else padded)
     classes_M = rowwise.pad(classes_N, count, rowwise.PADDING)
     if mesh:
@@ -238,35 +238,23 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
     if codec.deterministic:
         block = rounding.round_up(rowwise.ROWS_PER_TILE * num_shards, search_lib.QUERIES_PER_TILE)
         tile = search_lib.QUERIES_PER_TILE
-    else:
-        block = _queries_per_block(num_queries, key_bytes, memory - encoding_bytes)
-        tile = _queries_per_tile(block, key_bytes, memory - encoding_bytes - 2 * block * key_bytes)
-    query_bytes = encoding_bytes + (2 * block + tile) * key_bytes
-    if codec.deterministic:
         anchors = rowwise.ROWS_PER_TILE
         anchor_bytes = anchors * (_distance_bytes(tile) + key_bytes)
     else:
+        free = memory - encoding_bytes
+        block = max(1, min(num_queries, free // 4 // (2 * key_bytes)))  # Two copies fill at most a quarter.
+        free -= 2 * block * key_bytes
+        tile = max(1, min(search_lib.QUERIES_PER_TILE, block, free // (2 * key_bytes)))  # At most half of the rest.
+        free -= tile * key_bytes
         per_shard = rowwise.num_rows(keys) // num_shards
-        anchors, anchor_bytes = _anchors_per_tile(per_shard, tile, key_bytes, memory - query_bytes, platform)
-    num_bytes = query_bytes + anchor_bytes
+        anchors, anchor_bytes = _anchors_per_tile(per_shard, tile, key_bytes, free, platform)
+    num_bytes = encoding_bytes + (2 * block + tile) * key_bytes + anchor_bytes
     if num_bytes > memory:
         raise errors.UserError(
             f"memory_mb={memory / 2**20:g}: this search needs about {num_bytes / 2**20:.1f} MiB; choose a higher memory_mb"
         )
     options = search_lib.SearchOptions(k, codec.distance.measure, tile, anchors)
     return SearchPlan(block, options, num_bytes)
-
-
-def _queries_per_block(num_queries: int, query_bytes: int, memory: int) -> int:
-    """Return the number of queries whose two copies fill at most a quarter of the memory."""
-    fitting = memory // 4 // (2 * query_bytes)
-    return max(1, min(num_queries, fitting))
-
-
-def _queries_per_tile(block: int, query_bytes: int, memory: int) -> int:
-    """Return the number of queries of a block that fill at most half of the memory."""
-    fitting = memory // (2 * query_bytes)
-    return max(1, min(search_lib.QUERIES_PER_TILE, block, fitting))
 
 
 def _distance_bytes(queries_per_tile: int) -> int:

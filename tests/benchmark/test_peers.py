@@ -45,7 +45,7 @@ def test_peers_compute_our_distributions(small, monkeypatch, prefix):
     assert not absent
     assert list(found) == ["torch_one", "torch_cached"]
     assert max(each.largest_difference for each in found.values()) < 1e-4
-    assert max(each.largest_kl for each in found.values()) < 1e-6
+    assert max(each["largest_kl"] for each in found.values()) < 1e-6
 
 
 def test_a_library_that_cannot_run_has_its_reason(small):
