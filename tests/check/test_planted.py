@@ -29,9 +29,9 @@ SETTINGS = settings_lib.CheckSettings(quick=True)
 
 
 @pytest.fixture(scope="module")
-def reference() -> lm.States:
-    """The states of a CPU, before anything is planted."""
-    return inputs_lib.Inputs(SETTINGS).reference_states
+def reference() -> np.ndarray:
+    """The log-probabilities of a CPU, before anything is planted."""
+    return inputs_lib.Inputs(SETTINGS).reference_NV
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def inputs(reference):
     """Inputs with the right reference, whose models read no program that was traced earlier or stays for later."""
     jax.clear_caches()
     inputs = inputs_lib.Inputs(SETTINGS)
-    vars(inputs)["reference_states"] = reference
+    vars(inputs)["reference_NV"] = reference
     yield inputs
     jax.clear_caches()
 
@@ -185,6 +185,7 @@ quick = inputs.Inputs(settings_lib.CheckSettings(quick=True))
 print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
 print([finding.passes for finding in runner._run(deterministic_mode.CHECKS[0], quick, 1.0)])
 programs.deal = deal
+meshes.sharding.model_axes = lambda config, devices: [2]
 product = lax.dot_general
 lax.dot_general = lambda *arrays, **options: product(
     *(jax.lax.reduce_precision(array, 8, 10) for array in arrays[:2]), *arrays[2:], **options
@@ -197,7 +198,14 @@ print([finding.passes for finding in runner._run(meshes.CHECKS[0], quick, 1.0)])
 def test_meshes():
     """Prompts are dealt to the wrong data shards: lines with one data shard pass. Then products are of TF32."""
     printed, _ = processes.run("-c", MESHES, devices=2)
-    assert printed.splitlines()[-3:] == ["[False, True]", "[True, True, False, True]", "[False, False]"]
+    assert printed.splitlines()[-3:] == ["[False, True]", "[True, True, False, True]", "[False]"]
+
+
+@pytest.mark.parametrize(("module", "num_lines"), [(packed_prompts, 2), (search, 11)])
+def test_nothing_fails_where_nothing_is_planted(module, num_lines):
+    """`test_runner` has the checks of several devices; others have lines above that pass."""
+    found = comparisons(module, inputs_lib.Inputs(SETTINGS))
+    assert len(found) == num_lines and all(found.values())
 
 
 def test_a_check_that_raises_fails():
@@ -230,7 +238,7 @@ def test_a_kernel_that_works_but_is_not_used_fails(monkeypatch):
     device = jax.devices()[0]
     monkeypatch.setattr(kernel_proof, "prove", lambda case, device: kernel_proof.Outcome(1e-6, ""))
     monkeypatch.setattr(kernel_proof, "outcome", lambda case: kernel_proof.Outcome(None, "killed"))
-    found = [*attention_kernel._compare_outputs([(16, 1, False)], device, attention_kernel._prove_compiled)]
+    found = [*attention_kernel._compare_outputs([(16, 1, False)], device, attention_kernel._deviation_compiled)]
     assert [(type(finding), "killed" in finding.reason) for finding in found] == [(findings.Failed, True)] * 2
 
 

@@ -1,23 +1,19 @@
 """Fine-tuning as a job: records, what is skipped, and a killed run that resumes."""
 
 import csv
-import os
 import pathlib
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.fine_tuning import job, trainer
 from knnprompt_jax.runs import records
 from knnprompt_jax.settings.fine_tuning import FineTuneSettings
 from knnprompt_jax.tasks import catalogue
+from tests import processes
 
-ROOT = pathlib.Path(__file__).parents[2]
 WORDS = {"bad": ["cold", "grey", "rain", "wind", "storm"], "good": ["warm", "gold", "sun", "calm", "clear"]}
 
 
@@ -82,7 +78,7 @@ def test_records_of_an_experiment_are_in_its_folder(options, tmp_path):
     assert records.read_all(tmp_path / "results" / "low_resource") == [record]
 
 
-def test_everything_that_changes_a_result_changes_the_key(options):
+def test_everything_that_changes_a_result_changes_the_key(options, monkeypatch):
     base = next(job.plan(FineTuneSettings(**options)))
     for change in (
         {"steps": 31},
@@ -95,11 +91,28 @@ def test_everything_that_changes_a_result_changes_the_key(options):
         assert next(job.plan(FineTuneSettings(**options | change))).key != base.key
     for change in ({"checkpoint_every": 7}, {"checkpoints": "elsewhere"}, {"output": "elsewhere"}):
         assert next(job.plan(FineTuneSettings(**options | change))).key == base.key
+    monkeypatch.setattr(parallel, "platform", lambda: "gpu")
+    assert next(job.plan(FineTuneSettings(**options))).key != base.key
+
+
+KILLED = """
+import os, runpy, signal
+from knnprompt_jax.models import training
+
+save = training.Training._save
+
+def save_and_die(self):
+    save(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+training.Training._save = save_and_die
+runpy.run_path("experiments/fine_tune.py", run_name="__main__")
+"""
 
 
 def test_a_killed_run_resumes_and_ends_like_an_uninterrupted_one(options, tmp_path):
-    """Kill the process after its first checkpoint. The second run starts from there."""
-    options |= {"steps": 40, "dropout": 0.1}
+    """The process is killed after its first checkpoint. The second run starts from there."""
+    options |= {"steps": 7, "dropout": 0.1}
     (whole,) = job.run(FineTuneSettings(**options))
     path = tmp_path / "results" / whole.file_name
     path.unlink()
@@ -107,15 +120,9 @@ def test_a_killed_run_resumes_and_ends_like_an_uninterrupted_one(options, tmp_pa
         f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for name, value in options.items()
     ]
-    command = [sys.executable, ROOT / "experiments" / "fine_tune.py", *flags, "--checkpoint_every=3"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not list((tmp_path / "checkpoints").glob("*/*/[0-9]*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    processes.run("-c", KILLED, *flags, "--checkpoint_every=3", status=-signal.SIGKILL)
     assert not path.exists(), "the run was killed before its end"
+    assert list((tmp_path / "checkpoints").glob("*/*/3")), "the run was killed after its first checkpoint"
     (resumed,) = job.run(FineTuneSettings(**options))
     assert resumed.predicted == whole.predicted
     assert resumed.note == whole.note
