@@ -191,7 +191,7 @@ def beside_fine_tuning(
 
 
 def fine_tuned(
-    analyses: Sequence[records_lib.Record], matched: scales.Scale, model: str, methods: Sequence[str], m: int = 128
+    analyses: Sequence[records_lib.Record], matched: scales.Scale, model: str, methods: Sequence[str], m: int
 ) -> list[records_lib.Record]:
     """Return the records of fine-tuning, and those of other methods on the same splits; columns are tasks."""
     found = [record for record in analyses if (record.method, record.shots) == ("fine_tuning", m)]

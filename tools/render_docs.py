@@ -105,9 +105,12 @@ def render(
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
         "fine_tuned": analyses_lib.beside_fine_tuning(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING),
         **_comparisons(matched, few_shot),
-        "fine_tuned_table": scale_tables.means_table(
-            analyses_lib.fine_tuned(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING)
-        ),
+        "fine_tuned_tables": {
+            m: scale_tables.means_table(
+                analyses_lib.fine_tuned(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING, m)
+            )
+            for m in (32, 128)
+        },
         **_analyses(analyses, matched.of(GROWN)),
     }
 
