@@ -44,7 +44,7 @@ def test_peers_compute_our_distributions(small, monkeypatch, prefix):
         found = construction.compare(model, sampled, running)
     assert not absent
     assert list(found) == ["torch_one", "torch_cached"]
-    assert max(each.largest_difference for each in found.values()) < 1e-4
+    assert max(each["largest_difference"] for each in found.values()) < 1e-4
     assert max(each["largest_kl"] for each in found.values()) < 1e-6
 
 
