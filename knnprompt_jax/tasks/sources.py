@@ -61,16 +61,11 @@ def load_rows(
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")
     rows: Sequence[formats.Parsed]
-    if hub_source is not None:
-        source = hub_source.dataset
-        rows = hub.read(hub_source, split)
-    elif path is not None:
+    if path is not None:
         source = path
         rows = list(formats.parse(pathlib.Path(path), encoding))
     else:
-        folder = _task_folder(task, data_dir)
-        source = f"{folder / split}.jsonl"
-        rows = read_split(folder, split, restore_dropped)
+        source, rows = _published_rows(task, split, data_dir, hub_source, restore_dropped)
     columns = columns_of(task, text_columns or (), label_column)
     merged: collections.Counter[tuple[str, str]] = collections.Counter()
 
@@ -87,6 +82,16 @@ def load_rows(
     if merged:
         logging.warning("%s: %s", source, defects.renamed_labels(merged))
     return examples
+
+
+def _published_rows(
+    task: Task, split: str, data_dir: str | None, hub_source: HubSource | None, restore_dropped: bool
+) -> tuple[str, Sequence[formats.Parsed]]:
+    """Return the rows of a published split, and where they come from."""
+    if hub_source is not None:
+        return hub_source.dataset, hub.read(hub_source, split)
+    folder = _task_folder(task, data_dir)
+    return f"{folder / split}.jsonl", read_split(folder, split, restore_dropped)
 
 
 def load_table(
