@@ -140,7 +140,7 @@ class Choice:
 
     @property
     def remark(self) -> str:
-        """What to do if the expert on words alone is at least as accurate as the pool; empty if it is not."""
+        """The advice to compare the expert on words, if it is at least as accurate as the pool; empty if it is not."""
         found = [member.accuracy for member in self.members if member.expert == _WORDS]
         if not self.estimate or not found or not found[0] or found[0] < self.estimate.accuracy:
             return ""

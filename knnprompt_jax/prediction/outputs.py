@@ -25,7 +25,7 @@ from knnprompt_jax.tasks.task import Example
 
 @dataclasses.dataclass
 class Progress:
-    """How much of an output is finished, as a file records it.
+    """The finished part of an output, as a file records it.
 
     Attributes:
         plan: see `FileOutput`.
