@@ -42,3 +42,9 @@ def test_other_prefixes_have_other_files_and_large_ones_none(folder, monkeypatch
     third = prompt_groups.make_random(7, 0, 59, (23, 5))
     assert read(third)[1] == read(third)[1] == 59
     assert read(other, "bfloat16")[1] == 61, "only float32 prefixes are kept"
+
+
+def test_another_processor_reads_prefixes_itself(folder, monkeypatch):
+    assert read()[1] == 61 and read()[1] == 0
+    monkeypatch.setattr(prefixes, "_processor", lambda: "another")
+    assert read()[1] == 61
