@@ -22,6 +22,8 @@ from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example
 
+_BLOCK = 2**20  # Bytes that are read at a time.
+
 
 @dataclasses.dataclass
 class Progress:
@@ -33,6 +35,7 @@ class Progress:
         checksum: SHA-256 of these rows.
         predictions: the number of rows of the output.
         bytes: the size of the output.
+        content: SHA-256 of the output.
         kept: the columns of the input that are copied; set before the first batch.
         outcomes: the number of rows of the output by outcome.
     """
@@ -42,6 +45,7 @@ class Progress:
     checksum: str = hashlib.sha256().hexdigest()
     predictions: int = 0
     bytes: int = 0
+    content: str = hashlib.sha256().hexdigest()
     kept: tuple[str, ...] = ()
     outcomes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -152,10 +156,12 @@ class FileOutput(Output):
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        self._written.update(content)
         for example in examples:
             self._digest.update(splits.row_content(example))
             self.progress.rows = example.row + 1
         self.progress.checksum = self._digest.hexdigest()
+        self.progress.content = self._written.hexdigest()
         files.write(self._note, json.dumps(vars(self.progress)))
 
     def finish(self) -> None:
@@ -169,9 +175,9 @@ class FileOutput(Output):
         """Continue an unfinished run, unless its plan differs."""
         try:
             progress = schema.decode(Progress, schema.parse(self._note.read_bytes()))
-            size = self._draft.stat().st_size
-            if size < progress.bytes:
-                raise ValueError(f"{size} of {progress.bytes} bytes")
+            written = _digest_of(self._draft, progress.bytes)
+            if written.hexdigest() != progress.content:
+                raise ValueError("the output is not the one that was written")
         except (ValueError, RecursionError):
             raise errors.UserError(
                 f"{self.path}: an unfinished run is damaged: remove {self._draft} and {self._note} to start anew"
@@ -180,6 +186,7 @@ class FileOutput(Output):
         if not differing:
             self.progress = progress
             self._digest = hashlib.sha256()
+            self._written = written
             os.truncate(self._draft, progress.bytes)
         elif self._overwrite:
             self._begin()
@@ -193,9 +200,20 @@ class FileOutput(Output):
         """Begin an empty output, without what earlier runs wrote."""
         self.progress = Progress(self.plan)
         self._digest = hashlib.sha256()
+        self._written = hashlib.sha256()
         with files.refusals(self.path):
             self._note.unlink(missing_ok=True)
             self._draft.unlink(missing_ok=True)
+
+
+def _digest_of(path: pathlib.Path, num_bytes: int) -> Any:
+    """Return the SHA-256 object of a file's first bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(min(num_bytes, _BLOCK)):
+            digest.update(block)
+            num_bytes -= len(block)
+    return digest
 
 
 @contextlib.contextmanager

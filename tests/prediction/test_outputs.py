@@ -54,16 +54,41 @@ def test_two_runs_exclude_each_other(path):
         outputs.opened(str(path), PLAN).__enter__()
 
 
-@pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN}), "counts", None])
-def test_damaged_runs_are_refused(path, note):
-    """A note that is none, or fewer bytes than it counts."""
+@pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN})])
+def test_runs_whose_note_is_none_are_refused(path, note):
     outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
+    (path.parent / ".out.jsonl.progress").write_text(note)
+    refuses_damage(path)
+
+
+@pytest.mark.parametrize("change", [{"outcomes": ["answered"]}, {"bytes": 0}, {"bytes": 3}, {"bytes": -1}])
+def test_runs_whose_note_has_other_counts_are_refused(path, change):
+    outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
+    note = path.parent / ".out.jsonl.progress"
+    note.write_text(json.dumps(json.loads(note.read_text()) | change))
+    refuses_damage(path)
+
+
+@pytest.mark.parametrize("content", [b"on", b"", b"onE\n"])
+def test_runs_whose_output_is_damaged_are_refused(path, content):
+    outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
+    (path.parent / ".out.jsonl.writing").write_bytes(content)
+    refuses_damage(path)
+
+
+def test_what_follows_the_finished_output_is_dropped(path, monkeypatch):
+    monkeypatch.setattr(outputs, "_BLOCK", 3)
+    outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
+    with (path.parent / ".out.jsonl.writing").open("ab") as file:
+        file.write(b"half a li")
+    resumed = outputs.FileOutput(path, PLAN)
+    assert unfinished(resumed) == ROWS[3:]
+    resumed.write(b"two\n", ROWS[3:])
+    outputs.FileOutput(path, PLAN).finish()
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+def refuses_damage(path):
     draft, progress = path.parent / ".out.jsonl.writing", path.parent / ".out.jsonl.progress"
-    if note is None:
-        draft.write_bytes(b"on")
-    elif note == "counts":
-        progress.write_text(json.dumps(json.loads(progress.read_text()) | {"outcomes": ["answered"]}))
-    else:
-        progress.write_text(note)
     message = failure(outputs.FileOutput, path, PLAN)
     assert message == f"{path}: an unfinished run is damaged: remove {draft} and {progress} to start anew"
