@@ -269,8 +269,8 @@ def _pack_row(
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     """Return the indices of the suffixes of each row.
 
-    Suffixes are sorted by their tokens, so that neighbours share long beginnings. A row takes the next suffix in that
-    order while it fits, and then the candidate among the next `LOOK_AHEAD` that fills most of the rest.
+    Suffixes are sorted by their tokens, so that neighbours share long beginnings. A row takes suffixes in that order
+    while they fit, and then the candidate among the next `LOOK_AHEAD` that fills most of the rest.
     """
     order = sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist())
     suffixes = [group.suffixes[index] for index in order]
@@ -280,18 +280,22 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     rows = []
     while len(waiting_N):
         candidates = waiting_N[:LOOK_AHEAD]
-        added = lengths_N[candidates]  # Tokens that each candidate would add to the row.
-        room = width
-        row: list[int] = []
+        added = lengths_N[candidates]  # Tokens that each candidate would add after the one before it.
+        added[1:] -= np.minimum.reduceat(shared_N[: candidates[-1] + 1], candidates[:-1] + 1)
+        filled = np.cumsum(added)
+        count = int(np.searchsorted(filled, width, side="right"))
+        row = candidates[:count].tolist()
+        room = width - filled[count - 1]
+        candidates = candidates[count:]
+        added = lengths_N[candidates] - _shared_with(row[-1], candidates, shared_N)
         while len(candidates) and added.min() <= room:
             choice = 0 if added[0] <= room else int(np.argmax(np.where(added <= room, added, -1)))
-            last = candidates[choice]
-            row.append(order[last])
+            row.append(candidates[choice])
             room -= added[choice]
             candidates = np.delete(candidates, choice)
-            added = lengths_N[candidates] - _shared_with(last, candidates, shared_N)
+            added = lengths_N[candidates] - _shared_with(row[-1], candidates, shared_N)
         waiting_N = np.concatenate([candidates, waiting_N[LOOK_AHEAD:]])
-        rows.append(row)
+        rows.append([order[rank] for rank in row])
     return rows
 
 
@@ -312,7 +316,7 @@ def _shared_with(last: int, candidates: np.ndarray, shared_N: np.ndarray) -> np.
 def num_shared(first: np.ndarray, second: np.ndarray) -> int:
     """Return the length of the common prefix."""
     length = min(len(first), len(second))
-    differing = np.flatnonzero(first[:length] != second[:length])
+    [differing] = (first[:length] != second[:length]).nonzero()
     return int(differing[0]) if len(differing) else length
 
 
