@@ -160,7 +160,7 @@ class Task:
             fields: the columns to use; by default all columns of texts except the label and identifiers
                 (`cells.is_identifier`). Up to a tenth of the rows may lack a column of texts, or hold something else
                 there: such rows are bad. If there is no such column, up to half of the rows may.
-            template: by default a line for each field, "Title: {title}", then "Label:".
+            template: by default a line for each field, "Title: {title}", then "Label, in one word:".
             name: the name of the task.
             empty: how to treat rows with an empty field, as in `Task`.
 
@@ -186,7 +186,7 @@ class Task:
         return cls(
             name=name,
             fields=tuple(fields),
-            template=template or f"{''.join(lines)}{templates.quoted(_capitalized(label))}:",
+            template=template or f"{''.join(lines)}{templates.quoted(_capitalized(label))}, in one word:",
             labels=tuple(labels),
             label_words=_words(labels),
             empty=empty,

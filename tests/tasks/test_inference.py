@@ -18,7 +18,7 @@ TABLE = pd.DataFrame({**COLUMNS, "label": ["not_good", "good", "good"]})
 EXPECTED = Task(
     name="own",
     fields=("title", "body text", "note"),
-    template="Title: {title}\nBody text: {body text}\nNote: {note}\nLabel:",
+    template="Title: {title}\nBody text: {body text}\nNote: {note}\nLabel, in one word:",
     labels=("good", "not_good"),
     label_words=("good", "not good"),
     empty="allow",
@@ -84,7 +84,7 @@ def test_a_column_may_have_any_name_without_braces(column):
     task = Task.infer([{column: "{words}"}], ["x"], label="{kind}")
     assert (
         task.render(inputs.queries(task, [{column: "{words}"}])[0])
-        == f"{column[:1].upper()}{column[1:]}: {{words}}\n{{kind}}:"
+        == f"{column[:1].upper()}{column[1:]}: {{words}}\n{{kind}}, in one word:"
     )
 
 
@@ -192,7 +192,8 @@ def test_tables_with_equal_columns_and_rows_of_tables():
 )
 def test_texts_alone(texts, y, labels):
     task = Task.infer(texts, y, label="kind", name="mood")
-    assert (task.name, task.fields, task.labels, task.template) == ("mood", ("text",), labels, "Text: {text}\nKind:")
+    assert (task.name, task.fields, task.labels) == ("mood", ("text",), labels)
+    assert task.template == "Text: {text}\nKind, in one word:"
 
 
 def test_columns_and_template_can_be_chosen():
@@ -256,8 +257,8 @@ def test_columns_of_ids_numbers_or_dates_are_not_fields(column, values, is_text,
 @pytest.mark.parametrize(
     ("template", "title", "prompt"),
     [
-        ("", "", "Body: b\nLabel:"),
-        ("", "a", "Title: a\nBody: b\nLabel:"),
+        ("", "", "Body: b\nLabel, in one word:"),
+        ("", "a", "Title: a\nBody: b\nLabel, in one word:"),
         ("Read:\n{title} {body}\nLabel:", "", "Read:\n b\nLabel:"),
         ("{{\n}}\n{body}\n{title} is", "", "{\n}\nb\n is"),
     ],

@@ -78,7 +78,8 @@ def test_the_label_column_can_have_any_name(tmp_path):
     first, second = sources.load_rows(TASK, "train", path=str(path), label_column="team")
     assert (first.label, first.fields, first.extra) == ("1", {"sentence": "a b"}, {"no": "A-7", "label": "x"})
     task, _ = sources.load_table(str(path), label_column="team")
-    assert (task.fields, task.template) == (("sentence", "label"), "Sentence: {sentence}\nLabel: {label}\nTeam:")
+    assert task.fields == ("sentence", "label")
+    assert task.template == "Sentence: {sentence}\nLabel: {label}\nTeam, in one word:"
     assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
     with pytest.raises(errors.UserError, match="rows.csv:2: no label column 'kind', only team, .*: name it with"):
         sources.load_table(str(path), label_column="kind")
@@ -142,7 +143,7 @@ MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n , ,odd\n
     ("options", "expected"),
     [
         ({}, "messy.csv:4: the label is missing; --on_bad=skip leaves such rows out"),
-        ({"on_bad": "skip"}, [(0, "Body: it rains\nLabel:"), (1, "Title: sun\nLabel:"), 4]),
+        ({"on_bad": "skip"}, [(0, "Body: it rains\nLabel, in one word:"), (1, "Title: sun\nLabel, in one word:"), 4]),
         ({"empty": "skip"}, [4]),
         ({"empty": "error"}, "messy.csv:2: field 'title' is empty; --on_bad=skip leaves such rows out"),
         ({"empty": "error", "on_bad": "skip"}, [4]),
