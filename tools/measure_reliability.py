@@ -47,8 +47,7 @@ LABEL_EXPERTS = ("labels", "means", "probe", "words")  # A search of neighbours 
 PLANTED_ROWS = 300
 NUM_PLANTED = 8  # Of these rows get a wrong label.
 MAX_REST = 500  # Rows of the pool that are classified, of those that were not drawn.
-MAX_PER_CLASS = 60  # Rows of a class of intents in the pool.
-MAX_TEST = 300  # Test rows and texts out of scope of intents.
+MAX_PER_CLASS = 128  # Rows of a class of intents in the pool.
 CACHE = states.TwoLevelCache(256 * 2**20, disk_bytes=2 * 2**30)
 
 
@@ -67,11 +66,11 @@ TASKS = {
     "mr": Rows(600, "test", 200),
     "rte": Rows(400, "dev", 150),
     "cb": Rows(250, "dev_subsample", 56, (32,)),
-    "dbpedia": Rows(560, "test", 140, (32,)),
+    "dbpedia": Rows(2296, "test", 140),
 }
 INTENTS = {"hwu64": (5,), "banking50": (10, 32)}  # The rows per class to fit.
 OUT_OF_SCOPE = {"banking50": ("ood-oos", "id-oos")}
-NOVELTY_SHOTS = (20, 60)
+NOVELTY_SHOTS = (20, 128)
 
 
 class Data(NamedTuple):
@@ -147,7 +146,7 @@ def _load_intents(folder: pathlib.Path) -> tuple[Task, list[Example], list[Examp
     train = _shuffled(folder / ("train.csv" if (folder / "train.csv").exists() else "train_10.csv"), seed=1)
     train = train.groupby("label").head(MAX_PER_CLASS)
     task = Task.infer(train.text.tolist(), train.label.tolist(), name=folder.name)
-    return task, _examples(train), _examples(_shuffled(folder / "test.csv").head(MAX_TEST))
+    return task, _examples(train), _examples(_shuffled(folder / "test.csv"))
 
 
 def _shuffled(path: pathlib.Path, seed: int = 0) -> pd.DataFrame:
@@ -248,7 +247,7 @@ def measure_novelty(model: kp.LanguageModel, data: Data, unit: Unit, data_dir: p
     measured = evaluation.measure(fitted, data.test, CACHE)
     found = {}
     for name in OUT_OF_SCOPE[unit.task]:
-        others = _examples(_shuffled(data_dir / unit.task / f"{name}.csv").head(MAX_TEST))
+        others = _examples(_shuffled(data_dir / unit.task / f"{name}.csv"))
         scopes = [evaluation.measure_scope(fitted, measured, others, level, CACHE).overall for level in REJECTED]
         found[name] = [{key: round(value, 5) for key, value in scope.items()} for scope in scopes]
     return {"test_rows": len(data.test), "accuracy": measured.overall["accuracy"], **found}

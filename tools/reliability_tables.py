@@ -15,7 +15,7 @@ Record = Mapping[str, Any]
 Records = Mapping[Unit, Record]
 
 REST = "rest"  # Rows of the pool that were not drawn: the same mixture as the train rows.
-_OTHERS = {"ood-oos": "requests of other domains", "id-oos": "27 other banking intents"}
+_OTHERS = {"ood-oos": "of other domains", "id-oos": "of 27 other banking intents"}
 _RANKINGS = {"look": "`look`", "self_confidence": "cleanlab"}
 
 
@@ -81,7 +81,7 @@ def novelty(records: Records) -> str:
         for others in measure_reliability.OUT_OF_SCOPE[task]:
             row = [
                 str(m),
-                _OTHERS[others],
+                f"{record[others][0]['rows']:,} {_OTHERS[others]}",
                 _percent(record[others][0]["area_under_curve"]),
             ]
             for scope in record[others]:

@@ -42,12 +42,12 @@ def test_only_the_largest_m_of_a_task_is_listed():
 
 
 def test_each_kind_of_texts_out_of_scope_has_a_row():
-    scope = {"area_under_curve": 0.9, "recall": 0.5, "in_scope_accuracy": 0.7}
+    scope = {"rows": 1076, "area_under_curve": 0.9, "recall": 0.5, "in_scope_accuracy": 0.7}
     record = {"test_rows": 300, "ood-oos": [scope, scope | {"recall": 0.6}], "id-oos": [scope, scope]}
     records = {Unit("novelty", "banking50", 20, 1): record}
     _, _, others, near = tables.novelty(records).splitlines()
-    assert others.endswith("| requests of other domains | 90.0 | 50.0 | 70.0 | 60.0 | 70.0 |")
-    assert near.endswith("| 27 other banking intents | 90.0 | 50.0 | 70.0 | 50.0 | 70.0 |")
+    assert others.endswith("| 1,076 of other domains | 90.0 | 50.0 | 70.0 | 60.0 | 70.0 |")
+    assert near.endswith("| 1,076 of 27 other banking intents | 90.0 | 50.0 | 70.0 | 50.0 | 70.0 |")
     assert tables.novelty_rows(records) == "300"
 
 
