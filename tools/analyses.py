@@ -53,9 +53,9 @@ def truncated(scale: scales.Scale, method: str) -> str:
     return f"{100 * share:.0f} %"
 
 
-def turned(scale: scales.Scale, claims: Sequence[tuple[str, str, str, Sequence[int]]]) -> Iterator[str]:
-    """Yield each answer that differs with KL(anchor ‖ test); claims are (text, ours, theirs, shots)."""
-    for (text, _, theirs, _), model, task in itertools.product(claims, scale.models, ("", scales.APART)):
+def turned(scale: scales.Scale, claims: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield each answer that differs with KL(anchor ‖ test); claims are (text, ours, theirs)."""
+    for (text, _, theirs), model, task in itertools.product(claims, scale.models, ("", scales.APART)):
         if theirs in ("knn_kl_labels", "knn_centroid"):  # They were run in one direction only.
             continue
         before = scales.verdict(scale.differences(model, "knn", theirs, task=task))

@@ -46,7 +46,6 @@ CANDIDATES = 0.75  # Of the pool: rows that may be labelled. The others measure 
 LABEL_EXPERTS = ("labels", "means", "probe", "words")  # A search of neighbours would take most of the time.
 PLANTED_ROWS = 300
 NUM_PLANTED = 8  # Of these rows get a wrong label.
-MAX_REST = 500  # Rows of the pool that are classified, of those that were not drawn.
 MAX_PER_CLASS = 128  # Rows of a class of intents in the pool.
 CACHE = states.TwoLevelCache(256 * 2**20, disk_bytes=2 * 2**30)
 
@@ -192,7 +191,7 @@ def measure_promises(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[st
     count = unit.m * data.task.num_classes
     fitted = fit(model, data.task, [data.pool[row] for row in order[:count]])
     texts = {
-        "rest": order[count:][:MAX_REST],
+        "rest": order[count:],
         "test": np.arange(len(data.pool), len(data.y_N)),
     }
     thresholds = [_threshold(fitted, promise) for promise in PROMISES]

@@ -42,6 +42,14 @@ COLUMNS = (
     Column("BANKING77, m = 10", ("banking77",), 10),
 )
 OTHER_SIZES = tuple(Column(f"m = {m}", BINARY, m) for m in (2, 4, 16))
+OTHER_TASKS = (
+    Column("AGNews, m = 128", ("agnews",), 128),
+    Column("CB, m = 128", ("cb",), 128),
+    Column("RTE, m = 128", ("rte",), 128),
+    Column("DBPedia, m = 32", ("dbpedia",), 32),
+    Column("HWU64, m = 5", ("hwu64",), 5),
+    Column("BANKING77, m = 5", ("banking77",), 5),
+)
 
 
 class Results:
@@ -131,15 +139,11 @@ def best_rival(own: Results, model: str, column: Column) -> str:
     return max(found, key=found.__getitem__, default="")
 
 
-def seeds(own: Results, model: str) -> str:
-    """List the numbers of seeds of the columns."""
-    counts = {column.title: min(map(len, own.cells(model, column).values())) for column in own.columns(model)}
+def seeds(own: Results, model: str, columns: Sequence[Column] = COLUMNS) -> str:
+    """List the numbers of seeds of those columns that AutoClassifier has."""
+    found = {column.title: own.cells(model, column) for column in columns}
+    counts = {title: min(map(len, cells.values())) for title, cells in found.items() if cells}
     return ", ".join(f"{title}: {count}" for title, count in counts.items())
-
-
-def has(own: Results, model: str) -> bool:
-    """Return whether AutoClassifier has a column with this model."""
-    return bool(own.columns(model))
 
 
 def estimates(own: Results) -> str:
