@@ -33,6 +33,20 @@ class ClassifierSettings(shared.EvaluationOptions):
     output: str = options.option("benchmarks", "Folder of the JSON file.", nonempty=True)
 
 
+def export(name: str, folder: pathlib.Path) -> str:
+    """Write the language model and its tokenizer for `transformers` and return the folder."""
+    import jax.numpy as jnp
+
+    from knnprompt_jax import lm
+    from knnprompt_jax.benchmark import workload
+    from knnprompt_jax.models.weights import checkpoints
+
+    model = lm.LanguageModel.from_pretrained(name)
+    checkpoints.save(folder, model.execution.decoder, {**workload.describe(name).hf, "pad_token_id": None}, jnp.float32)
+    model.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
 def run(settings: ClassifierSettings) -> dict[str, Any]:
     """Return a row for each procedure: seconds to fit and to predict, and accuracy in %.
 
@@ -56,7 +70,7 @@ def run(settings: ClassifierSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         paths = {"auto": settings.model, "knn": settings.model, "setfit": settings.encoder}
         if "pipeline" in settings.procedures:
-            paths["pipeline"] = _export(settings.model, pathlib.Path(folder))
+            paths["pipeline"] = export(settings.model, pathlib.Path(folder))
         for name in settings.procedures:
             process = peer_process.PeerProcess(PROCEDURES[name], "tools.classifier_peers")
             with process.pool:
@@ -72,20 +86,6 @@ def run(settings: ClassifierSettings) -> dict[str, Any]:
                 }
             )
     return {"model": settings.model, "task": settings.task, "rows": settings.rows, "classifiers": measured}
-
-
-def _export(name: str, folder: pathlib.Path) -> str:
-    """Write the language model and its tokenizer for `transformers` and return the folder."""
-    import jax.numpy as jnp
-
-    from knnprompt_jax import lm
-    from knnprompt_jax.benchmark import workload
-    from knnprompt_jax.models.weights import checkpoints
-
-    model = lm.LanguageModel.from_pretrained(name)
-    checkpoints.save(folder, model.execution.decoder, {**workload.describe(name).hf, "pad_token_id": None}, jnp.float32)
-    model.tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 if __name__ == "__main__":
