@@ -68,8 +68,10 @@ def wrong(records: Records, promise: float) -> str:
 
 
 def calibration_error(records: Records, m: int) -> str:
-    """Return the mean expected calibration error of all tasks at m, in %."""
-    return _percent(_calibration_error(_runs(records, "promises", m)))
+    """Return the mean over tasks of the expected calibration error at m, in %."""
+    return _percent(
+        statistics.fmean(_calibration_error(runs) for (_, at), runs in _grouped(records, "promises") if at == m)
+    )
 
 
 def novelty(records: Records) -> str:

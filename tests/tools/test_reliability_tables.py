@@ -41,6 +41,11 @@ def test_only_the_largest_m_of_a_task_is_listed():
     assert listed == ["128"]
 
 
+def test_tasks_count_alike_in_the_calibration_error():
+    more = dict([run("cr", 128, 1, [[None, None, 30], [50, 5, 60]])])
+    assert tables.calibration_error(RECORDS | more, 128) == "3.5"
+
+
 def test_each_kind_of_texts_out_of_scope_has_a_row():
     scope = {"rows": 1076, "area_under_curve": 0.9, "recall": 0.5, "in_scope_accuracy": 0.7}
     record = {"test_rows": 300, "ood-oos": [scope, scope | {"recall": 0.6}], "id-oos": [scope, scope]}
