@@ -94,7 +94,8 @@ def novelty(records: Records) -> str:
 
 def novelty_rows(records: Records) -> str:
     """Return the number of test rows that texts out of scope are told from."""
-    return names.span(run["test_rows"] for run in _runs(records, "novelty"))
+    [rows] = {run["test_rows"] for run in _runs(records, "novelty")}
+    return f"{rows:,}"
 
 
 def labels(records: Records) -> str:
