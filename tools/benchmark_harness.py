@@ -1,6 +1,6 @@
 """Measure lm-evaluation-harness with our model beside its own `hf` model.
 
-pip install -e '.[harness]' torch
+pip install 'lm-eval[hf]' torch
 python -m tools.benchmark_harness --model=smollm2
 
 Both score the label words of rows of the demo task after the same demonstrations. Compilation is timed, loading is not.

@@ -270,7 +270,7 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     """Return the indices of the suffixes of each row.
 
     Suffixes are sorted by their tokens, so that neighbours share long beginnings. A row takes suffixes in that order
-    while they fit, and then the candidate among the next `LOOK_AHEAD` that fills most of the rest.
+    while they fit, and then, again and again, the one among the next `LOOK_AHEAD` that fills most of the rest.
     """
     order = sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist())
     suffixes = [group.suffixes[index] for index in order]
@@ -280,7 +280,8 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     rows = []
     while len(waiting_N):
         candidates = waiting_N[:LOOK_AHEAD]
-        added = lengths_N[candidates]  # Tokens that each candidate would add after the one before it.
+        # Tokens that each candidate would add after the one before it; other rows have taken suffixes between them.
+        added = lengths_N[candidates]
         added[1:] -= np.minimum.reduceat(shared_N[: candidates[-1] + 1], candidates[:-1] + 1)
         filled = np.cumsum(added)
         count = int(np.searchsorted(filled, width, side="right"))

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="the extra harness")
 pytest.importorskip("torch", reason="the harness's own model")
+pytest.importorskip("accelerate", reason="the harness's own model")
 from tools import benchmark_harness  # noqa: E402
 
 
