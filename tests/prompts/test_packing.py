@@ -49,6 +49,13 @@ def test_the_example_of_the_docstring():
     np.testing.assert_array_equal(packed.slot_N, [1, 0])
 
 
+def test_a_suffix_may_fill_its_row():
+    group = prompt_groups.make_random_group([packing.ROW_WIDTH, 3, packing.ROW_WIDTH, packing.ROW_WIDTH - 3])
+    packed = packing.pack(group, packing.choose_shape([group], step_tokens=packing.ROW_WIDTH))
+    assert_packs(group, packed)
+    np.testing.assert_array_equal(packed.lengths_T, 3 * [packing.ROW_WIDTH])
+
+
 @pytest.mark.parametrize("name, mean, count", [("TREC", 14.4, 4398), ("MR", 29.4, 2032)])
 def test_packing_leaves_few_unused_tokens(name, mean, count):
     """Lengths as those of suffixes of the paper's tasks at 1,024 shots: skewed, a few tokens at least.
