@@ -32,8 +32,7 @@ def main() -> None:
     else:
         kind = "benchmark"
         result = report.describe_machine() | construction.run(settings)
-    app.show(report.render(result))
-    app.show(f"\nrecord: {report.write(settings.output, kind, settings, result)}")
+    report.publish(settings.output, kind, settings, result)
 
 
 if __name__ == "__main__":

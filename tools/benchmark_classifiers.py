@@ -96,7 +96,6 @@ if __name__ == "__main__":
         from knnprompt_jax.benchmark import report
 
         result = report.describe_machine() | run(FLAGS.value)
-        app.show(report.render(result))
-        app.show(f"\nrecord: {report.write(FLAGS.value.output, 'classifiers', FLAGS.value, result)}")
+        report.publish(FLAGS.value.output, "classifiers", FLAGS.value, result)
 
     FLAGS.run(main)

@@ -77,7 +77,6 @@ if __name__ == "__main__":
         from knnprompt_jax.benchmark import report
 
         result = report.describe_machine() | run(FLAGS.value)
-        app.show(report.render(result))
-        app.show(f"\nrecord: {report.write(FLAGS.value.output, 'harness', FLAGS.value, result)}")
+        report.publish(FLAGS.value.output, "harness", FLAGS.value, result)
 
     FLAGS.run(main)

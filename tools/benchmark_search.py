@@ -197,7 +197,6 @@ if __name__ == "__main__":
     def main() -> None:
         """Print and save the result."""
         result = report.describe_machine() | run(FLAGS.value)
-        app.show(report.render(result))
-        app.show(f"\nrecord: {report.write(FLAGS.value.output, 'search', FLAGS.value, result)}")
+        report.publish(FLAGS.value.output, "search", FLAGS.value, result)
 
     FLAGS.run(main)

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from knnprompt_jax import files, options, tables
+from knnprompt_jax import app, files, options, tables
 from knnprompt_jax.benchmark import timing
 
 _PACKAGES = (
@@ -21,6 +21,12 @@ _PACKAGES = (
     *("transformers", "gguf", "faiss-cpu", "scikit-learn", "llama-cpp-python"),
 )
 _VARIABLES = ("JAX_", "XLA_", "KNNPROMPT_")  # The beginnings of environment variables that change results.
+
+
+def publish(folder: str, kind: str, settings: options.Options, result: Mapping[str, Any]) -> None:
+    """Print a result and write it as `write`."""
+    app.show(render(result))
+    app.show(f"\nrecord: {write(folder, kind, settings, result)}")
 
 
 def describe_machine() -> dict[str, str]:
