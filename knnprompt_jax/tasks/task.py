@@ -301,8 +301,12 @@ class Task:
         return query if label is None else f"{query} {self.label_words[self.class_index(label)]}\n"
 
     def _template_for(self, fields: Mapping[str, str]) -> str:
-        """Return the template, without lines whose fields are all empty if these are allowed; the last line stays."""
-        if self.empty != ALLOW or all(map(str.strip, fields.values())):
+        """Return the template, without lines whose fields are all empty if these are allowed; the last line stays.
+
+        If all fields are empty, return the whole template: calibrations compare with such a query, which no row is.
+        """
+        has_text = [bool(text.strip()) for text in fields.values()]
+        if self.empty != ALLOW or all(has_text) or not any(has_text):
             return self.template
         *lines, last = _NEWLINE.split(self.template)
         used = [[fields[name] for name in templates.names(line)] for line in lines]

@@ -9,6 +9,7 @@ from scipy import optimize, special, stats
 from sklearn import mixture
 
 from knnprompt_jax.methods import calibrations
+from knnprompt_jax.tasks import task as task_lib
 from tests.methods import synthetic as synthetic_lib
 from tests.methods.synthetic import NUM_QUERIES, normalised
 
@@ -125,9 +126,11 @@ def test_ties_go_to_the_lowest_class(synthetic):
     assert prediction.classes_Q == [0]
 
 
-def test_content_free_queries_fill_every_field(problem):
-    texts = [problem.task.render(query) for query in calibrations.content_free_queries(problem)]
-    assert texts == ["N/A/N/A:", "/:", "[MASK]/[MASK]:"]
+@pytest.mark.parametrize("empty", task_lib.EMPTY)
+def test_content_free_queries_fill_every_field_and_keep_every_line(problem, empty):
+    task = dataclasses.replace(problem.task, template="{first}\n{second}:", empty=empty)
+    queries = calibrations.content_free_queries(dataclasses.replace(problem, task=task))
+    assert [task.render(query) for query in queries] == ["N/A\nN/A:", "\n:", "[MASK]\n[MASK]:"]
 
 
 def test_domain_queries_are_random_words_of_each_field(problem):
