@@ -64,7 +64,7 @@ def _further_tokens(
     """Return the texts that score all but the first token of each label, and the index of each prompt [Q].
 
     The texts of a prompt have the labels of `classes` in this order. A prompt that fills the context loses tokens on
-    the left to make room for a label.
+    the left to make room for a label; UserError is raised instead if truncation is refused.
     """
     labels = [np.array(problem.word_tokens[label], np.int32) for label in classes]
     prompts = problem.build_prompts(problem.split.demonstrations, problem.evaluation, context)
@@ -78,6 +78,11 @@ def _further_tokens(
     ]
     # The last token of a label is scored but not read.
     texts = continuations.build(families, context + 1)
+    if problem.truncation == "error" and texts.num_truncated:
+        raise errors.UserError(
+            f"{texts.num_truncated} of {texts.num_texts} prompts with label words are longer than the context of {context} "
+            "tokens: use fewer demonstrations, or truncation 'left'"
+        )
     return texts, np.concatenate([group.number_N for group in prompts.groups])
 
 
