@@ -15,7 +15,7 @@ from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import corrections, inputs
 from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.settings.classifiers import AutoOptions
-from knnprompt_jax.tasks import defects
+from knnprompt_jax.tasks import catalogue, defects
 from knnprompt_jax.tasks.task import Example, Task
 
 _MEMORY = 256 * 2**20  # Bytes of states kept during a fit without a cache of states.
@@ -79,9 +79,9 @@ def run(settings: commands.FitSettings) -> Result:
 
 def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example], set[int], list[str]]:
     """Return the task, the train rows, corrected and without duplicates, the checked rows, and remarks about both."""
-    name = settings.task or shared.OWN
+    name = settings.task or catalogue.OWN
     task, train = inputs.load_train(settings, name, "".join(settings.train_file[:1]), settings.train_file[1:])
-    if name == shared.OWN:
+    if name == catalogue.OWN:
         progress.note(_describe_columns(task, train))
     checked: set[int] = set()
     changes: list[tuple[Example, str]] = []
@@ -92,7 +92,7 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example],
         corrected = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
         inputs.log_warnings(f"{path}: {message}" for message in defects.new_labels(train, corrected))
         train = corrected
-        task = _corrected(task, train, is_inferred=name == shared.OWN)
+        task = _corrected(task, train, is_inferred=name == catalogue.OWN)
         checked |= found.checked
     notes = []
     if settings.corrections:

@@ -141,9 +141,9 @@ def load_train(
     Raises:
         UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
-    if name == shared.OWN and not path:
+    if name == catalogue.OWN and not path:
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
-    if name == shared.OWN:
+    if name == catalogue.OWN:
         empty = settings.empty or ALLOW
         arguments = {"on_bad": settings.on_bad, "further": further, **settings.file_options()}
         return sources.load_table(path, settings.text_columns, empty, **arguments)

@@ -55,7 +55,7 @@ def command(content: Content, classifier: str, further: Sequence[str] = (), corr
 def _row_options(content: Content) -> dict[str, Any]:
     """Return the options by which the rows of the classifier's file were read."""
     task = content.task
-    if task.name != shared.OWN:
+    if task.name != catalogue.OWN:
         empty = None if task.empty == ERROR else task.empty
         return {**content.file_options, "empty": empty, "task": f"{task.name}.yaml"}
     # A name with a comma cannot be given, so it was not.

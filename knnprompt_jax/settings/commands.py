@@ -9,6 +9,7 @@ from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.settings import classifiers, shared
 from knnprompt_jax.settings.classifiers import AUTO, AutoOptions
 from knnprompt_jax.settings.shared import MODEL_HELP, DistributedOptions
+from knnprompt_jax.tasks import catalogue
 
 SEED = 1
 STANDARD = "-"  # Standard input or output.
@@ -71,7 +72,7 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
         None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
     )
     task: str | None = options.option(
-        None, f"{shared.TASK_HELP} By default {shared.OWN}.", nonempty=True, check=shared.check_task
+        None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True, check=shared.check_task
     )
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": None})
     demo_shots: tuple[int, ...] | None = options.option(
@@ -97,9 +98,9 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.train_file and self.task in (None, shared.OWN):
+        if not self.train_file and self.task in (None, catalogue.OWN):
             raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
-        self.check_rows(self.task or shared.OWN, bool(self.train_file))
+        self.check_rows(self.task or catalogue.OWN, bool(self.train_file))
         self.classifier_options()
 
     def classifier_options(self) -> AutoOptions:

@@ -110,7 +110,7 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
         if self.train_file and len(self.tasks) > 1:
             raise errors.UserError(f"--tasks={','.join(self.tasks)}: name one task for --train_file")
         for task in self.tasks:
-            if task != shared.OWN:
+            if task != catalogue.OWN:
                 catalogue.get(task)
             self.check_rows(task, bool(self.train_file))
         if self.eval_file:

@@ -17,10 +17,9 @@ from knnprompt_jax.tasks.task import EMPTY
 
 DTYPES = ("float32", "bfloat16")  # Of weights and activations: the reference, and for accelerators.
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
-OWN = "own"
 TASK_HELP = (
-    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: made from the columns of "
-    "train_file."
+    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {catalogue.OWN}: made from the "
+    "columns of train_file."
 )
 METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
 SPLIT = "dev_subsample"
@@ -31,8 +30,8 @@ MODEL_DEFAULTS = {"dtype": "float32", "deterministic": False}  # Defaults of opt
 
 
 def check_task(name: str) -> None:
-    """Raise UserError unless this is `OWN`, the name of a task, or a file that declares one."""
-    if name != OWN:
+    """Raise UserError unless this is `catalogue.OWN`, the name of a task, or a file that declares one."""
+    if name != catalogue.OWN:
         catalogue.get(name)
 
 
@@ -222,12 +221,12 @@ class RowOptions(LabelledFileOptions):
         "", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.", check=files.check_readable_folder
     )
     text_columns: tuple[str, ...] = options_lib.option(
-        (), f"Text columns, for task {OWN}; by default all except ids, numbers and dates."
+        (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates."
     )
     empty: str | None = options_lib.option(
         None,
         "Rows with an empty text: read them without the empty lines of the template (allow), leave them out (skip), or "
-        f"stop (error). By default allow for task {OWN}, otherwise error.",
+        f"stop (error). By default allow for task {catalogue.OWN}, otherwise error.",
         choices=EMPTY,
     )
     hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
@@ -237,7 +236,7 @@ class RowOptions(LabelledFileOptions):
 
     def check_rows(self, task: str, has_file: bool = False) -> None:
         """Raise UserError on an option without effect on the rows of this task."""
-        if task != OWN:
+        if task != catalogue.OWN:
             self.refuse(("text_columns",), f"with --task={task}, which names its fields")
         else:
             self.refuse(("data_dir", "hub"), f"with --task={task}")

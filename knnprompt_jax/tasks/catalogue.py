@@ -17,6 +17,7 @@ from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Task
 
 DEMO = "demo"
+OWN = "own"  # Made from the columns of a table.
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")
 SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_BYTES = 2**24
@@ -50,11 +51,11 @@ def get(name: str) -> Task:
 
     Raises:
         UserError: the name is unknown, the file declares no task, or it declares a different task under the name of one
-            of these tasks.
+            of these tasks, or under `OWN`.
     """
     task = read_task(_path(name))
-    if name.endswith(SUFFIXES) and task.name in names() and task != get(task.name):
-        # Methods and reports know the paper's tasks by name.
+    if name.endswith(SUFFIXES) and (task.name == OWN or task.name in names() and task != get(task.name)):
+        # Methods and reports know the paper's tasks by name, and the command to fit again knows `OWN`.
         raise errors.UserError(
             f"{name}: {task.name!r} is the name of one of this package's tasks; give yours another `name:`"
         )

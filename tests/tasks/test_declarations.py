@@ -68,6 +68,10 @@ def test_a_published_name_needs_the_published_task(tmp_path, suffix):
         ({"fields": "[title, body"}, r"support.yaml: not a task declaration: .*line 1"),
         ({"[1]": "2"}, r"support.yaml: .*found unhashable key"),
         ({"name": "mr"}, r"support.yaml: 'mr' is the name of one of this package's tasks; give yours another `name:`"),
+        (
+            {"name": "own"},
+            r"support.yaml: 'own' is the name of one of this package's tasks; give yours another `name:`",
+        ),
         ({"name": "../up"}, r"support.yaml: 'name' should be valid as the name of a file"),
         ({"name": '".."'}, r"support.yaml: 'name' should be valid as the name of a file"),
         ({"name": '"a\\0"'}, r"support.yaml: 'name' should be valid as the name of a file"),
