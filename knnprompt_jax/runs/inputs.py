@@ -104,7 +104,8 @@ def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
     """
     names = ("rows", "drop_duplicates", "restore_dropped", "hub", "context")
     given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-    return {"split": settings.split or shared.SPLIT, **given}
+    split = "" if getattr(settings, "eval_file", "") else settings.split or shared.SPLIT
+    return {"split": split, **given}
 
 
 def load_rows(

@@ -199,7 +199,8 @@ def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp
     for seeds in ((long, short), (short, long)):
         caplog.clear()
         settings = {"shots": 4, "demo_shots": 1, "seeds": seeds, "context": 100, "methods": "knn", "cache_gb": 0}
-        comparison.run(
+        done = comparison.run(
             shared.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
         )
+        assert {record.source["split"] for record in done} == {""}, "files have no split"
         assert "1 texts exceed the context of 100 tokens" in caplog.text
