@@ -173,7 +173,7 @@ def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) 
             break
         waiting.append(row)
         size += len(fitted.task.render(row))
-        if size >= enough:
+        while size >= enough:  # A long row may fill a batch alone.
             # Cut to the largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … rows.
             unit = 2 ** max(0, len(waiting).bit_length() - 3)
             count = len(waiting) // unit * unit

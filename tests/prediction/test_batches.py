@@ -52,6 +52,19 @@ def test_batches_have_few_sizes_and_resume_from_any_of_them(classifier):
     assert [len(batch.examples) for batch in rest] == sizes[7:]
 
 
+def test_a_row_that_fills_a_batch_alone_ends_it_in_a_resumed_run_too(classifier):
+    some = as_rows(["word " * count for count in np.random.default_rng(0).choice([3, 7, 400], 37)])
+
+    def batches(first):
+        found = rows_lib.batches(some[first:], classifier.fitted_, 1000)
+        return [[example.row for example in batch.examples] for batch in found]
+
+    whole = batches(0)
+    assert {len(batch) for batch in whole} >= {1, 2}
+    for number, batch in enumerate(whole, 1):
+        assert batches(batch[-1] + 1) == whole[number:]
+
+
 def test_errors_end_the_batches_after_the_good_rows(classifier):
     def rows_that_end():
         yield from as_rows(["a", "b"])
