@@ -52,7 +52,7 @@ class _Kept:
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
         file_options: how the file of the rows was read, if there was one: encoding, label column, merged labels.
-        origin: the digest of everything that the fit was made from, as in `origin_of`.
+        origin: the digest of everything that the fit was made from, as in `origin_of`; "" after a change.
     """
 
     task: Task

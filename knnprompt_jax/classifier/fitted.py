@@ -102,7 +102,7 @@ class Fitted:
         if all(getattr(options, name) is getattr(self.options, name) for name in names):
             return self
         changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
-        content = dataclasses.replace(self.content, options=changed)
+        content = dataclasses.replace(self.content, options=changed, origin="")
         if changed.distance == self.options.distance:
             return dataclasses.replace(self, content=content)
         make_store = functools.cache(functools.partial(_build_store, content, self.model, self.states))

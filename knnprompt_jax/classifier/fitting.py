@@ -117,7 +117,8 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     options = content.options
     inputs.prior(options.class_prior, np.array(labels))
     choice = content.choice and dataclasses.replace(content.choice, is_earlier=True)
-    grown = dataclasses.replace(content, task=task, labels=labels, rows=(*content.rows, *examples), choice=choice)
+    rows = (*content.rows, *examples)
+    grown = dataclasses.replace(content, task=task, labels=labels, rows=rows, choice=choice, origin="")
     fitted_lib.check_label_words(task, fitted.model, options, choice)
     reader = views.PromptReader(fitted.model, task, options.truncation, cache, repeated=True)
     joined = {}

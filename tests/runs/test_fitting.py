@@ -123,6 +123,24 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
     assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).content.options.random_state == 4
 
 
+@pytest.mark.parametrize("change", ["rows", "prior"])
+def test_a_file_whose_classifier_changed_after_the_fit_is_fitted_again(table, change):
+    job = settings(table, demo_shots=(0,), experts=("labels", "means"))
+    fitting.run(job)
+    path = table.parent / "mine"
+    content = path.read_bytes()
+    changed = kp.load(path)
+    if change == "rows":
+        changed.partial_fit(["a penalty"], ["billing team"])
+    else:
+        changed.set_params(class_prior={"billing team": 0.9, "outage": 0.1})
+    changed.save(path, overwrite=True)
+    with pytest.raises(errors.UserError, match="holds a classifier of other rows or options"):
+        fitting.run(job)
+    fitting.run(dataclasses.replace(job, overwrite=True))
+    assert path.read_bytes() == content
+
+
 def test_a_failed_fit_leaves_the_earlier_classifier(shared, tmp_path, monkeypatch):
     path = tmp_path / "mine"
     job = commands.FitSettings(**shared, classifier=str(path))
