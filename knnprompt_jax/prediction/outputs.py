@@ -74,6 +74,8 @@ class Output:
             content = self.header + content
         progress.bytes += len(content)
         progress.predictions += len(examples)
+        if examples:
+            progress.rows = examples[-1].row + 1
         progress.outcomes = collections.Counter(progress.outcomes) + collections.Counter(outcomes)
         self.put(content, examples)
 
@@ -159,7 +161,6 @@ class FileOutput(Output):
         self._written.update(content)
         for example in examples:
             self._digest.update(splits.row_content(example))
-            self.progress.rows = example.row + 1
         self.progress.checksum = self._digest.hexdigest()
         self.progress.content = self._written.hexdigest()
         files.write(self._note, json.dumps(vars(self.progress)))

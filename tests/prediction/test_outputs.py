@@ -54,6 +54,15 @@ def test_two_runs_exclude_each_other(path):
         outputs.opened(str(path), PLAN).__enter__()
 
 
+def test_standard_output_counts_rows_and_not_predictions(capfdbinary):
+    output = outputs.Output()
+    output.write(b"one\nfour\n", [ROWS[0], ROWS[3]])
+    assert (output.progress.rows, output.progress.predictions) == (
+        4,
+        2,
+    ) and capfdbinary.readouterr().out == b"one\nfour\n"
+
+
 @pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN})])
 def test_runs_whose_note_is_none_are_refused(path, note):
     outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
