@@ -60,7 +60,8 @@ def list_promises(promises: Sequence[Promise]) -> Listing:
         needed = f"needs at least {promise.rows_needed:,} train rows" if promise.rows_needed else _NO_THRESHOLD
         cells = ("–", "–", f"none: {needed}")
         if promise.probability is not None:
-            wrong = f"{percent(promise.wrong / promise.rows)} ({promise.wrong:,} of {promise.rows:,})"
+            share = promise.wrong / max(1, promise.rows)
+            wrong = f"{percent(share)} ({promise.wrong:,} of {promise.rows:,})"
             cells = (
                 selective.rounded(promise.probability),
                 percent(promise.coverage),

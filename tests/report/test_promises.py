@@ -22,6 +22,8 @@ def test_promises_and_what_held():
     assert second[3] == f"none: needs at least {by_rate[0.02].rows_needed} train rows"
     (hopeless,) = promises.list_promises([promises.Promise(0.02)]).rows
     assert hopeless[3] == "none: cannot be certified, even from more rows like these"
+    (unreached,) = promises.list_promises([promises.Promise(0.02, 0.99)]).rows
+    assert unreached == ("2\u00a0%", "0.9900", "0.0\u00a0%", "none")
     assert last == ("20\u00a0%", "0.6000", "71.4\u00a0%", "40.0\u00a0% (2 of 5)")
     with drawing.style():
         figure = promises.draw(measured, list(by_rate.values()))
