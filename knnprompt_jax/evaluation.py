@@ -81,13 +81,12 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | N
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
         novelty_scores.append(fitted.novelty_scores(readings))
     labels = tuple(map(str, fitted.classes.tolist()))
-    p_QC = np.concatenate(probabilities)
     class_of = {label: index for index, label in enumerate(labels)}
     return Measures(
         labels=labels,
         y_Q=np.array([class_of[example.label] for example in examples]),
         predicted_Q=np.array([class_of[str(label)] for label in predicted]),
-        probabilities_QC=p_QC / p_QC.sum(-1, keepdims=True),  # Float32 shares do not sum to 1 exactly.
+        probabilities_QC=np.concatenate(probabilities),
         novelty_Q=np.concatenate(novelty_scores),
     )
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import types
 
 import numpy as np
 import pytest
@@ -43,7 +44,21 @@ def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
     texts, labels = [row.fields["text"] for row in examples], [row.label for row in examples]
     assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")
     assert measured.overall["accuracy"] == classifier.score(texts, labels)
-    np.testing.assert_allclose(measured.probabilities_QC, classifier.predict_proba(texts), atol=1e-6)
+    np.testing.assert_array_equal(measured.probabilities_QC, classifier.predict_proba(texts))
+
+
+def test_shares_of_votes_are_those_that_promises_compare(monkeypatch):
+    """Shares of ten votes for four classes do not sum to 1 exactly: divided by their sum, 0.4 would be below 0.4."""
+    shares_QC = np.array([[0.2, 0.4, 0.3, 0.1]])
+    assert shares_QC.sum() > 1
+    fitted = types.SimpleNamespace(
+        classes=np.array(list("abcd")),
+        answer=lambda readings, with_neighbours: types.SimpleNamespace(labels=np.array(["b"]), probabilities=shares_QC),
+        novelty_scores=lambda readings: np.zeros(1),
+    )
+    monkeypatch.setattr(evaluation, "_read", lambda *arguments: [None])
+    measured = evaluation.measure(fitted, [Example({"text": "x"}, "a")])
+    assert measured.confidence_Q == 0.4
 
 
 def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
@@ -57,6 +72,8 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
     assert "Accuracy: 100.0" in printed and "none: needs at least" in printed
     assert json.loads((tmp_path / "out" / "measures.json").read_text())["log_loss"] == 0
     assert (tmp_path / "out" / "index.html").exists()
+    with page.folder(place["output"]), pytest.raises(errors.UserError, match="out: another process is writing to it"):
+        evaluation.run(commands.EvaluationSettings(**place))
     monkeypatch.setattr(page, "missing_libraries", lambda: "a library is missing")
     evaluation.run(commands.EvaluationSettings(**place))
     assert not (tmp_path / "out" / "index.html").exists(), "it would have other measures"
