@@ -37,10 +37,14 @@ def run(settings: commands.EvaluationSettings) -> str:
 
     Raises:
         UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
-            not know; a text out of scope with a label that it knows.
+            not know; a text out of scope with a label that it knows; another process writes to the output folder.
     """
+    with page.folder(settings.output) as output:
+        return _run(settings, output)
+
+
+def _run(settings: commands.EvaluationSettings, output: pathlib.Path) -> str:
     saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
-    output = page.folder(settings.output)
     if no_page := page.missing_libraries():
         logging.warning("no page will be written: %s", no_page)
     task = saved.content.task

@@ -31,10 +31,14 @@ def run(settings: commands.LookSettings) -> str:
 
     Raises:
         UserError: there is no saved classifier, it has too few anchors, the unlabelled rows cannot be read, or the
-            output cannot be written.
+            output cannot be written, or another process writes to it.
     """
     page.check_libraries()
-    output = page.folder(settings.output)
+    with page.folder(settings.output) as output:
+        return _run(settings, output)
+
+
+def _run(settings: commands.LookSettings, output: pathlib.Path) -> str:
     saved = saving.read(pathlib.Path(settings.classifier))
     progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))

@@ -1,12 +1,13 @@
 """Sections of tables, figures and maps, and the page that holds them: one HTML file that needs nothing else."""
 
+import contextlib
 import dataclasses
 import importlib.resources
 import importlib.util
 import itertools
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.report import drawing, tables
@@ -14,6 +15,7 @@ from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table
 
 _LIBRARIES = ("jinja2", "matplotlib")
+_PAGE = "index.html"
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
 _NARROW = 44  # Characters of the longest row that fits on a phone.
 
@@ -82,21 +84,29 @@ def check_libraries(alternative: str = "") -> None:
         raise errors.UserError(message + alternative)
 
 
-def folder(output: str) -> pathlib.Path:
-    """Return the folder of a new page; raise UserError if it is not writable."""
+@contextlib.contextmanager
+def folder(output: str) -> Iterator[pathlib.Path]:
+    """Lock and yield the folder of a new page; raise UserError if it is not writable or locked already."""
     path = pathlib.Path(output)
     files.check_writable(path, folder=True)
-    return path
+    is_new = not path.exists()
+    try:
+        with files.lock(path / _PAGE, path):
+            yield path
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # It is empty after an error.
 
 
 def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
-    """Write index.html, and every table as CSV and Markdown into tables/; return the path of the page."""
+    """Write the page, and every table as CSV and Markdown into tables/; return the path of the page."""
     for section in sections:
         for table in section.tables:
             _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
             _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
-    _write(output / "index.html", render(title, text, sections))
-    return output / "index.html"
+    _write(output / _PAGE, render(title, text, sections))
+    return output / _PAGE
 
 
 def render(title: str, text: str, sections: Sequence[Section]) -> str:
