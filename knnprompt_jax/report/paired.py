@@ -22,7 +22,7 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
     A method that uses only demonstrations is compared at every m, and one that trains a model of its own with every
     model. The average is over `_averaged` tasks.
     """
-    by_model = results.by_model(ours)
+    by_model = results.by_model(results.of_predictions(ours))
     ours = pd.concat([runs.assign(model=model) for model, runs in by_model.items()], ignore_index=True)
     axes = [axis for axis in axes if axis not in ("method", "m")]
     tasks = names.ordered("task", ours.task)

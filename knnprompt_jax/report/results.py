@@ -198,5 +198,11 @@ def with_best_template_per_seed(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def of_predictions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the accuracies of their predictions, which are those of each seed's best template."""
+    chosen = with_best_template_per_seed(frame)
+    return pd.concat([frame.drop(chosen.index), chosen])
+
+
 def _with_templates(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame.method.isin(_WITH_TEMPLATES) & (frame.candidates.map(len) > 1)]

@@ -124,3 +124,14 @@ def test_a_task_with_one_seed_is_not_averaged(make_graded):
     (row,) = table.rows
     assert row.cells[-1].ours == Score(pytest.approx(55), 0, 2, "1 task")
     assert table.findings[0][0].endswith("; MR")
+
+
+def test_a_difference_is_that_of_the_predictions(make_graded):
+    """The noisy channel's predictions are those of each seed's best template, not of the best over seeds."""
+    tried = {1: (0.85, 0.5), 2: (0.5, 0.85)}
+    records = [make_graded("knn", seed, 14) for seed in tried]
+    records += [make_graded("noisy_channel", seed, 17, candidates=each) for seed, each in tried.items()]
+    frame = results.settle_templates(results.frame(records))
+    (row,) = paired.build("few_shot", frame, ("m", "method")).rows
+    assert row.headers[-1] == "Noisy channel, best template of each seed"
+    assert row.cells[0].ours.mean == pytest.approx(-15)
