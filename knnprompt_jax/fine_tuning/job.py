@@ -120,9 +120,9 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
 def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
     model = describe(settings.model_name)
-    for name in settings.tasks:
+    for name in dict.fromkeys(settings.tasks):
         rows = inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
-        for shots in settings.shots:
+        for shots in dict.fromkeys(settings.shots):
             for seed in dict.fromkeys(settings.seeds):
                 split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
                 inputs.log_warnings(split.warnings)

@@ -67,8 +67,9 @@ def test_a_finished_run_is_skipped_and_another_seed_is_not(options, monkeypatch)
     trained = []
     train = trainer.Trainer.train
     monkeypatch.setattr(trainer.Trainer, "train", lambda self, *given: trained.append(self.seed) or train(self, *given))
-    again = job.run(FineTuneSettings(**options | {"steps": 2, "seeds": (1, 2), "checkpoint_every": 7}))
-    assert again[0] == first[0]
+    repeated = {"seeds": (1, 2, 1), "shots": (8, 8)}
+    again = job.run(FineTuneSettings(**options | repeated | {"steps": 2, "checkpoint_every": 7}))
+    assert again[0] == first[0] and len(again) == 2
     assert trained == [2]
 
 
