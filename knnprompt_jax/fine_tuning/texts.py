@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import rounding
+from knnprompt_jax import errors, rounding
 from knnprompt_jax.prompts import sequences
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -52,11 +52,17 @@ def encode(task: Task, examples: Sequence[Example], tokenizer: Any, max_length: 
     With `as_pairs` (BERT), the two fields of a task are two texts with a separator between them, and the longer text is
     truncated first. Otherwise, or if the task does not have two fields, an example is its retrieval text. An empty text
     becomes the end-of-text token, because decoders classify the state of the last token.
+
+    Raises:
+        UserError: `max_length` tokens hold only the special tokens.
     """
     if as_pairs and len(task.fields) == 2:
         columns = [[example.fields[field] for example in examples] for field in task.fields]
     else:
         columns = [[task.retrieval_text(example) for example in examples]]
+    special = tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
+    if max_length <= special:
+        raise errors.UserError(f"{max_length=}: texts of so few tokens hold only the {special} special tokens")
     encoded = tokenizer(*columns, truncation=True, max_length=max_length, padding=False, return_token_type_ids=as_pairs)
     tokens = [ids or [tokenizer.eos_token_id or 0] for ids in encoded["input_ids"]]
     types = encoded["token_type_ids"] if as_pairs else [[0] * len(ids) for ids in tokens]

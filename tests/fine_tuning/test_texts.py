@@ -5,7 +5,7 @@ import pytest
 import tokenizers
 import transformers
 
-from knnprompt_jax import lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.fine_tuning import texts
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -41,6 +41,14 @@ def of_bert() -> transformers.PreTrainedTokenizerFast:
 def test_texts_for_bert(of_bert, task, fields, max_length, tokens, types):
     encoded = texts.encode(task, [Example(fields, "0")], of_bert, max_length, as_pairs=True)
     assert (encoded.tokens, encoded.types) == ((tokens,), (types,))
+
+
+@pytest.mark.parametrize(("task", "max_length"), [(ONE, 2), (TWO, 3)])
+def test_texts_without_room_are_refused(of_bert, task, max_length):
+    examples = [Example(dict.fromkeys(task.fields, "cold"), "0")]
+    with pytest.raises(errors.UserError, match=f"max_length={max_length}: texts of so few tokens hold only the"):
+        texts.encode(task, examples, of_bert, max_length, as_pairs=True)
+    assert texts.encode(task, examples, of_bert, max_length + 1, as_pairs=True).lengths_N == max_length + 1
 
 
 def test_texts_for_gpt2():
