@@ -1,5 +1,6 @@
 """Options of classifiers: how texts become prompts, how anchors are stored, and how they classify."""
 
+import re
 from typing import Any, ClassVar
 
 from knnprompt_jax import errors, options
@@ -13,6 +14,8 @@ WEIGHTS = ("uniform", "distance")
 TIE_BREAKS = ("lowest", "nearest")
 EXPERTS = ("labels", "means", "knn", "probe", "words", "encoder")
 READ_PROMPTS = EXPERTS[:4]
+# A label, which may contain commas and equals signs, and its share.
+_SHARE = re.compile(r"(.+?)=\s*(-?\d*\.?\d+(?:e-?\d+)?)\s*(?:,|$)", re.DOTALL | re.IGNORECASE)
 AUTO: Any = "auto"  # A value that is chosen for the rows.
 EXPERTS_HELP = (
     "Experts of the pool: labels (the label words' probabilities), means (of each class's states), knn (votes of the nearest rows), "
@@ -37,13 +40,16 @@ def parse_prior(text: str) -> Any:
     """
     if not text or "=" not in text:
         return text or None
-    shares = {}
-    for part in text.split(","):
-        label, _, share = part.rpartition("=")
-        try:
-            shares[label.strip()] = float(share)
-        except ValueError:
-            raise errors.UserError(f"--class_prior={text}: {part!r} is not label=share") from None
+    shares: dict[str, float] = {}
+    rest = text
+    while rest:
+        if not (found := _SHARE.match(rest)):
+            raise errors.UserError(f"--class_prior={text}: {rest!r} is not label=share")
+        label = found[1].strip()
+        if label in shares:
+            raise errors.UserError(f"--class_prior={text}: {label!r} is given twice")
+        shares[label] = float(found[2])
+        rest = rest[found.end() :]
     return shares
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings import benchmark, commands, grids, shared
+from knnprompt_jax.settings import benchmark, classifiers, commands, grids, shared
 from tests import processes
 
 CLASSIFIER = b"PK\x03\x04 and more"
@@ -152,3 +152,25 @@ def test_a_promise_is_a_share_and_chooses_the_probability(options, message):
 def test_the_mesh_has_one_spelling(kind):
     names = {name for name, _, _ in options.declarations(kind) if "mesh" in name}
     assert "mesh.model" in names and names <= {"mesh.model", "mesh.data"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("uniform", "uniform"),
+        ("no=0.2, yes=0.8", {"no": 0.2, "yes": 0.8}),
+        ("New York, NY=0.3,LA=0.7", {"New York, NY": 0.3, "LA": 0.7}),
+        ("a=0.5,a=0.9", "'a' is given twice"),
+        ("a=0.5,b", "'b' is not label=share"),
+        ("a=0.5,b=c", "'b=c' is not label=share"),
+        ("a=b=.5,b=5e-1", {"a=b": 0.5, "b": 0.5}),
+        ("a=", "'a=' is not label=share"),
+    ],
+)
+def test_shares_of_classes(text, expected):
+    if isinstance(expected, str) and expected != text:
+        with pytest.raises(errors.UserError, match=expected):
+            classifiers.parse_prior(text)
+    else:
+        assert classifiers.parse_prior(text) == expected
