@@ -38,7 +38,10 @@ def run(settings: grids.ReportSettings) -> str:
     if any(results.values()) or not unknown:
         with_records = {name: records for name, records in results.items() if records}
         found += _draw(with_records, folder, with_figures=False)
-    return "\n".join(page.to_text(section, settings.format == "markdown") for section in found if section.tables)
+    with_tables = [section for section in found if section.tables]
+    if not with_tables:
+        raise errors.UserError(f"{folder}: its records have no tables, only maps: --format=html draws them")
+    return "\n".join(page.to_text(section, settings.format == "markdown") for section in with_tables)
 
 
 def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:

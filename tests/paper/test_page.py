@@ -88,6 +88,9 @@ def test_a_missing_few_shot_run_is_not_a_missing_m(make_record):
     assert "Few-shot draws" not in facts
     other = [make_record("few_shot", "mr", "knn", 4, 1, model="gpt2-xl", cell={"regime": "full"})]
     assert "without m 2, 4, 8, 16, 32" in facts_of("few_shot", other)[1]
+    demonstrations, _ = made
+    most = [dataclasses.replace(demonstrations, demo_shots=32), dataclasses.replace(made[1], shots=128)]
+    assert "without m 32, 64, 256, 512, 1024" in facts_of("data_scaling", most)[1], "M_T = 32 is no m"
     few = [dataclasses.replace(record, cell={"regime": "few-shot"}) for record in made]
     assert "without m 32, 64, 128, 256, 512, 1024" in facts_of("data_scaling", few)[1]
 
@@ -147,6 +150,12 @@ def test_records_of_other_runs_have_a_page_until_the_paper_has_records(make_reco
     records.write(tmp_path / "few_shot", made)
     assert page.sections(tmp_path)[0].name == "few_shot"
     assert ": 2 of 3 records belong to no table of the paper and are left out; --format=text" in caplog.text
+
+
+def test_records_without_tables_are_no_text(make_record, tmp_path):
+    records.write(tmp_path / "case_study", make_record("case_study", "mr", "knn", 8, 1))
+    with pytest.raises(errors.UserError, match="its records have no tables, only maps: --format=html draws them"):
+        page.run(grids.ReportSettings(records=str(tmp_path), format="text"))
 
 
 @pytest.mark.parametrize(
