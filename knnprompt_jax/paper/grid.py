@@ -17,6 +17,7 @@ from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import plan as plan_lib
 from knnprompt_jax.settings import grids
+from knnprompt_jax.settings.methods import CATALOGUE
 
 _COLUMNS = ("model", "tasks", "passes", "distinct prompts", "tokens, about", "PFLOP, about", "records", "finished")
 
@@ -188,7 +189,7 @@ def _copies(runs: Sequence[plan_lib.Run], finished: Mapping[str, records.Record]
     """Return the unfinished runs that copy an outcome: that of a finished equal run, or of the first equal run."""
     sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
     copies = []
-    for run in runs:
+    for run in sorted(runs, key=lambda run: CATALOGUE[run.name].base != run.name):  # Only a base method writes maps.
         source = sources.setdefault((run.key, run.note), run.file_name)
         if run.file_name not in finished and run.file_name != source:
             copies.append((run, source))

@@ -153,6 +153,12 @@ def test_equal_runs_are_run_once(grid, read):
     assert [record.environment for record in records.read_all(folder(small))] == [{"device": "another"}] * 2
 
 
+def test_presets_copy_the_base_method_which_alone_has_maps(grid):
+    small = dataclasses.replace(grid, experiment="case_study", seeds=(1,), methods=("knn_reverse_kl", "knn"))
+    (copied, source), *_ = grid_lib.plan(small).copies
+    assert copied.name == "knn_reverse_kl" and "-knn-" in source
+
+
 def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):
     """The upper bound's shared prompts are PromptCompose's; and what they read on their own is read once too."""
     small = dataclasses.replace(grid, seeds=(1,), shots=(7,))
