@@ -69,3 +69,6 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
         self.check_rows(self.task, bool(self.train_file))
         if not self.dry_run:
             self.refuse(("topology", "queries", "distance", "datastore"), "without --dry_run")
+        else:
+            names = ("repetitions", "peers", "peer_prompts", "peer_suffixes", "peer_batch")
+            self.refuse(names, "with --dry_run")

@@ -107,12 +107,22 @@ class CountSettings(GridSettings):
     contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, nonempty=True)
     tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse(("rows", "shard", "context"), "on counts")
+
 
 class SplitSettings(GridSettings):
     """Options of a grid of split sizes; m is the sum of both sizes."""
 
     demo_shots: tuple[int, ...] = options.option((1,), "|D|, demonstrations per class.", least=1)
     anchor_shots: tuple[int, ...] = options.option((1,), "|A|, anchors per class.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shots:
+            raise errors.UserError("--shots: m is the sum of --demo_shots and --anchor_shots; leave it out")
+        self.refuse(("few_shots", "regime"), "on a grid of split sizes")
 
 
 class ImbalanceSettings(GridSettings):

@@ -132,6 +132,13 @@ def test_mistakes(options, message):
         dry_run.run(settings.BenchmarkSettings(**{**OPTIONS, **options}))
 
 
-def test_options_of_a_dry_run_have_no_effect_without_it():
-    with pytest.raises(errors.UserError, match="--topology: has no effect without --dry_run; leave it out"):
-        settings.BenchmarkSettings(topology="v5e:4x4")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topology": "v5e:4x4"}, "--topology: has no effect without --dry_run; leave it out"),
+        ({"dry_run": True, "repetitions": 9}, "--repetitions: has no effect with --dry_run; leave it out"),
+    ],
+)
+def test_options_without_effect_are_refused(options, message):
+    with pytest.raises(errors.UserError, match=message):
+        settings.BenchmarkSettings(**options)

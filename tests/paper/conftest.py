@@ -16,7 +16,13 @@ from tests.runs.conftest import own_cache, world  # noqa: F401
 
 
 class Settings(grids.CountSettings, grids.PriorSettings, grids.SplitSettings, grids.ImbalanceSettings):
-    """The options of every table and figure, so that a test may turn a grid of one into a grid of another."""
+    """The options of every table and figure, so that a test may turn a grid of one into a grid of another.
+
+    It refuses nothing that only a single table or figure refuses.
+    """
+
+    def __post_init__(self) -> None:
+        grids.GridSettings.__post_init__(self)
 
 
 def make_grid(experiment="robustness", methods="icl,knn", **axes):

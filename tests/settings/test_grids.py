@@ -1,5 +1,7 @@
 """The options of grids: what they refuse, and the numbers that they give."""
 
+import dataclasses
+
 import pytest
 
 from knnprompt_jax import errors
@@ -42,3 +44,17 @@ def test_further_shots_are_refused_where_all_are_few_shot():
     """They would not replace --shots, and would leave out cells with more than M_T demonstrations."""
     with pytest.raises(errors.UserError, match=r"^--few_shots=4,8: .*; give --shots=4,8 --few_shots= instead$"):
         grids.GridSettings(experiment="few_shot", regime="few-shot", few_shots=(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "message"),
+    [
+        ("split_strategy", {"shots": (64,)}, "--shots: m is the sum of --demo_shots and --anchor_shots; leave it out"),
+        ("split_strategy", {"few_shots": (4,)}, "--few_shots: has no effect on a grid of split sizes"),
+        ("max_shots", {"rows": 3}, "--rows: has no effect on counts"),
+        ("max_shots", {"shard": "2/3"}, "--shard: has no effect on counts"),
+    ],
+)
+def test_options_without_effect_are_refused(experiment, options, message):
+    with pytest.raises(errors.UserError, match=f"^{message}"):
+        dataclasses.replace(grids.shipped(experiment), **options)
