@@ -13,6 +13,7 @@ from knnprompt_jax import errors, hub_client, shipped
 from knnprompt_jax.models.weights import tensor_files
 
 _CONFIG = "config.json"
+_SMALL = (".json", ".txt", ".model", ".tiktoken", ".jinja")  # Endings of configuration, tokenizer and chat template.
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -95,7 +96,7 @@ def _select(listed: list[str], file: str, config_only: bool, weights: bool) -> l
     if best is None:
         hint += "" if ggufs else " or revision"
         raise _Unusable(f"it has no weights ({', '.join(tensor_files.FORMATS)}): {hint}")
-    small = [name for name in top if name.endswith((".json", ".txt")) and not name.endswith(".index.json")]
+    small = [name for name in top if name.endswith(_SMALL) and not name.endswith(".index.json")]
     small += [name for name in listed if name.endswith("_Pooling/config.json")]  # Sentence encoders.
     if not weights:
         return small

@@ -12,7 +12,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import hub, registry
 from tests import hub_server
 
-SMALL = ["config.json", "merges.txt", "tokenizer.json", "vocab.json"]
+SMALL = ["chat_template.jinja", "config.json", "merges.txt", "tokenizer.json", "tokenizer.model", "vocab.json"]
 SAFETENSORS = ["model.safetensors"]
 FLAX = ["flax_model.msgpack.index.json", "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"]
 TORCH = ["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]

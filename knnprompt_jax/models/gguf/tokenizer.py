@@ -27,6 +27,7 @@ _NORMAL = 1
 _CONTROL = 3
 _USER_DEFINED = 4
 _UNUSED = 5
+_TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
 _PLAIN = {"return_attention_mask", "verbose"}  # Options that do not change ids.
@@ -105,7 +106,8 @@ class Tokenizer:
 
     Attributes:
         backend_tokenizer: the tokenizer of `tokenizers`, with BOS as its post-processor if texts begin with it.
-        roles: the tokens "bos_token", "eos_token", "unk_token" and "pad_token", as far as the file names them.
+        roles: the tokens "bos_token", "eos_token", "unk_token" and "pad_token", and the "chat_template", as far as the
+            file has them.
     """
 
     is_fast = True
@@ -196,7 +198,9 @@ def load(file: pathlib.Path) -> Tokenizer:
         tokenizer.post_processor = processors.TemplateProcessing(
             f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
         )
-    return Tokenizer(tokenizer, {f"{role}_token": tokens[id_] for role, id_ in roles.items()})
+    named = {f"{role}_token": tokens[id_] for role, id_ in roles.items()}
+    template = header.metadata.get(_TEMPLATE)
+    return Tokenizer(tokenizer, named | ({"chat_template": template} if isinstance(template, str) else {}))
 
 
 def _read_vocabulary(fields: gguf_header.Fields, arch: str, has_prefix: bool) -> _Vocabulary:

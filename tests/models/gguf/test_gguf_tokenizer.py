@@ -55,6 +55,8 @@ def test_smollm2_is_the_published_tokenizer():
     assert loaded("<|im_start|>user")["input_ids"] == [1, 4093]
     assert (loaded.bos_token, loaded.eos_token, loaded.unk_token) == ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
     assert [loaded.decode(loaded(text)["input_ids"]) for text in TEXTS[:5]] == TEXTS[:5]
+    chat = loaded.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True)
+    assert chat.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
 
 
 @pytest.mark.parametrize("file", [None, GPT2])
