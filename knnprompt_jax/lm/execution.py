@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -77,13 +76,13 @@ class Execution:
         mesh: jax.sharding.Mesh,
         deterministic: bool,
         statistics: PassStatistics,
-        keeps_prefixes_of: pathlib.Path | None = None,
+        keeps_prefixes_of: str = "",
     ):
         """Place the weights on the mesh.
 
         Args:
             name: what messages call the model.
-            keeps_prefixes_of: the model's files, if `prefixes` keeps the prefixes that it reads.
+            keeps_prefixes_of: the model's fingerprint, if `prefixes` keeps the prefixes that it reads.
         """
         self.mesh = mesh
         self.statistics = statistics

@@ -235,13 +235,15 @@ class LanguageModel:
         """The decoder on the mesh with its compiled programs; the first use loads the weights."""
         if self._execution is None:
             is_reference = self.platform == "cpu" and self.mesh.size == 1 and self.dtype == "float32"
+            # Taken before the weights, so that prefixes of files that are replaced later keep the name of these.
+            fingerprint = self.fingerprint
             self._execution = execution_lib.Execution(
                 self._load(self.mesh),
                 self.name,
                 self.mesh,
                 self.deterministic,
                 self.statistics,
-                keeps_prefixes_of=self.path if self.keeps_prefixes and is_reference else None,
+                keeps_prefixes_of=fingerprint if self.keeps_prefixes and is_reference else "",
             )
         return self._execution
 

@@ -17,11 +17,11 @@ from knnprompt_jax.prompts import packing
 _MAX_BYTES = kept_files.MAX_BYTES // 8  # Of one file.
 
 
-def path_of(model: pathlib.Path, packed: packing.PackedPrompts) -> pathlib.Path | None:
-    """Return the path for the prefix of a model in a file or folder; None if there is no cache folder."""
+def path_of(fingerprint: str, packed: packing.PackedPrompts) -> pathlib.Path | None:
+    """Return the path for the prefix of a model; None if there is no cache folder."""
     tokens_P = np.array([packed.prefix_length, *packed.prefix_P], np.int32)
     digest = hashlib.sha256(_processor().encode() + tokens_P.tobytes()).hexdigest()
-    return kept_files.path_of(model, f"{digest}.prefix.safetensors")
+    return kept_files.path_of(fingerprint, f"{digest}.prefix.safetensors")
 
 
 def read(path: pathlib.Path, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:

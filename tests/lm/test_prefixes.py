@@ -1,19 +1,22 @@
 """Prefixes in the user's cache folder give the states of a fresh pass, bit by bit, and only to the same model."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from knnprompt_jax import lm, states
+from knnprompt_jax import lm, shipped, states
 from knnprompt_jax.lm import prefixes
 from tests import prompt_groups
 
 PROMPTS = prompt_groups.make_random(7, 0, 61, (23, 5))
 
 
-def read(prompts=PROMPTS, dtype="float32"):
+def read(prompts=PROMPTS, dtype="float32", model=None):
     """Return the states of a model without anything in memory, and the tokens of prefixes that it read."""
-    model = lm.LanguageModel.from_pretrained("tiny", dtype, keeps_prefixes=True)
+    model = model or lm.LanguageModel.from_pretrained("tiny", dtype, keeps_prefixes=True)
     found = states.read(model, prompts, repeated=True)
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(found)], model.statistics.prefix_tokens
 
@@ -48,3 +51,15 @@ def test_another_processor_reads_prefixes_itself(folder, monkeypatch):
     assert read()[1] == 61 and read()[1] == 0
     monkeypatch.setattr(prefixes, "_processor", lambda: "another")
     assert read()[1] == 61
+
+
+def test_files_that_are_replaced_while_a_model_is_in_use_get_no_prefix_of_it(folder, tmp_path):
+    copied = shutil.copytree(shipped.locate("tiny"), tmp_path / "copied")
+    earlier, later = (lm.LanguageModel.from_pretrained(str(copied), keeps_prefixes=True) for _ in range(2))
+    assert earlier.head
+    weights = copied / "model.safetensors"
+    scaled = {name: 1.3 * array for name, array in safetensors.numpy.load_file(weights).items()}
+    safetensors.numpy.save_file(scaled, tmp_path / "scaled", {"format": "pt"})
+    (tmp_path / "scaled").replace(weights)
+    assert [read(model=earlier)[1], read(model=later)[1]] == [61, 61]
+    assert len(list(folder.glob("*.prefix.safetensors"))) == 2

@@ -38,7 +38,7 @@ def keep(
 
     `dump` returns the content of the kept file, and `load` is its inverse.
     """
-    path = path_of(file, ending) if file.is_file() else None
+    path = path_of(tensor_files.fingerprint(file), ending) if file.is_file() else None
     if path is None:  # `compute` reports a missing file.
         return compute()
     with contextlib.suppress(Exception):  # Missing or damaged; `tokenizers` raises nothing narrower.
@@ -49,12 +49,12 @@ def keep(
     return part
 
 
-def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
-    """Return the path of a computed part of a model's file or folder; None if there is no cache folder."""
+def path_of(fingerprint: str, ending: str) -> pathlib.Path | None:
+    """Return the path of a computed part of a model; None if there is no cache folder."""
     cache = files.find_cache_folder()
     if cache is None:
         return None
-    content = json.dumps([tensor_files.fingerprint(file), _code()])
+    content = json.dumps([fingerprint, _code()])
     return cache / "converted" / f"{hashlib.sha256(content.encode()).hexdigest()}.{ending}"
 
 
