@@ -203,6 +203,16 @@ def fine_tuned(
     return list(map(_by_method_and_task, found))
 
 
+def fine_tuned_seeds(analyses: Sequence[records_lib.Record], m: int) -> str:
+    """Return the number of seeds of fine-tuning in words; raise ValueError unless every task has the same seeds."""
+    by_task = collections.defaultdict(set)
+    for record in analyses:
+        if (record.method, record.shots) == ("fine_tuning", m):
+            by_task[record.task].add(record.seed)
+    (seeds,) = set(map(frozenset, by_task.values()))
+    return names.counted(len(seeds), "seed")
+
+
 def upper_bound(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
     """Return the records of the best of random prompts, and of the methods beside it; columns are tasks."""
     return list(map(_by_method_and_task, of("upper_bound", analyses)))

@@ -49,6 +49,7 @@ UNLABELLED = 512  # Its tick has no room for a label beside 1,024.
 RIVALS = ("knn_kl_labels", "batch_calibration", "linear_probe", "encoder_probe")  # Of the whole distribution.
 AT_LARGEST_M = ("icl", "knn", "knn_kl_labels")
 FINE_TUNED_BESIDE = "smollm2"
+FINE_TUNED_SHOTS = (32, 128)
 RIVALS_OF_FINE_TUNING = ("knn", "linear_probe", "encoder_probe")
 SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
@@ -105,11 +106,12 @@ def render(
         "others": [name for name in scales.ORDER if name in SHOWN_AGAIN or name not in matched.methods],
         "fine_tuned": analyses_lib.beside_fine_tuning(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING),
         **_comparisons(matched, few_shot),
+        "fine_tuned_seeds": {m: analyses_lib.fine_tuned_seeds(analyses, m) for m in FINE_TUNED_SHOTS},
         "fine_tuned_tables": {
             m: scale_tables.means_table(
                 analyses_lib.fine_tuned(analyses, matched, FINE_TUNED_BESIDE, RIVALS_OF_FINE_TUNING, m)
             )
-            for m in (32, 128)
+            for m in FINE_TUNED_SHOTS
         },
         **_analyses(analyses, matched.of(GROWN)),
     }
