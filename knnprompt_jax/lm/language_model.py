@@ -235,15 +235,16 @@ class LanguageModel:
         """The decoder on the mesh with its compiled programs; the first use loads the weights."""
         if self._execution is None:
             is_reference = self.platform == "cpu" and self.mesh.size == 1 and self.dtype == "float32"
-            # Taken before the weights, so that prefixes of files that are replaced later keep the name of these.
-            fingerprint = self.fingerprint
+            # The files of these weights: they may have been replaced since `fingerprint`, and may be again.
+            path = self.path if self.keeps_prefixes and is_reference else None
+            fingerprint = _fingerprint(path, True) if path else ""
             self._execution = execution_lib.Execution(
                 self._load(self.mesh),
                 self.name,
                 self.mesh,
                 self.deterministic,
                 self.statistics,
-                keeps_prefixes_of=fingerprint if self.keeps_prefixes and is_reference else "",
+                keeps_prefixes_of=fingerprint,
             )
         return self._execution
 

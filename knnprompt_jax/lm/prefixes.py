@@ -21,7 +21,7 @@ def path_of(fingerprint: str, packed: packing.PackedPrompts) -> pathlib.Path | N
     """Return the path for the prefix of a model; None if there is no cache folder."""
     tokens_P = np.array([packed.prefix_length, *packed.prefix_P], np.int32)
     digest = hashlib.sha256(_processor().encode() + tokens_P.tobytes()).hexdigest()
-    return kept_files.path_of(fingerprint, f"{digest}.prefix.safetensors")
+    return kept_files.path_named(fingerprint, f"{digest}.prefix.safetensors")
 
 
 def read(path: pathlib.Path, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:

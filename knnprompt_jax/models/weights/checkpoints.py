@@ -81,7 +81,7 @@ def _converted(
 
     Return None if there is no cache folder, the arrays exceed its bound, or the system refuses.
     """
-    path = kept_files.path_of(tensor_files.fingerprint(file), "safetensors")
+    path = kept_files.path_of(file, "safetensors")
     if path is None or 4 * sum(map(math.prod, shapes.values())) > kept_files.MAX_BYTES:
         return None
     found = kept_arrays.read(path, shapes)

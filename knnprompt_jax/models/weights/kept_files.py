@@ -38,7 +38,7 @@ def keep(
 
     `dump` returns the content of the kept file, and `load` is its inverse.
     """
-    path = path_of(tensor_files.fingerprint(file), ending) if file.is_file() else None
+    path = path_of(file, ending) if file.is_file() else None
     if path is None:  # `compute` reports a missing file.
         return compute()
     with contextlib.suppress(Exception):  # Missing or damaged; `tokenizers` raises nothing narrower.
@@ -49,8 +49,13 @@ def keep(
     return part
 
 
-def path_of(fingerprint: str, ending: str) -> pathlib.Path | None:
-    """Return the path of a computed part of a model; None if there is no cache folder."""
+def path_of(file: pathlib.Path, ending: str) -> pathlib.Path | None:
+    """Return the path of a computed part of a model's file or folder; None if there is no cache folder."""
+    return path_named(tensor_files.fingerprint(file), ending) if files.find_cache_folder() else None
+
+
+def path_named(fingerprint: str, ending: str) -> pathlib.Path | None:
+    """Return the path of a computed part of the model with this fingerprint; None if there is no cache folder."""
     cache = files.find_cache_folder()
     if cache is None:
         return None
