@@ -13,7 +13,8 @@ from knnprompt_jax import errors, hub_client, shipped
 from knnprompt_jax.models.weights import tensor_files
 
 _CONFIG = "config.json"
-_SMALL = (".json", ".txt", ".model", ".tiktoken", ".jinja")  # Endings of configuration, tokenizer and chat template.
+_SMALL = (".json", ".txt", ".jinja")  # Endings of configuration, tokenizer and chat template.
+_TOKENIZERS = (".model", ".tiktoken")  # Endings of tokenizers, fetched if there is no tokenizer.json.
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -96,7 +97,8 @@ def _select(listed: list[str], file: str, config_only: bool, weights: bool) -> l
     if best is None:
         hint += "" if ggufs else " or revision"
         raise _Unusable(f"it has no weights ({', '.join(tensor_files.FORMATS)}): {hint}")
-    small = [name for name in top if name.endswith(_SMALL) and not name.endswith(".index.json")]
+    endings = _SMALL if "tokenizer.json" in top else _SMALL + _TOKENIZERS
+    small = [name for name in top if name.endswith(endings) and not name.endswith(".index.json")]
     small += [name for name in listed if name.endswith("_Pooling/config.json")]  # Sentence encoders.
     if not weights:
         return small

@@ -12,11 +12,11 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import hub, registry
 from tests import hub_server
 
-SMALL = ["chat_template.jinja", "config.json", "merges.txt", "tokenizer.json", "tokenizer.model", "vocab.json"]
+SMALL = ["chat_template.jinja", "config.json", "merges.txt", "tokenizer.json", "vocab.json"]
 SAFETENSORS = ["model.safetensors"]
 FLAX = ["flax_model.msgpack.index.json", "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"]
 TORCH = ["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
-OTHERS = ["README.md", "onnx/config.json", "onnx/model.safetensors", "rust_model.ot", "tf_model.h5"]
+OTHERS = ["README.md", "tokenizer.model", "onnx/config.json", "onnx/model.safetensors", "rust_model.ot", "tf_model.h5"]
 GGUF = ["model.Q4_0.gguf", "sub/model [x].Q8_0.gguf"]
 LARGE = (*hub_server.LARGE, ".gguf")
 BYTES = np.random.default_rng(0).bytes(90_001)
@@ -57,6 +57,11 @@ def test_one_format_is_fetched(server, weights, fetched):
     assert (folder / fetched[-1]).read_bytes() == BYTES
     server.requests.clear()
     assert hub.resolve("owner/name") == folder and not server.asked(), "a complete cache is not fetched again"
+
+
+def test_a_tokenizer_of_another_format_is_fetched_only_alone(server):
+    publish(server, ["tokenizer.model", *SAFETENSORS])
+    assert (hub.resolve("owner/name") / "tokenizer.model").exists()
 
 
 def test_local_files_and_shipped_models_come_before_the_hub(server, tmp_path, monkeypatch):
