@@ -77,12 +77,7 @@ def _further_tokens(
         for group in prompts.groups
     ]
     # The last token of a label is scored but not read.
-    texts = continuations.build(families, context + 1)
-    if problem.truncation == "error" and texts.num_truncated:
-        raise errors.UserError(
-            f"{texts.num_truncated} of {texts.num_texts} prompts with label words are longer than the context of {context} "
-            "tokens: use fewer demonstrations, or truncation 'left'"
-        )
+    texts = continuations.build(families, context + 1, problem.truncation)
     return texts, np.concatenate([group.number_N for group in prompts.groups])
 
 

@@ -103,7 +103,7 @@ def scores(
         channel(problem.tokenize, boundaries, text_tokens, verbalization.labels(template), demonstrations, queries)
         for template in templates
     ]
-    texts = continuations.build(families, context_tokens)
+    texts = continuations.build(families, context_tokens, problem.truncation)
     log_p = inputs.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
     return means.reshape(len(templates), len(queries), inputs.num_classes), texts

@@ -80,7 +80,7 @@ def test_a_prompt_that_fits_only_without_its_label_is_truncated_or_refused(trunc
     problem = whole_texts.make_problem(TASK, 0, 1, [query], truncation)
     assert len(whole_texts.tokens(TASK.render(query))) == whole_texts.CONTEXT
     if truncation == "error":
-        with pytest.raises(errors.UserError, match=f"longer than the context of {whole_texts.CONTEXT} tokens"):
+        with pytest.raises(errors.UserError, match=f"texts have more than {whole_texts.CONTEXT + 1} tokens"):
             predict("icl_multi_token", problem, whole_texts.model())
     else:
         assert predict("icl_multi_token", problem, whole_texts.model()).truncated > 0
