@@ -212,8 +212,8 @@ def _in_words(name: str, value: Any) -> str:
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the models, methods, shots and other values of the config that no record has, and a lack of seeds."""
     is_extra = ours.regime != shipped.regime
-    is_other = is_extra | (ours.m == results.FILLS_CONTEXT)
-    ours = ours.assign(few_shots=ours.shots.where(is_extra), shots=ours.shots.mask(is_other))
+    fills = (ours.m == results.FILLS_CONTEXT) & (ours.method.map(results.rows_used) == "demonstrations")
+    ours = ours.assign(few_shots=ours.shots.where(is_extra), shots=ours.shots.mask(is_extra | fills))
     for option, axis in _AXES.items():
         values = getattr(shipped, option, ())
         if axis == "model":

@@ -187,12 +187,19 @@ def _shard(groups: Sequence[plan_lib.RunGroup], index: int, count: int) -> list[
 
 def _copies(runs: Sequence[plan_lib.Run], finished: Mapping[str, records.Record]) -> list[tuple[plan_lib.Run, str]]:
     """Return the unfinished runs that copy an outcome: that of a finished equal run, or of the first equal run."""
-    sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
+    sources: dict[tuple[str, str], str] = {}
     copies = []
-    for run in sorted(runs, key=lambda run: CATALOGUE[run.name].base != run.name):  # Only a base method writes maps.
-        source = sources.setdefault((run.key, run.note), run.file_name)
-        if run.file_name not in finished and run.file_name != source:
-            copies.append((run, source))
+    bases = [
+        run for run in runs if CATALOGUE[run.name].base == run.name
+    ]  # Only these write maps, so they copy no preset.
+    for some in (bases, [run for run in runs if run not in bases]):
+        for run in some:
+            if run.file_name in finished:
+                sources.setdefault((run.key, run.note), run.file_name)
+        for run in some:
+            source = sources.setdefault((run.key, run.note), run.file_name)
+            if run.file_name not in finished and run.file_name != source:
+                copies.append((run, source))
     return copies
 
 

@@ -157,6 +157,9 @@ def test_presets_copy_the_base_method_which_alone_has_maps(grid):
     small = dataclasses.replace(grid, experiment="case_study", seeds=(1,), methods=("knn_reverse_kl", "knn"))
     (copied, source), *_ = grid_lib.plan(small).copies
     assert copied.name == "knn_reverse_kl" and "-knn-" in source
+    grid_lib.run(dataclasses.replace(small, methods=("knn_reverse_kl",)))
+    planned = grid_lib.plan(small)
+    assert {record.method for record in planned.finished.values()} == {"knn_reverse_kl"} and not planned.copies
 
 
 def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):
