@@ -109,7 +109,7 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     Args:
         num_rows: the number of rows given so far, including rows that are left out.
     """
-    content = dataclasses.replace(fitted.content, num_rows=num_rows)
+    content = dataclasses.replace(fitted.content, num_rows=num_rows, origin="")
     if not examples:
         return dataclasses.replace(fitted, content=content)
     task = fitted.task.with_labels(example.label for example in examples)
@@ -117,8 +117,7 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     options = content.options
     inputs.prior(options.class_prior, np.array(labels))
     choice = content.choice and dataclasses.replace(content.choice, is_earlier=True)
-    rows = (*content.rows, *examples)
-    grown = dataclasses.replace(content, task=task, labels=labels, rows=rows, choice=choice, origin="")
+    grown = dataclasses.replace(content, task=task, labels=labels, rows=(*content.rows, *examples), choice=choice)
     fitted_lib.check_label_words(task, fitted.model, options, choice)
     reader = views.PromptReader(fitted.model, task, options.truncation, cache, repeated=True)
     joined = {}

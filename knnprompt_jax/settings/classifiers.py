@@ -15,7 +15,7 @@ TIE_BREAKS = ("lowest", "nearest")
 EXPERTS = ("labels", "means", "knn", "probe", "words", "encoder")
 READ_PROMPTS = EXPERTS[:4]
 # A label, which may contain commas and equals signs, and its share.
-_SHARE = re.compile(r"(.+?)=\s*(-?\d*\.?\d+(?:e-?\d+)?)\s*(?:,|$)", re.DOTALL | re.IGNORECASE)
+_SHARE = re.compile(r"([^,].*?)=\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?:,(?=.)|$)", re.DOTALL | re.IGNORECASE)
 AUTO: Any = "auto"  # A value that is chosen for the rows.
 EXPERTS_HELP = (
     "Experts of the pool: labels (the label words' probabilities), means (of each class's states), knn (votes of the nearest rows), "

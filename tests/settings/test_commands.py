@@ -166,6 +166,9 @@ def test_the_mesh_has_one_spelling(kind):
         ("a=0.5,b=c", "'b=c' is not label=share"),
         ("a=b=.5,b=5e-1", {"a=b": 0.5, "b": 0.5}),
         ("a=", "'a=' is not label=share"),
+        ("a=1.,b=1e+0", {"a": 1.0, "b": 1.0}),
+        ("a=0.5,", "'a=0.5,' is not label=share"),
+        ("a=0.5,,b=0.5", "',b=0.5' is not label=share"),
     ],
 )
 def test_shares_of_classes(text, expected):
