@@ -9,7 +9,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, tasks
 from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report import drawing, look
+from knnprompt_jax.report import drawing, look, page
 from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
 
@@ -50,6 +50,11 @@ def test_the_page_has_every_part_and_no_active_text(saved, tmp_path):
     assert "57 anchors of task demo" in text and (tmp_path / "page" / commands.SUGGESTIONS).is_file()
     assert SCRIPT not in text
     assert text.count("<script") == 2
+
+
+def test_two_runs_with_one_folder_exclude_each_other(saved, tmp_path):
+    with page.folder(str(tmp_path / "page")), pytest.raises(errors.UserError, match="page: another process is writing"):
+        look.run(commands.LookSettings(classifier=str(saved), output=str(tmp_path / "page")))
 
 
 def test_edited_suggestions_are_kept(saved, tmp_path):
