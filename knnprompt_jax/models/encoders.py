@@ -98,11 +98,12 @@ def _pooled(graph: nnx.GraphDef, pooling: str, params: nnx.State, tokens_BT: Arr
 def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
     """Return the BERT of an encoder, the folder with its weights, its pooling, and the maximum tokens of a text.
 
-    The files are those of `sentence-transformers`: modules.json, sentence_bert_config.json and the folder of a Pooling
-    module. The argument `pooling` overrides them.
+    The files are those of `sentence-transformers`: modules.json, two of options and the folder of a Pooling module. The
+    argument `pooling` overrides them.
 
     Raises:
-        UserError: an unknown model or one of another kind, unsupported modules or pooling, or no pooling at all.
+        UserError: an unknown model or one of another kind, unsupported modules or pooling, no pooling at all, or a
+            default prompt, which would precede every text.
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
     modules = _modules(folder / "modules.json")
@@ -115,11 +116,16 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
         )
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
-    options = folder / "sentence_bert_config.json"
-    described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {}, str(options))
+    _fields(folder / "config_sentence_transformers.json").require("default_prompt_name", "")
+    described = _fields(folder / "sentence_bert_config.json")
     described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)
     return config, folder, pooling, min(longest, config.num_positions)
+
+
+def _fields(path: pathlib.Path) -> hf_config.Fields:
+    """Return the fields of a JSON file; none if it does not exist."""
+    return hf_config.Fields(hf_config.read_object(path) if path.exists() else {}, str(path))
 
 
 def _modules(path: pathlib.Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ MODULES = [
 ]
 BY_TOKENS = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
+PROMPTS = "config_sentence_transformers.json"
 POOLED = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "cls"}}
 SIZES = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
 HF = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=29, type_vocab_size=3, **SIZES)
@@ -126,7 +127,7 @@ def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: i
 )
 def test_described_pooling(folder, described, modules, options, pooling, max_length):
     files = {"1_Pooling/config.json": described, "modules.json": modules, "sentence_bert_config.json": options}
-    write(folder, files)
+    write(folder, {**files, PROMPTS: {"prompts": {"query": "q: "}, "default_prompt_name": None}})
     encoder = encoders.SentenceEncoder(str(folder))
     assert (encoder.pooling, encoder.max_length) == (pooling, max_length)
     want_ND = by_torch(folder, TEXTS, pooling, max_length)
@@ -167,6 +168,7 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path, monkeypatch):
         ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2' is not supported; choices: bert"),
         ({"config.json": {"model_type": "bert", "is_decoder": True}}, "is_decoder=True is not supported"),
         ({"config.json": {"model_type": "bert", "position_embedding_type": "x"}}, "position_embedding_type='x' is not"),
+        ({**POOLED, PROMPTS: {"default_prompt_name": "query"}}, "default_prompt_name='query' is not supported; only"),
         ({**POOLED, "sentence_bert_config.json": [1]}, "sentence_bert_config.json: holds no JSON object"),
     ],
 )
