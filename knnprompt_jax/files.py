@@ -98,8 +98,10 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
     Missing folders are no error. Call it before the work whose results go there.
 
     Raises:
-        UserError: `path` is of another kind or a broken link; the system refuses; or fewer than `num_bytes` are free.
+        UserError: `path` is of another kind or a broken link, or begins with ~; the system refuses; or fewer than
+            `num_bytes` are free.
     """
+    _check_home(path)
     place = real(path)
     try:
         for part in (path, *path.parents):
@@ -126,6 +128,7 @@ def check_readable(name: str | pathlib.Path, *, folder: bool = False) -> None:
 
     A pipe is not opened, because its writer would notice.
     """
+    _check_home(pathlib.Path(name))
     with refusals(pathlib.Path(name)):
         is_folder = stat.S_ISDIR(os.stat(name).st_mode)
     if is_folder != folder:
@@ -143,6 +146,13 @@ def check_readable_folder(name: str | pathlib.Path) -> None:
 def check_output_folder(name: str | pathlib.Path) -> None:
     """Raise UserError unless files can be written to the folder `name`, which may be missing."""
     check_writable(pathlib.Path(name), folder=True)
+
+
+def _check_home(path: pathlib.Path) -> None:
+    """Raise UserError if a path begins with ~, which a shell leaves after an equals sign: it is no home folder here."""
+    first = path.parts[0] if path.parts else ""
+    if first.startswith("~") and not os.path.lexists(first):
+        raise errors.UserError(f"{path}: the shell puts the home folder in place of ~ only after a blank: write $HOME")
 
 
 def find_cache_folder() -> pathlib.Path | None:

@@ -172,7 +172,7 @@ def as_text(file: Any, name: str, encoding: str, kind: str) -> TextIO:
     newline = "" if kind in (".csv", ".tsv") else None
     start = file.peek(100)
     _check_kind(name, start, kind)
-    marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
+    marked = _marked_encoding(start)
     codec = marked or _codec_name(encoding)
     wide = _WIDE.get(tuple(map(bool, start[:4])))
     if wide and not codec.startswith(("utf-16", "utf-32")):
@@ -189,6 +189,11 @@ def _check_kind(name: str, start: bytes, kind: str) -> None:
         found += [what for beginning, what in _OTHER_TABLES.items() if beginning.match(start)]
     if found:
         raise errors.UserError(f"{name}: it is {found[0]}")
+
+
+def _marked_encoding(start: bytes) -> str | None:
+    """Return the encoding that a byte order mark at the start of a file says; None without one."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
 
 
 def _codec_name(encoding: str) -> str:
@@ -243,6 +248,8 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
     line = 1
     byte = ""
     content = path.read_bytes()
+    marked = _marked_encoding(content)
+    encoding = (marked or encoding).removesuffix("-sig")  # Whose errors count bytes after the mark.
     if isinstance(error, UnicodeDecodeError):  # Otherwise the byte order mark is missing.
         try:
             content.decode(encoding)
@@ -250,6 +257,8 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
             line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
     hint = "name the encoding with --encoding= (cp1252 in many files from Excel), or save it as UTF-8"
+    if marked:
+        hint = "its byte order mark says this encoding, but it has another or is incomplete: save it as UTF-8 again"
     return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
 
 
