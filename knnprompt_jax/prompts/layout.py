@@ -126,7 +126,7 @@ def build_prompts(
             published; "error" refuses them.
 
     Raises:
-        UserError: a prompt is too long under "error".
+        UserError: a prompt has no tokens, or is too long under "error".
     """
     if not examples:
         return Prompts(groups=(), num_prompts=0)
@@ -135,14 +135,8 @@ def build_prompts(
         demonstration_text(task, demonstrations), texts, tokenize
     )
     lengths = np.array([len(beginning) + len(ending) for ending in endings])
+    _check_lengths(examples, lengths, context, truncation)
     fits = lengths <= context
-    if truncation == "error" and not fits.all():
-        longest = examples[int(np.argmax(lengths))]
-        raise errors.UserError(
-            f"{longest.place or f'row {longest.row}'}: its prompt has {lengths.max()} tokens, the context {context} "
-            f"({int((~fits).sum())} of {len(examples)} prompts are too long): use fewer demonstrations, or truncation "
-            "'left'"
-        )
     whole = np.flatnonzero(fits)
     truncated = np.flatnonzero(~fits)
     groups = []
@@ -268,6 +262,25 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
     if all(beginning + endings[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
         return beginning, endings, beginning
     return [], tokenize([demos + text for text in texts]), beginning
+
+
+def _check_lengths(examples: Sequence[Example], lengths_N: np.ndarray, context: int, truncation: str) -> None:
+    """Raise UserError if the prompt of an example has no tokens or, under the truncation "error", too many."""
+
+    def place(index: int) -> str:
+        return examples[index].place or f"row {examples[index].row}"
+
+    if not lengths_N.all():
+        raise errors.UserError(
+            f"{place(int(np.argmin(lengths_N)))}: its prompt has no tokens: add a text to the template, or use "
+            "demonstrations"
+        )
+    num_long = int((lengths_N > context).sum())
+    if truncation == "error" and num_long:
+        raise errors.UserError(
+            f"{place(int(np.argmax(lengths_N)))}: its prompt has {lengths_N.max()} tokens, the context {context} "
+            f"({num_long} of {len(examples)} prompts are too long): use fewer demonstrations, or truncation 'left'"
+        )
 
 
 def _group_with_prefix(beginning: list[int], endings: list[list[int]], members: np.ndarray) -> PromptGroup:

@@ -128,6 +128,18 @@ def test_error_refuses_long_prompts_and_names_the_longest():
         layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
 
 
+def test_prompts_without_tokens_are_refused():
+    """The text without content of a calibration would otherwise cut all prompts of its group."""
+    task = dataclasses.replace(TASK, template="{sentence}")
+    queries = [Example({"sentence": text}, "", place=f"content-free {text!r}") for text in ("N/A", "", "[MASK]")]
+    layout.build_prompts(task, [], queries, with_start, 99)
+    layout.build_prompts(task, DEMONSTRATIONS, queries, characters, 99)
+    with pytest.raises(
+        errors.UserError, match="^content-free '': its prompt has no tokens: add a text to the template"
+    ):
+        layout.build_prompts(task, [], queries, characters, 99)
+
+
 def test_each_query_follows_its_own_demonstrations():
     """A whole prompt each, truncated like any other."""
     shown = [DEMONSTRATIONS[:1], DEMONSTRATIONS, DEMONSTRATIONS[2:]]
