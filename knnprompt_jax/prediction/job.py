@@ -157,7 +157,7 @@ def _opened(
             rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
-    names = ("probabilities", "max_error", "abstain", "reject_novel", "keep", "neighbours", "class_prior")
+    names = ("probabilities", "max_error", "abstain", "reject_novel", "keep", "neighbours", "class_prior", "characters")
     plan |= {name: getattr(settings, name) for name in names}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)

@@ -126,7 +126,7 @@ class FileOutput(Output):
 
         Args:
             read: returns the rows of the input from the first one on.
-            source: the path of the input, or - for standard input, which can be read only once.
+            source: the path of the input, or - for standard input, which can be read only once, as can a pipe.
 
         Raises:
             UserError: a bad row precedes the last finished one, or the input does not begin with the finished rows
@@ -145,8 +145,9 @@ class FileOutput(Output):
         if self._digest.hexdigest() == self.progress.checksum:
             return remaining
         problem = f"its first {self.progress.rows} rows are not those labelled already: choose another output, or"
-        if source == commands.STANDARD:  # Its first rows are consumed, so they cannot be labelled again.
-            raise errors.UserError(f"standard input: {problem} remove {self._draft}")
+        is_standard = source == commands.STANDARD
+        if is_standard or pathlib.Path(source).is_fifo():  # Its first rows are consumed, and cannot be labelled again.
+            raise errors.UserError(f"{'standard input' if is_standard else source}: {problem} remove {self._draft}")
         if not self._overwrite:
             raise errors.UserError(f"{source}: {problem} add --overwrite")
         self._begin()

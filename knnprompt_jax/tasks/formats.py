@@ -244,10 +244,11 @@ def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[
 
 
 def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
-    """Describe the line and byte of the first undecodable character, by reading the file again."""
-    line = 1
+    """Describe the line and byte of the first undecodable character, by reading the file again; a pipe is gone."""
+    is_file = path.is_file()
+    place = f"{path}:1" if is_file else str(path)
     byte = ""
-    content = path.read_bytes()
+    content = path.read_bytes() if is_file else b""
     marked = _marked_encoding(content)
     encoding = (marked or encoding).removesuffix("-sig")  # Whose errors count bytes after the mark.
     if isinstance(error, UnicodeDecodeError):  # Otherwise the byte order mark is missing.
@@ -255,11 +256,12 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
             content.decode(encoding)
         except UnicodeDecodeError as whole:
             line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
+            place = f"{path}:{line}"
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
     hint = "name the encoding with --encoding= (cp1252 in many files from Excel), or save it as UTF-8"
     if marked:
         hint = "its byte order mark says this encoding, but it has another or is incomplete: save it as UTF-8 again"
-    return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
+    return f"{place}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
 
 
 def _read_parquet(path: Traversable) -> Iterator[Row]:

@@ -81,6 +81,8 @@ def test_a_promise_leaves_labels_empty_and_a_resumed_run_counts_all_rows(classif
     table.write_bytes(b"".join(lines))
     differs = "an unfinished run had another --max_error: choose another file"
     assert differs in failure(job.run, settings(saved, table, output, max_error=0.8))
+    other_batches = settings(saved, table, output, max_error=0.7, characters=1000)  # They change the last digits.
+    assert "an unfinished run had another --characters" in failure(job.run, other_batches)
     done = job.run(settings(saved, table, output, max_error=0.7))
     records = [json.loads(line) for line in output.read_text().splitlines()]
     assert all((record["label"] is None) == (record["probability"] < 0.66) for record in records)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 
 import pytest
 
@@ -31,8 +32,12 @@ def test_other_rows_are_refused_or_begin_anew(path, bad):
     others = [ROWS[1:], ROWS[:2], [ROWS[0], Example({"text": "x"}, "", 1), *ROWS[2:]], [] if bad is None else ROWS]
     for examples in others:
         assert failure(unfinished, outputs.FileOutput(path, PLAN), examples).startswith(begins)
-    piped = outputs.FileOutput(path, PLAN, overwrite=True)
-    assert failure(unfinished, piped, ROWS[1:], "-").startswith("standard input: its first 3 rows")
+    pipe = path.parent / "pipe"
+    os.mkfifo(pipe)
+    for source, name in (("-", "standard input"), (str(pipe), str(pipe))):
+        piped = outputs.FileOutput(path, PLAN, overwrite=True)
+        assert failure(unfinished, piped, ROWS[1:], source).startswith(f"{name}: its first 3 rows")
+    pipe.unlink()
     assert unfinished(outputs.FileOutput(path, PLAN, overwrite=True), ROWS[1:]) == ROWS[1:]
     assert not list(path.parent.iterdir())
 

@@ -3,6 +3,7 @@
 import codecs
 import csv
 import io
+import os
 import pathlib
 import re
 import tracemalloc
@@ -69,6 +70,16 @@ def test_undecodable_bytes_are_refused_with_line_and_byte(tmp_path, content, enc
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
     assert message in refusal(path, encoding)
+
+
+def test_undecodable_bytes_of_a_pipe_are_refused_without_a_line():
+    reader, writer = os.pipe()
+    os.write(writer, b"text,label\na,x\ncaf\xe9,x\n")
+    os.close(writer)
+    path = pathlib.Path(f"/dev/fd/{reader}")
+    with pytest.raises(errors.UserError, match=f"{path}: not UTF-8: invalid continuation byte; name the encoding"):
+        list(formats.parse(path, kind=".csv"))
+    os.close(reader)
 
 
 @pytest.mark.parametrize(("delimiter", "name"), [(";", "rows.csv"), ("\t", "rows.csv"), (";", "rows.tsv")])
