@@ -140,7 +140,14 @@ class Choice:
 
     @property
     def remark(self) -> str:
-        """The advice to compare the expert on words, if it is at least as accurate as the pool; empty if it is not."""
+        """What a user should know about the experts; empty if there is nothing.
+
+        No expert has a weight, or the one on words is at least as accurate as the pool.
+        """
+        if self.members and not self.used:
+            return (
+                "no expert tells the classes of these rows apart, so every prediction will be their most common class"
+            )
         found = [member.accuracy for member in self.members if member.expert == _WORDS]
         if not self.estimate or not found or not found[0] or found[0] < self.estimate.accuracy:
             return ""

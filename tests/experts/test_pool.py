@@ -62,6 +62,8 @@ def test_the_estimate_without_signal_is_the_most_common_class():
 def test_scores_that_contradict_the_classes_have_no_weight():
     y_N, scores_JNC = world(2003, (-2.0, 2.0))
     assert choose(y_N, scores_JNC).members[0].share < 0.01
+    none_helps = choose(*world(211, (-2.0, -2.0)))
+    assert not none_helps.used and "so every prediction will be their most common class" in str(none_helps)
 
 
 @pytest.mark.parametrize("num_right", [0, 1, 53, 97])
