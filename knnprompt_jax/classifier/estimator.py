@@ -21,7 +21,7 @@ from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.settings import classifiers
-from knnprompt_jax.tasks import defects
+from knnprompt_jax.tasks import cells, defects
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 # A search over k, or repeated predictions of the same texts, read each text once.
@@ -168,8 +168,7 @@ class Classifier(scikit.ScikitInterface):
         task = self._check_fitted().task
         labels = inputs.scored_labels(task, y)
         predicted = list(map(str, self.predict(X)))
-        if len(predicted) != len(labels):
-            raise errors.UserError(f"X has {len(predicted)} rows, y {len(labels)} labels: each row needs one")
+        cells.check_paired(len(predicted), len(labels))
         return float(metrics.accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -241,10 +240,11 @@ class Classifier(scikit.ScikitInterface):
         return hasattr(self, "fitted_")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the pickle of a fitted classifier: its model's name and the content of its file."""
+        """Return the pickle of a fitted classifier: its model's name, the content of its file, and its options."""
         if not hasattr(self, "fitted_"):
             return super().__reduce_ex__(protocol)
-        return _unpickle, (self.model, saving.to_bytes(self._check_fitted()))
+        options = {name: getattr(self, name) for name in self.option_names()}
+        return _unpickle, (self.model, saving.to_bytes(self._check_fitted())), options
 
 
 class KNNPrompting(Classifier):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import characters, errors, lm
+from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.cells import as_python, check_ordered, is_empty, is_number, label_string, rows_of, whole
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
@@ -93,9 +94,8 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     """
     rows = rows_of(X, task.fields)
     labels = label_list(y)
+    cells.check_paired(len(rows), len(labels))
     examples = []
-    if len(rows) != len(labels):
-        raise errors.UserError(f"X has {len(rows)} rows, y {len(labels)} labels: each row needs one")
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
         place = f"row {index}"
         try:

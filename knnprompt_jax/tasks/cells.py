@@ -65,6 +65,12 @@ def check_ordered(name: str, values: Any) -> None:
         raise errors.UserError(f"{name} is a {type(values).__name__}, which has no order: give a list")
 
 
+def check_paired(num_rows: int, num_labels: int) -> None:
+    """Raise UserError unless there is a label for each row."""
+    if num_rows != num_labels:
+        raise errors.UserError(f"X has {num_rows} rows, y {num_labels} labels: each row needs one")
+
+
 def as_python(values: Any) -> Any:
     """Return a table as a list of rows, a column of pyarrow as a list, and other values unchanged.
 

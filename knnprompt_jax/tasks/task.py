@@ -178,7 +178,9 @@ class Task:
         if y is None:
             y = _column(rows, label)
         cells.check_ordered("y", y)
+        y = cells.as_python(y)
         labels_N = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
+        cells.check_paired(len(rows), len(labels_N))
         _check_no_labels(name, rows, fields, labels_N)
         labels = sorted(set(labels_N), key=_label_order)
         _check_nameable(name, fields)
@@ -373,7 +375,7 @@ def _check_no_labels(
     """Raise UserError if a field equals the label in every row."""
     for field in fields:
         cells_N = [row.get(field) for row in rows]
-        if all(isinstance(cell, str) and cell == label for cell, label in zip(cells_N, labels_N, strict=False)):
+        if all(isinstance(cell, str) and cell == label for cell, label in zip(cells_N, labels_N, strict=True)):
             raise errors.UserError(
                 f"task {name!r}: column {field!r} holds the labels: leave it out of X, or name the others "
                 "(--text_columns=)"
@@ -392,6 +394,6 @@ def _label_order(label: str) -> tuple[bool, int, str]:
 
 
 def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return a word per label: the label with blanks for underscores, or the label itself if two words were equal."""
+    """Return a word per label: the label with blanks for underscores, or all labels if words were equal or empty."""
     words = [label.replace("_", " ").strip() for label in labels]
-    return tuple(words if len({*words, *used}) == len(words) + len(used) else labels)
+    return tuple(words if all(words) and len({*words, *used}) == len(words) + len(used) else labels)

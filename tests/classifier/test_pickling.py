@@ -44,6 +44,14 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
         assert {**same.get_params(), "model": 0} == {**classifier.get_params(), "model": 0}
 
 
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
+def test_options_for_the_next_fit_are_kept(fitted, rows, duplicate):
+    changed = copy.deepcopy(fitted).set_params(demo_shots=1, random_state=7, k=2)
+    same = duplicate(changed)
+    assert {**same.get_params(), "model": 0} == {**changed.get_params(), "model": 0}
+    np.testing.assert_array_equal(same.predict(rows[0][67:]), changed.predict(rows[0][67:]))
+
+
 def test_other_weights_are_refused(model):
     message = rf"^tiny: the files of this model have changed .* \(fingerprint {model.fingerprint[:8]}, was 0{{8}}\)$"
     with pytest.raises(kp.UserError, match=message):

@@ -140,7 +140,7 @@ class PolarsTable:
 def test_tables_of_other_libraries(make):
     rows = [{"title": "a", "body": "b c"}, {"title": "d", "body": "e f"}]
     y = ["x", "y"] if make is list else pa.chunked_array([["x"], ["y"]])
-    task = Task.infer(make(rows), inputs.label_list(y))
+    task = Task.infer(make(rows), y)
     assert (task.fields, task.labels) == (("title", "body"), ("x", "y"))
     assert [dict(example.fields) for example in inputs.labelled(task, make(rows), y)] == rows
     assert [example.fields["text"] for example in inputs.queries(Task.infer(["a"], ["x"]), pa.array(["b", "c"]))] == [
@@ -271,8 +271,9 @@ def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prom
         assert task.render(example) == prompt
 
 
-def test_labels_that_would_become_one_word_stay_as_they_are():
+def test_labels_that_would_become_one_word_or_none_stay_as_they_are():
     assert Task.infer(["a", "b"], ["x_y", "x y"]).label_words == ("x y", "x_y")
+    assert Task.infer(["a", "b"], ["_", "x_y"]).label_words == ("_", "x_y")
 
 
 @pytest.mark.parametrize(
@@ -288,6 +289,7 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
         (([{"t": b"a", "u": [], "label": "x"}],), {}, r"only t \(bytes\), u \(list\), label"),
         ((pd.DataFrame([["a", "b"]]), ["x"]), {}, "the name of column 0 is not a text; rename it"),
         ((["a", "b"], pd.Series(["x", None])), {}, "row 1: the label is missing"),
+        ((["a", "b"], []), {}, "X has 2 rows, y 0 labels: each row needs one"),
         (
             (pd.DataFrame({"t": ["a", "b"], "team": ["x", "y"]}), ["x", "y"]),
             {},
