@@ -314,14 +314,16 @@ def _check_choice(choice: Choice, names: Sequence[str], shots: Set[int], block: 
 
 
 def _writable(options: Any) -> Any:
-    """Return options whose `class_prior`, if it is given by label, has texts as keys, for JSON."""
+    """Return options whose `class_prior` has Python's numbers and, if it is given by label, texts as keys, for JSON."""
     prior: Any = options.class_prior
     if prior is None:
         return options
     if hasattr(prior, "to_dict"):  # A pandas Series.
         prior = prior.to_dict()
     if isinstance(prior, Mapping):
-        prior = {str(label): share for label, share in prior.items()}
+        prior = {str(label): float(share) for label, share in prior.items()}
+    elif not isinstance(prior, str):
+        prior = [float(share) for share in prior]
     return dataclasses.replace(options, class_prior=prior)
 
 

@@ -65,9 +65,14 @@ def draw_published(
             demo_shots,
             errors.join_names(drawn.small),
         )
-    if k > len(drawn.anchors):
-        raise errors.UserError(f"k={k}: there are {len(drawn.anchors)} anchors; choose k ≤ {len(drawn.anchors)}")
+    check_k(k, len(drawn.anchors))
     return drawn
+
+
+def check_k(k: int, num_anchors: int) -> None:
+    """Raise UserError unless there are k anchors."""
+    if k > num_anchors:
+        raise errors.UserError(f"k={k}: there are {num_anchors} anchors; choose k ≤ {num_anchors}")
 
 
 def view_shots(

@@ -12,7 +12,7 @@ import numpy as np
 from knnprompt_jax import distances, errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier import draws, inputs
 from knnprompt_jax.classifier.content import AnyOptions, Content
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.confidence import selective
@@ -97,11 +97,18 @@ class Fitted:
         return self.options.centroid != "none"
 
     def with_options(self, options: AnyOptions) -> Self:
-        """Return the classifier with the given values of the options that may change after a fit."""
+        """Return the classifier with the given values of the options that may change after a fit.
+
+        Raises:
+            UserError: a prior that does not match the labels, or fewer than k anchors.
+        """
         names = options.CHANGEABLE
         if all(getattr(options, name) is getattr(self.options, name) for name in names):
             return self
         changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
+        inputs.prior(changed.class_prior, self.content.labels_C)
+        if self.content.is_published:
+            draws.check_k(changed.k, len(self.anchors))
         content = dataclasses.replace(self.content, options=changed, origin="")
         if changed.distance == self.options.distance:
             return dataclasses.replace(self, content=content)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from knnprompt_jax import characters, options, shipped
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.settings import commands, shared
@@ -42,7 +44,7 @@ def command(content: Content, classifier: str, further: Sequence[str] = (), corr
         "seed": fit.random_state,
         "truncation": fit.truncation,
         "label_token": fit.label_token,
-        "class_prior": _prior(fit.class_prior),
+        "class_prior": _prior(fit.class_prior, content.labels_C),
         "datastore": fit.store_options.to_dict(),
         "overwrite": True,
     }
@@ -71,8 +73,9 @@ def _demo_shots(given: Any) -> tuple[int, ...] | None:
     return tuple(-1 if number is None else number for number in numbers)
 
 
-def _prior(given: Any) -> str:
-    """Return the option `--class_prior` for that of a classifier."""
-    if isinstance(given, Mapping):
-        return ",".join(f"{label}={share:g}" for label, share in given.items())
-    return given or ""
+def _prior(given: Any, labels_C: np.ndarray) -> str:
+    """Return the option `--class_prior` for that of a classifier, read from its file."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    shares = given if isinstance(given, Mapping) else dict(zip(np.sort(labels_C).tolist(), given, strict=True))
+    return ",".join(f"{label}={share:g}" for label, share in shares.items())

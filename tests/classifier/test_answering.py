@@ -1,5 +1,6 @@
 """A pool of experts as a classifier: its experts and views, its probabilities, and what survives saving and changes."""
 
+import fractions
 import pickle
 import zipfile
 
@@ -166,11 +167,12 @@ def test_a_prior_may_be_a_pandas_series_in_any_order_and_is_saved(pool, rows, mo
     expected_QC = pool.set_params(class_prior=shares).predict_proba(rows[0][67:])
     series = pd.Series(shares).sort_values(ascending=False)
     np.testing.assert_array_equal(pool.set_params(class_prior=series).predict_proba(rows[0][67:]), expected_QC)
-    keyed = {np.int64(label): share for label, share in shares.items()}
+    keyed = {np.int64(label): fractions.Fraction(share, 21) for label, share in shares.items()}
     pool.set_params(class_prior=keyed).save(tmp_path / "saved")
     np.testing.assert_allclose(kp.load(tmp_path / "saved", model).predict_proba(rows[0][67:]), expected_QC, atol=1e-6)
     with pytest.raises(kp.UserError, match="class_prior=.*: 'x' is not a number"):
-        pool.set_params(class_prior=shares | {3: "x"}).predict(rows[0][67:])
+        pool.set_params(class_prior=shares | {3: "x"}).save(tmp_path / "unreadable")
+    assert not (tmp_path / "unreadable").exists()
 
 
 def test_another_prior_makes_its_classes_likelier(pool, rows):

@@ -101,6 +101,8 @@ def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance
     )
     np.testing.assert_allclose(changed.kneighbors(X[67:])[0], expected.kneighbors(X[67:])[0], rtol=1e-3, atol=2e-5)
     np.testing.assert_array_equal(changed.predict(X[67:]), expected.predict(X[67:]))
+    with pytest.raises(kp.UserError, match="k=56: there are 55 anchors; choose k ≤ 55"):
+        changed.set_params(k=56).predict(X[67:])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ def test_the_command_that_look_prints_fits_the_same_classifier(fitted):
     assert done.content.origin == content.origin and "the file held this classifier already" in done.notes
     again = parse(refitting.command(content, "mine", further=("to label.csv",)))
     assert again.train_file == ("train.csv", "to label.csv") and again.corrections == ()
+    listed = dataclasses.replace(content, options=dataclasses.replace(content.options, class_prior=[0.8, 0.2]))
+    assert parse(refitting.command(listed, "mine")).class_prior == settings.class_prior
 
 
 def test_a_declared_task_is_named_and_a_classifier_of_python_has_no_command(fitted):
