@@ -24,6 +24,7 @@ PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert
 _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _FOLDERS = {"Transformer": "", "Pooling": "[0-9]+_Pooling"}
+_KEPT_BYTES = 2**30  # Of the embeddings that `embed` keeps, per encoder.
 
 
 def token_mean(hidden_BTD: Array, lengths_B: Array) -> Array:
@@ -54,7 +55,7 @@ class SentenceEncoder:
             )
         self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
         self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
-        self.known: dict[str, np.ndarray] = {}  # The embeddings that `embed` has computed.
+        self.known: dict[str, np.ndarray] = {}  # The last embeddings that `embed` has computed.
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors [N, D] (float32) of N texts; only the first tokens of a long text count."""
@@ -71,17 +72,23 @@ class SentenceEncoder:
 
 
 def embed(name_or_folder: str, pooling: str, texts: Sequence[str]) -> np.ndarray:
-    """Return the embeddings [N, D] of N texts, of length 1. The process keeps them: no text is embedded twice.
+    """Return the embeddings [N, D] of N texts, of length 1. The process keeps the last ones, up to 1 GiB.
 
     Raises:
         UserError: as `SentenceEncoder`.
     """
     encoder = _load(name_or_folder, pooling)
-    new = [text for text in dict.fromkeys(texts) if text not in encoder.known]
+    known = encoder.known
+    new = [text for text in dict.fromkeys(texts) if text not in known]
     vectors_ND = encoder.encode(new)
     vectors_ND /= np.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
-    encoder.known.update(zip(new, vectors_ND, strict=True))
-    return np.stack([encoder.known[text] for text in texts])
+    known.update(zip(new, vectors_ND, strict=True))
+    found_ND = np.stack([known[text] for text in texts])
+    limit = _KEPT_BYTES // found_ND[0].nbytes
+    if len(known) > limit:
+        # A new dictionary, because other threads may still read the old one.
+        encoder.known = dict(list(known.items())[len(known) - limit // 2 :])
+    return found_ND
 
 
 _load = functools.cache(SentenceEncoder)
