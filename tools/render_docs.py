@@ -133,12 +133,20 @@ def pool_results(
     """Return the records for the tables of AutoClassifier.
 
     In-context learning and Batch Calibration have all m train rows per class as demonstrations, or M_T; the other
-    methods have the two of `scale` where it has them.
+    methods have the two of `scale` where it has them. TF-IDF has AutoClassifier's train rows, which depend on the
+    number of demonstrations.
     """
+    drawn = {_draw_of(record) for record in pool if record.method == pool_tables.AUTO}
+    same_rows = [record for record in pool if _draw_of(record) in drawn]
     in_context = [
         record for record in (*few_shot.records, *matched.records) if record.method in ("icl", "batch_calibration")
     ]
-    return pool_tables.Results([*pool, *in_context, *scale.records, *matched.records, *few_shot.records])
+    return pool_tables.Results([*same_rows, *in_context, *scale.records, *matched.records, *few_shot.records])
+
+
+def _draw_of(record: records_lib.Record) -> tuple[str, int, int, int]:
+    """Return what decides which train rows a record's run draws."""
+    return record.task, record.shots, record.demo_shots, record.seed
 
 
 def _comparisons(matched: scales.Scale, few_shot: scales.Scale) -> dict[str, Any]:
@@ -259,8 +267,9 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
 
 def draw_worth(matched: scales.Scale, path: pathlib.Path) -> None:
     """Draw kNN Prompting minus each rival with its interval against the model's size; a panel per rival."""
-    shown = (("five binary tasks, m = 32", 32, ""), ("five binary tasks, m = 128", 128, ""))
-    shown += (("TREC, m = 128", 128, scales.APART),)
+    num_tasks = {m: len(matched.shared(matched.models[0], m)) for m in (32, 128)}
+    shown = [(f"{count} binary tasks, m = {m}", m, "") for m, count in num_tasks.items()]
+    shown.append(("TREC, m = 128", 128, scales.APART))
     sizes = {model: scales.MODELS[model].parameters / 1e6 for model in matched.models}
     with drawing.style():
         drawn = figure.Figure(figsize=(6.4, 5.4), layout="constrained", facecolor="white")
