@@ -135,8 +135,9 @@ class Content(_Kept):
         elif self.choice.is_earlier:
             reason = "rows were added by partial_fit: fit again"
         elif not self.choice.outcomes:
-            least = f"{pool.MIN_ROWS} rows, and {pool.MIN_ROWS_PER_CLASS} per class on average"
-            reason = f"the classifier has {self.choice.num_rows} rows: fit at least {least}"
+            least = f"{pool.MIN_ROWS} rows of two classes, and {pool.MIN_ROWS_PER_CLASS} per class on average"
+            among = f" among the {folds.LIMIT:,} rows that are held out" if len(self.rows) > folds.LIMIT else ""
+            reason = f"the classifier has {len(self.rows):,} rows: fit at least {least}{among}"
         if reason:
             raise errors.UserError(f"no error rate can be promised: {reason}")
         pairs = [(outcome.probability, outcome.is_right) for outcome in self.choice.outcomes]

@@ -240,11 +240,12 @@ class Classifier(scikit.ScikitInterface):
         return hasattr(self, "fitted_")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the pickle of a fitted classifier: its model's name, the content of its file, and its options."""
+        """Return the pickle of a fitted classifier: its model's name, the content of its file, and its attributes."""
         if not hasattr(self, "fitted_"):
             return super().__reduce_ex__(protocol)
-        options = {name: getattr(self, name) for name in self.option_names()}
-        return _unpickle, (self.model, saving.to_bytes(self._check_fitted())), options
+        content = saving.to_bytes(self._check_fitted())
+        others = {name: value for name, value in vars(self).items() if name not in ("model", "task", "fitted_")}
+        return _unpickle, (type(self), self.model, content), others
 
 
 class KNNPrompting(Classifier):
@@ -296,5 +297,5 @@ def of(fitted: Fitted) -> KNNPrompting | AutoClassifier:
     return KNNPrompting.of(fitted) if fitted.content.is_published else AutoClassifier.of(fitted)
 
 
-def _unpickle(model: lm_lib.LanguageModel, content: bytes) -> KNNPrompting | AutoClassifier:
-    return of(saving.from_bytes(content, model))
+def _unpickle(kind: type[Classifier], model: lm_lib.LanguageModel, content: bytes) -> Classifier:
+    return kind.of(saving.from_bytes(content, model))

@@ -101,6 +101,9 @@ def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, mo
         kp.UserError, match="no error rate can be promised: the classifier has 24 rows: fit at least 50"
     ):
         few.predict(["x"], max_error=0.5)
+    same = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:67], rows[1][:1] * 67)
+    with pytest.raises(kp.UserError, match="the classifier has 67 rows: fit at least 50 rows of two classes"):
+        same.predict(["x"], max_error=0.5)
     with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
     pool.set_params(class_prior=None).partial_fit(rows[0][67:68], rows[1][67:68])

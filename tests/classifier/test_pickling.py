@@ -44,10 +44,19 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
         assert {**same.get_params(), "model": 0} == {**classifier.get_params(), "model": 0}
 
 
+class Lowered(kp.KNNPrompting):
+    """A user's class, which changes the texts."""
+
+    def predict(self, X, **options):
+        return super().predict([text.lower() for text in X], **options)
+
+
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
-def test_options_for_the_next_fit_are_kept(fitted, rows, duplicate):
-    changed = copy.deepcopy(fitted).set_params(demo_shots=1, random_state=7, k=2)
+def test_the_class_and_options_for_the_next_fit_are_kept(fitted, rows, duplicate):
+    changed = Lowered.of(fitted.fitted_).set_params(demo_shots=1, random_state=7, k=2)
+    changed.note = "mine"
     same = duplicate(changed)
+    assert type(same) is Lowered and same.note == "mine"
     assert {**same.get_params(), "model": 0} == {**changed.get_params(), "model": 0}
     np.testing.assert_array_equal(same.predict(rows[0][67:]), changed.predict(rows[0][67:]))
 
