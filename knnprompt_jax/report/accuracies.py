@@ -66,6 +66,7 @@ def _averages(
     own = set(runs.task)
     is_complete = len(runs) > 0 and all(own == tasks_of_model[model] for model in runs.model)
     ours = results.average(runs) if is_complete else None
+    seeds = shared_seeds(ours.count, runs) if ours and ours.count > 1 else ()
     printed = numbers[numbers.task == published.AVERAGE]
     paper = printed.score.iloc[0] if len(printed) else None
     averaged = set(printed.tasks.iloc[0]) if len(printed) else {*tasks}
@@ -73,15 +74,23 @@ def _averages(
     cells = {}
     if paper or (ours and own == averaged):
         marks = (f"the average over {names.counted(len(averaged), 'task')}",) if averaged != {*tasks} else ()
-        cells[published.AVERAGE] = Cell(ours if own == averaged else None, paper, same_model, marks, paper_digits=2)
+        shown = ours if own == averaged else None
+        marks += seeds if shown else ()
+        cells[published.AVERAGE] = Cell(shown, paper, same_model, marks, paper_digits=2)
     if ours and own != averaged and len(own) > 1:
         scores = list(numbers.score[numbers.task.isin(own)])
         theirs = None
         if len(scores) == len(own):
             theirs = Score(statistics.fmean(score.mean for score in scores), None, scores[0].count)
         noted = dataclasses.replace(ours, note=names.counted(len(own), "task"))
-        cells[_OWN_AVERAGE] = Cell(noted, theirs, same_model)
+        cells[_OWN_AVERAGE] = Cell(noted, theirs, same_model, seeds)
     return cells
+
+
+def shared_seeds(count: int, runs: pd.DataFrame) -> tuple[str, ...]:
+    """Return the mark of an average over `count` seeds if one of its tasks has more."""
+    has_more = runs.groupby("task").seed.nunique().max() > count
+    return (f"the average over the {names.counted(count, 'seed')} that all its tasks have",) if has_more else ()
 
 
 def _same_model(runs: pd.DataFrame, numbers: pd.DataFrame) -> bool:

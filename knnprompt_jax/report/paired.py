@@ -34,7 +34,9 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
         complete = _complete(pairs, averaged)
         if complete:
             note = names.counted(len(averaged), "task") if len(averaged) < len(tasks) else ""
-            cells[*key, published.AVERAGE] = _cell(complete, note)
+            average = _cell(complete, note)
+            seeds = accuracies.shared_seeds(len(complete[0]), pairs[pairs.task.isin(averaged)])
+            cells[*key, published.AVERAGE] = dataclasses.replace(average, marks=average.marks + seeds)
     caption = (
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )

@@ -89,6 +89,18 @@ def test_our_average_stands_beside_the_papers_over_the_same_tasks(make_record, p
 
 
 @pytest.mark.parametrize(
+    ("seeds", "marks"),
+    [((1, 2), ("the average over the 2 seeds that all its tasks have",)), ((1, 2, 3), ()), ((1,), ())],
+)
+def test_an_average_over_fewer_seeds_than_its_cells_is_marked(make_record, seeds, marks):
+    """With a single shared seed, the average is that of the cells."""
+    records = [make_record("few_shot", "mr", "knn", 8, seed) for seed in (1, 2, 3)]
+    records += [make_record("few_shot", "cr", "knn", 8, seed) for seed in seeds]
+    (found,) = build(records, axes=("m",), paper=published.of("")).rows
+    assert [cell.marks for cell in found.cells] == [(), (), marks]
+
+
+@pytest.mark.parametrize(
     ("runs", "rows"),
     [
         ((("knn", "full", 4), ("knn", "few-shot", 12)), {("full",): 27.5, ("few-shot",): 67.5}),

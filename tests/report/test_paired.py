@@ -126,6 +126,17 @@ def test_a_task_with_one_seed_is_not_averaged(make_graded):
     assert table.findings[0][0].endswith("; MR")
 
 
+def test_an_average_over_fewer_seeds_than_its_cells_is_marked(make_graded):
+    records = [
+        make_graded(method, seed, right, task=task)
+        for method, right in (("knn", 12), ("icl", 12))
+        for task, seeds in (("mr", (1, 2, 3)), ("cr", (1, 2)))
+        for seed in seeds
+    ]
+    (row,) = build(records).rows
+    assert [cell.marks for cell in row.cells] == [(), (), ("the average over the 2 seeds that all its tasks have",)]
+
+
 def test_a_difference_is_that_of_the_predictions(make_graded):
     """The noisy channel's predictions are those of each seed's best template, not of the best over seeds."""
     tried = {1: (0.85, 0.5), 2: (0.5, 0.85)}
