@@ -75,7 +75,7 @@ def _averages(
     if paper or (ours and own == averaged):
         marks = (f"the average over {names.counted(len(averaged), 'task')}",) if averaged != {*tasks} else ()
         shown = ours if own == averaged else None
-        marks += seeds if shown else ()
+        marks = (*marks, *(seeds if shown else ()))
         cells[published.AVERAGE] = Cell(shown, paper, same_model, marks, paper_digits=2)
     if ours and own != averaged and len(own) > 1:
         scores = list(numbers.score[numbers.task.isin(own)])
