@@ -3,6 +3,7 @@
 Commands do not import this module: scikit-learn, with SciPy and pandas, takes seconds to import.
 """
 
+import copy
 import dataclasses
 import inspect
 from typing import Any, Self
@@ -53,8 +54,11 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         return self.options_kind(**{name: getattr(self, name) for name in self.option_names()})
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy that shares the model."""
-        return type(self)(**self.get_params(deep=False))
+        """Return an unfitted copy that shares the model, with the metadata that its methods request."""
+        clone = type(self)(**self.get_params(deep=False))
+        if hasattr(self, "_metadata_request"):  # scikit-learn's own clones copy it, too.
+            clone._metadata_request = copy.deepcopy(self._metadata_request)
+        return clone
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

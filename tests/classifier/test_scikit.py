@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn import base, metrics, model_selection, utils
 from sklearn.utils import validation
 
@@ -120,6 +121,12 @@ def test_a_fit_that_fails_leaves_the_earlier_one(model, rows):
     assert classifier.task_.labels == ("a", "b") and classifier.classes_.tolist() == ["a", "b"]
     np.testing.assert_array_equal(classifier.predict(rows[0][20:31]), before)
     assert classifier.partial_fit(["three"], ["a"]).fitted_.content.num_rows == 21
+
+
+def test_a_clone_keeps_requests_of_metadata(unfitted):
+    with sklearn.config_context(enable_metadata_routing=True):
+        given = base.clone(unfitted).set_score_request(sample_weight=True)
+    assert base.clone(given).get_metadata_routing().score.requests == {"sample_weight": True}
 
 
 def test_sample_weights_are_refused(unfitted, rows):
