@@ -84,7 +84,8 @@ class Classifier(scikit.ScikitInterface):
         task = Task.infer(X, y) if self.task is None else self.task
         rows = inputs.labelled(task, X, y)
         if not rows:
-            raise errors.UserError("X is empty: at least one row is needed")
+            reason = f"all {len(y)} rows lack a text or a label" if y else "X is empty"
+            raise errors.UserError(f"{reason}: at least one row is needed")
         for warning in defects.label_warnings(rows):
             logging.warning("%s", warning)
         if found := defects.describe(rows, ()):

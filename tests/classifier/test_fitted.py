@@ -40,6 +40,8 @@ def test_rows_that_are_left_out_keep_their_numbers(model):
     fitted = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(TEXTS, LABELS)
     fitted.partial_fit(["", "near"], ["no", "yes"]).partial_fit(["", ""], [None, "no"]).partial_fit(["far"], ["no"])
     assert list(fitted.anchors_)[-2:] == [8, 11] and fitted.fitted_.content.num_rows == 12
+    with pytest.raises(errors.UserError, match="all 2 rows lack a text or a label: at least one row is needed"):
+        kp.KNNPrompting(model, task).fit(["", "far"], ["no", None])
 
 
 @pytest.mark.parametrize(("kind", "distance"), [*KINDS[:2], KINDS[3]])
