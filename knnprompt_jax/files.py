@@ -150,9 +150,12 @@ def check_output_folder(name: str | pathlib.Path) -> None:
 
 def _check_home(path: pathlib.Path) -> None:
     """Raise UserError if a path begins with ~, which a shell leaves after an equals sign: it is no home folder here."""
-    first = path.parts[0] if path.parts else ""
-    if first.startswith("~") and not os.path.lexists(first):
-        raise errors.UserError(f"{path}: the shell puts the home folder in place of ~ only after a blank: write $HOME")
+    first, *rest = path.parts or ("",)
+    is_home = first == "~" or (first.startswith("~") and rest)
+    if is_home and not os.path.lexists(first):
+        raise errors.UserError(
+            f"{path}: the shell puts a home folder in place of {first} only after a blank: write its path, such as $HOME"
+        )
 
 
 def find_cache_folder() -> pathlib.Path | None:

@@ -126,7 +126,7 @@ def test_unwritable_paths_are_refused_before_the_work(places, name, options, mes
 @pytest.mark.parametrize("check", [files.check_writable, files.check_readable])
 def test_a_home_folder_that_the_shell_left_is_refused_unless_it_exists(tmp_path, monkeypatch, check):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.UserError, match=re.escape("~/new: the shell puts the home folder in place of ~ only")):
+    with pytest.raises(errors.UserError, match=re.escape("~/new: the shell puts a home folder in place of ~ only")):
         check(pathlib.Path("~/new"))
     (tmp_path / "~").mkdir()
     (tmp_path / "~" / "new").touch()

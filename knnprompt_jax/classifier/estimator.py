@@ -244,9 +244,10 @@ class Classifier(scikit.ScikitInterface):
         """Return the pickle of a fitted classifier: its model's name, the content of its file, and its attributes."""
         if not hasattr(self, "fitted_"):
             return super().__reduce_ex__(protocol)
-        content = saving.to_bytes(self._check_fitted())
-        others = {name: value for name, value in vars(self).items() if name not in ("model", "task", "fitted_")}
-        return _unpickle, (type(self), self.model, content), others
+        fitted = self._check_fitted()
+        known = {"model": self.model, "task": self.task, "fitted_": fitted, **vars(fitted.options)}
+        others = {name: value for name, value in vars(self).items() if name not in known or value is not known[name]}
+        return _unpickle, (type(self), self.model, saving.to_bytes(fitted)), others
 
 
 class KNNPrompting(Classifier):
@@ -299,4 +300,6 @@ def of(fitted: Fitted) -> KNNPrompting | AutoClassifier:
 
 
 def _unpickle(kind: type[Classifier], model: lm_lib.LanguageModel, content: bytes) -> Classifier:
-    return kind.of(saving.from_bytes(content, model))
+    classifier = kind.__new__(kind)  # A user's class may have a constructor of its own.
+    vars(classifier).update(vars(of(saving.from_bytes(content, model))))
+    return classifier

@@ -140,10 +140,7 @@ class Choice:
 
     @property
     def remark(self) -> str:
-        """What a user should know about the experts; empty if there is nothing.
-
-        No expert has a weight, or the one on words is at least as accurate as the pool.
-        """
+        """A warning if no expert has a weight, or if that on words is at least as accurate as the pool; else empty."""
         if self.members and not self.used:
             return (
                 "no expert tells the classes of these rows apart, so every prediction will be their most common class"

@@ -82,7 +82,7 @@ def embed(name_or_folder: str, pooling: str, texts: Sequence[str]) -> np.ndarray
     new = [text for text in dict.fromkeys(texts) if text not in known]
     vectors_ND = encoder.encode(new)
     vectors_ND /= np.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
-    known.update(zip(new, vectors_ND, strict=True))
+    known.update(zip(new, map(np.copy, vectors_ND), strict=True))  # A view would keep its batch.
     found_ND = np.stack([known[text] for text in texts])
     limit = _KEPT_BYTES // found_ND[0].nbytes
     if len(known) > limit:
@@ -105,8 +105,8 @@ def _pooled(graph: nnx.GraphDef, pooling: str, params: nnx.State, tokens_BT: Arr
 def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
     """Return the BERT of an encoder, the folder with its weights, its pooling, and the maximum tokens of a text.
 
-    The files are those of `sentence-transformers`: modules.json, two of options and the folder of a Pooling module. The
-    argument `pooling` overrides them.
+    The files are those of `sentence-transformers`: modules.json, two files of options, and the folder of a Pooling
+    module. The argument `pooling` overrides them.
 
     Raises:
         UserError: an unknown model or one of another kind, unsupported modules or pooling, no pooling at all, or a
@@ -123,7 +123,12 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
         )
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
-    _fields(folder / "config_sentence_transformers.json").require("default_prompt_name", "")
+    described = _fields(folder / "config_sentence_transformers.json")
+    default = described.value("default_prompt_name")
+    if (described.table("prompts") or {}).get(default):
+        raise errors.UserError(
+            f"{described.path}: the default prompt {default!r} is not supported; only texts alone are"
+        )
     described = _fields(folder / "sentence_bert_config.json")
     described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)

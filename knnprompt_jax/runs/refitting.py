@@ -78,4 +78,4 @@ def _prior(given: Any, labels_C: np.ndarray) -> str:
     if given is None or isinstance(given, str):
         return given or ""
     shares = given if isinstance(given, Mapping) else dict(zip(np.sort(labels_C).tolist(), given, strict=True))
-    return ",".join(f"{label}={share:g}" for label, share in shares.items())
+    return ",".join(f"{label}={share}" for label, share in shares.items())

@@ -244,13 +244,13 @@ def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[
 
 
 def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
-    """Describe the line and byte of the first undecodable character, by reading the file again; a pipe is gone."""
+    """Describe the first undecodable character: its line and byte, if it is in a file, which is read again."""
     is_file = path.is_file()
     place = f"{path}:1" if is_file else str(path)
     byte = ""
     content = path.read_bytes() if is_file else b""
     marked = _marked_encoding(content)
-    encoding = (marked or encoding).removesuffix("-sig")  # Whose errors count bytes after the mark.
+    encoding = (marked or encoding).removesuffix("-sig")  # A codec with -sig counts bytes after the mark.
     if isinstance(error, UnicodeDecodeError):  # Otherwise the byte order mark is missing.
         try:
             content.decode(encoding)
@@ -260,7 +260,7 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
     hint = "name the encoding with --encoding= (cp1252 in many files from Excel), or save it as UTF-8"
     if marked:
-        hint = "its byte order mark says this encoding, but it has another or is incomplete: save it as UTF-8 again"
+        hint = "its byte order mark names this encoding, which its text does not have: save it as UTF-8 again"
     return f"{place}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
 
 

@@ -45,7 +45,10 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
 
 
 class Lowered(kp.KNNPrompting):
-    """A user's class, which changes the texts."""
+    """A user's class, which has a constructor of its own and changes the texts."""
+
+    def __init__(self, model, task):
+        super().__init__(model, task, k=3)
 
     def predict(self, X, **options):
         return super().predict([text.lower() for text in X], **options)
@@ -53,12 +56,19 @@ class Lowered(kp.KNNPrompting):
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
 def test_the_class_and_options_for_the_next_fit_are_kept(fitted, rows, duplicate):
-    changed = Lowered.of(fitted.fitted_).set_params(demo_shots=1, random_state=7, k=2)
+    changed = Lowered(fitted.model, fitted.task)
+    content = dataclasses.replace(fitted.fitted_.content, origin="a table")
+    vars(changed).update(vars(fitted) | {"fitted_": dataclasses.replace(fitted.fitted_, content=content)})
+    changed.set_params(demo_shots=1, random_state=7)
     changed.note = "mine"
     same = duplicate(changed)
     assert type(same) is Lowered and same.note == "mine"
     assert {**same.get_params(), "model": 0} == {**changed.get_params(), "model": 0}
     np.testing.assert_array_equal(same.predict(rows[0][67:]), changed.predict(rows[0][67:]))
+    assert same.fitted_.content.origin == "a table"
+    np.testing.assert_array_equal(
+        duplicate(changed.set_params(k=2)).predict(rows[0][67:]), changed.predict(rows[0][67:])
+    )
 
 
 def test_other_weights_are_refused(model):

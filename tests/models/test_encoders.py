@@ -31,6 +31,7 @@ MODULES = [
 BY_TOKENS = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
 PROMPTS = "config_sentence_transformers.json"
+PROMPTED = {"prompts": {"query": "q: ", "document": ""}}
 POOLED = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "cls"}}
 SIZES = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
 HF = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=29, type_vocab_size=3, **SIZES)
@@ -97,6 +98,7 @@ def test_kept_embeddings_are_bounded(folder, monkeypatch):
     expected = encoders.embed(str(folder), "", TEXTS)
     known = encoders._load(str(folder), "").known
     assert list(known) == TEXTS[-2:]
+    assert all(vector.base is None for vector in known.values())
     np.testing.assert_allclose(encoders.embed(str(folder), "", TEXTS[::-1]), expected[::-1], atol=1e-6)
 
 
@@ -128,16 +130,16 @@ def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: i
 
 
 @pytest.mark.parametrize(
-    ("described", "modules", "options", "pooling", "max_length"),
+    ("described", "modules", "options", "prompt", "pooling", "max_length"),
     [
-        (BY_TOKENS, MODULES, {"max_seq_length": 7}, "mean", 7),
-        ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, "cls", 29),
-        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, "mean", 29),
+        (BY_TOKENS, MODULES, {"max_seq_length": 7}, None, "mean", 7),
+        ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, "document", "cls", 29),
+        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, "unknown", "mean", 29),
     ],
 )
-def test_described_pooling(folder, described, modules, options, pooling, max_length):
+def test_described_pooling(folder, described, modules, options, prompt, pooling, max_length):
     files = {"1_Pooling/config.json": described, "modules.json": modules, "sentence_bert_config.json": options}
-    write(folder, {**files, PROMPTS: {"prompts": {"query": "q: "}, "default_prompt_name": None}})
+    write(folder, {**files, PROMPTS: PROMPTED | {"default_prompt_name": prompt}})
     encoder = encoders.SentenceEncoder(str(folder))
     assert (encoder.pooling, encoder.max_length) == (pooling, max_length)
     want_ND = by_torch(folder, TEXTS, pooling, max_length)
@@ -178,7 +180,10 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path, monkeypatch):
         ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2' is not supported; choices: bert"),
         ({"config.json": {"model_type": "bert", "is_decoder": True}}, "is_decoder=True is not supported"),
         ({"config.json": {"model_type": "bert", "position_embedding_type": "x"}}, "position_embedding_type='x' is not"),
-        ({**POOLED, PROMPTS: {"default_prompt_name": "query"}}, "default_prompt_name='query' is not supported; only"),
+        (
+            {**POOLED, PROMPTS: PROMPTED | {"default_prompt_name": "query"}},
+            "the default prompt 'query' is not supported",
+        ),
         ({**POOLED, "sentence_bert_config.json": [1]}, "sentence_bert_config.json: holds no JSON object"),
     ],
 )

@@ -61,7 +61,7 @@ def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
         (b"text,label\n", "utf-16", "csv:1: not UTF-16"),
         (b"\xef\xbb\xbftext,label\ncaf\xe9,x\n", "cp1252", "csv:2: not UTF-8: byte 17 is 0xe9: invalid continuation"),
         ("\ufefftext,label\na,x".encode("utf-16-le")[:-1], "utf-8", "csv:2: not UTF-16: byte 28 is 0x78: truncated"),
-        ("\ufefftext,label\na,x".encode("utf-16-le")[:-1], "utf-16", "truncated data; its byte order mark says"),
+        ("\ufefftext,label\na,x".encode("utf-16-le")[:-1], "utf-16", "truncated data; its byte order mark names"),
         (b"text,label\n", "klingon", "encoding='klingon': unknown; choose utf-8"),
         (b"text,label\n", "utf-8\0", r"encoding='utf-8\x00': unknown; choose utf-8"),
     ],
