@@ -301,5 +301,5 @@ def of(fitted: Fitted) -> KNNPrompting | AutoClassifier:
 
 def _unpickle(kind: type[Classifier], model: lm_lib.LanguageModel, content: bytes) -> Classifier:
     classifier = kind.__new__(kind)  # A user's class may have a constructor of its own.
-    vars(classifier).update(vars(of(saving.from_bytes(content, model))))
+    classifier.__dict__.update(vars(of(saving.from_bytes(content, model))))
     return classifier
