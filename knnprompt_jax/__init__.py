@@ -15,8 +15,8 @@ own lists them at its top.
     J  outputs per step       C  classes              k  neighbours      W  numbers that a distance compares
 
 A digit is an axis of that size, as in `x_1TD`. In `store`, M counts anchors with padding. In `models`, M counts the
-query heads of a key head (H / G), T also the tokens of all rows of a step (B · S), and F also the columns of all heads
-(H · K).
+query heads of a key head (H / G). There, T may also count the tokens of all rows of a step (B · S), and F the columns
+of all heads (H · K).
 """
 
 import importlib
