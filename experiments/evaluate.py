@@ -11,9 +11,9 @@ FLAGS = app.Flags(commands.EvaluationSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import evaluation
+    from knnprompt_jax.commands import evaluate_job
 
-    app.show(evaluation.run(FLAGS.value))
+    app.show(evaluate_job.run(FLAGS.value))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ FLAGS = app.Flags(commands.ExplanationSettings)
 def main() -> None:
     from knnprompt_jax import parallel
     from knnprompt_jax.classifier import explanation, saving
-    from knnprompt_jax.prediction import rows
+    from knnprompt_jax.commands import unlabelled
 
     saved = saving.read(pathlib.Path(FLAGS.value.classifier))
-    row = rows.parse_text(saved.content.task, FLAGS.value.text)
+    row = unlabelled.parse_text(saved.content.task, FLAGS.value.text)
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh.model)))
     print(explanation.explain(fitted, row, num_tokens=FLAGS.value.tokens))
 

@@ -17,10 +17,10 @@ FLAGS = app.Flags(commands.PredictionSettings)
 
 def main() -> None:
     from knnprompt_jax import errors, parallel
-    from knnprompt_jax.prediction import job
+    from knnprompt_jax.commands import predict_job
 
     settings = FLAGS.value
-    done = job.run(settings)
+    done = predict_job.run(settings)
     if settings.text or not parallel.is_main():
         return
     is_standard = settings.output == commands.STANDARD

@@ -16,7 +16,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, files, parallel
-from knnprompt_jax.prediction import job as prediction
+from knnprompt_jax.commands import predict_job
 from knnprompt_jax.runs import comparison, fitting
 from knnprompt_jax.settings import commands, shared
 from tests import commands as shell
@@ -216,7 +216,7 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
 @pytest.mark.parametrize(
     ("run", "options"),
     [
-        (prediction.run, commands.PredictionSettings(classifier="x", input="a.csv", output="b.csv")),
+        (predict_job.run, commands.PredictionSettings(classifier="x", input="a.csv", output="b.csv")),
         (comparison.run, shared.ComparisonSettings()),
         (fitting.run, commands.FitSettings(classifier="x", train_file="a.csv")),
     ],

@@ -26,8 +26,9 @@ import numpy as np
 import pandas as pd
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, evaluation, states, tasks
+from knnprompt_jax import errors, states, tasks
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.confidence import selective
 from knnprompt_jax.experts import expert, fitting, views
 from knnprompt_jax.experts.expert import Readings
@@ -243,11 +244,11 @@ def measure_novelty(model: kp.LanguageModel, data: Data, unit: Unit, data_dir: p
     """Fit the first m rows of each class, and tell test rows from texts out of scope as `evaluate` does."""
     pool = pd.DataFrame({"row": data.pool, "label": [row.label for row in data.pool]})
     fitted = fit(model, data.task, pool.groupby("label").head(unit.m).row.tolist())
-    measured = evaluation.measure(fitted, data.test, CACHE)
+    measured = evaluate_job.measure(fitted, data.test, CACHE)
     found = {}
     for name in OUT_OF_SCOPE[unit.task]:
         others = _examples(_shuffled(data_dir / unit.task / f"{name}.csv"))
-        scopes = [evaluation.measure_scope(fitted, measured, others, level, CACHE).overall for level in REJECTED]
+        scopes = [evaluate_job.measure_scope(fitted, measured, others, level, CACHE).overall for level in REJECTED]
         found[name] = [{key: round(value, 5) for key, value in scope.items()} for scope in scopes]
     return {"test_rows": len(data.test), "accuracy": measured.overall["accuracy"], **found}
 

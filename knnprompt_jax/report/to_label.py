@@ -7,11 +7,10 @@ import numpy as np
 
 from knnprompt_jax import characters, errors, states, tables
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.commands import predictions_format, unlabelled
 from knnprompt_jax.confidence import acquisition
 from knnprompt_jax.experts import expert, linear
 from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.prediction import rows as rows_lib
-from knnprompt_jax.prediction import writing
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.tasks import cells
@@ -61,7 +60,7 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
     label_column = str(source["label_column"])
     examples = []
     arguments = {"encoding": source["encoding"], "on_bad": settings.on_bad, "text_columns": settings.text_columns}
-    for row in rows_lib.read(fitted.task, settings.input, **arguments):
+    for row in unlabelled.read(fitted.task, settings.input, **arguments):
         if isinstance(row, errors.UserError):
             raise row
         examples.append(row)
@@ -145,7 +144,7 @@ def to_csv(chosen: ToLabel, task: Task) -> bytes:
     """
     rows = [(*task.fields, chosen.label_column, *cells.ADDED, *chosen.others)]
     for example, added in zip(chosen.examples, _added(chosen), strict=True):
-        others = [writing.to_text(example.extra.get(name)) for name in chosen.others]
+        others = [predictions_format.to_text(example.extra.get(name)) for name in chosen.others]
         rows.append((*(example.fields[field] for field in task.fields), "", *added, *others))
     content = tables.to_csv([[*map(tables.to_cell, row)] for row in rows])
     return content.encode("utf-8-sig", "backslashreplace")

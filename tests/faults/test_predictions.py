@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from knnprompt_jax.prediction import outputs
+from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.tasks.task import Example
 from tests import processes
 from tests.faults import injection
@@ -15,7 +15,7 @@ NAME = "out.jsonl"
 
 def predict(folder):
     """Write predictions as the job does, without a model."""
-    with outputs.opened(str(folder / NAME), {"store": "s"}) as output:
+    with predictions_file.opened(str(folder / NAME), {"store": "s"}) as output:
         for number in range(output.progress.rows, 3):
             output.write(b"%d a prediction\n" % number, [Example({}, "", number)])
         output.finish()

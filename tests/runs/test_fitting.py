@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, evaluation
+from knnprompt_jax import errors
 from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.classifier import fitting as classifier_fitting
 from knnprompt_jax.classifier import saving
+from knnprompt_jax.commands import evaluate_job, predict_job
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models.weights import checkpoints
-from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands
@@ -88,10 +88,10 @@ def test_prompts_that_are_too_long_are_counted(table, tmp_path, caplog):
     fitting.run(settings(table, demo_shots=(0,)))
     place = {"classifier": str(table.parent / "mine")}
     more = write_table(tmp_path / "more.csv", [(long + "s", "outage")])
-    evaluation.run(commands.EvaluationSettings(**place, input=str(more), output=str(tmp_path / "out")))
+    evaluate_job.run(commands.EvaluationSettings(**place, input=str(more), output=str(tmp_path / "out")))
     more.write_bytes(more.read_bytes() + b",outage\n")
     with pytest.raises(errors.UserError, match="is empty"):
-        prediction.run(commands.PredictionSettings(**place, input=str(more), output=str(tmp_path / "out.csv")))
+        predict_job.run(commands.PredictionSettings(**place, input=str(more), output=str(tmp_path / "out.csv")))
     texts = [record.getMessage() for record in caplog.records if "longer than the context" in record.getMessage()]
     assert [text[: text.index(" prompts")] for text in texts] == ["1 of 9", "1 of 1", "1 of 1"]
 
@@ -266,7 +266,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     expected = "columns in the prompt: title, body, priority; left out: ticket_id; to change them: --text_col"
     assert expected in capsys.readouterr().err
     place = {"classifier": str(tmp_path / "mine")}
-    assert "Rows measured: 3" in evaluation.run(commands.EvaluationSettings(**place, input="test.csv"))
+    assert "Rows measured: 3" in evaluate_job.run(commands.EvaluationSettings(**place, input="test.csv"))
     for message in (
         "train.csv: 1 of 14 rows are left out: ",
         "different classes (rows): 'pay' (7), 'Pay ' (6)",
@@ -354,9 +354,9 @@ def test_labels_that_look_alike_become_one_class(tmp_path, caplog):
     )
     assert merged.task.labels == ("ham", "spam") and [row.label for row in merged.anchors] == ["ham"] * 5 + ["spam"] * 4
     place = {"classifier": str(tmp_path / "mine"), "output": str(tmp_path / "page"), "input": str(train)}
-    assert "Rows measured: 9." in evaluation.run(commands.EvaluationSettings(**place))
+    assert "Rows measured: 9." in evaluate_job.run(commands.EvaluationSettings(**place))
     with pytest.raises(errors.UserError, match="csv:4: unknown label 'ham '; choose from ham, spam; .* only in blanks"):
-        evaluation.run(commands.EvaluationSettings(**place, merge_labels=False))
+        evaluate_job.run(commands.EvaluationSettings(**place, merge_labels=False))
     corrected = write_table(tmp_path / "corrected.csv", [(0, "SPAM"), (5, " Ham")], ("id", "label"))
     given = {"corrections": str(corrected), "merge_labels": True, "overwrite": True}
     content = fitting.run(settings(train, **options, **given)).content
@@ -393,14 +393,14 @@ def test_texts_in_columns_of_other_names(tmp_path):
     with pytest.raises(
         errors.UserError, match="csv:2: lacks the field 'body'; it has .*; name the .* --text_columns=$"
     ):
-        evaluation.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
+        evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
     with pytest.raises(
         errors.UserError, match="has no column 'body'; it has title, subject, label; name .* --text_columns=$"
     ):
-        prediction.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl")))
+        predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl")))
     place["text_columns"] = ("subject", "title")
-    assert "Rows measured: 7." in evaluation.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
-    prediction.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep="all"))
+    assert "Rows measured: 7." in evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
+    predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep="all"))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     expected = kp.load(tmp_path / "mine").predict([{"title": row[0], "body": row[1]} for row in rows])
     assert [record["label"] for record in records] == expected.tolist()
@@ -410,7 +410,7 @@ def test_texts_in_columns_of_other_names(tmp_path):
         (("subject", "label"), "'label' is the column of the labels"),
     ):
         with pytest.raises(errors.UserError, match=message):
-            evaluation.run(
+            evaluate_job.run(
                 commands.EvaluationSettings(**{**place, "text_columns": columns}, output=str(tmp_path / "page"))
             )
 

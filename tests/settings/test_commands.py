@@ -116,7 +116,7 @@ def test_a_command_checks_names_before_it_imports_anything_slow(folder):
 
 def test_predict_imports_nothing_that_it_does_not_need():
     """These take more seconds to import than a text takes to classify."""
-    program = "import sys, knnprompt_jax.prediction.job; print(*sys.modules)"
+    program = "import sys, knnprompt_jax.commands.predict_job; print(*sys.modules)"
     printed, _ = processes.run("-c", program)
     needless = {"pandas", "scipy.stats", "sklearn", "transformers", "jax.experimental.pallas", "matplotlib"}
     assert not needless & set(printed.split())

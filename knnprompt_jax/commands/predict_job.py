@@ -12,8 +12,8 @@ from knnprompt_jax import app, errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.classifier.inputs import ANSWERED, NOVEL, UNCERTAIN, Predictions
+from knnprompt_jax.commands import predictions_file, predictions_format, unlabelled
 from knnprompt_jax.confidence import novelty, selective
-from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
@@ -61,10 +61,10 @@ def run(settings: commands.PredictionSettings) -> Summary:
         novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
     mesh = parallel.make_mesh(0, settings.mesh.model)
     with parallel.enter_in_main(_opened(settings, saved)) as opened:
-        remaining, output = opened or ((), outputs.Output())
+        remaining, output = opened or ((), predictions_file.Output())
         fitted = saved.restore(saved.load_model(mesh))
         classes = tuple(fitted.classes.tolist())
-        form = writing.Format(
+        form = predictions_format.Format(
             settings.kind, classes, settings.probabilities, output.progress.kept, settings.keep, settings.neighbours
         )
         output.header = form.header()
@@ -107,9 +107,9 @@ def _label(
     settings: commands.PredictionSettings,
     fitted: Fitted,
     least: float,
-    remaining: Iterable[rows.Row],
-    output: outputs.Output,
-    form: writing.Format,
+    remaining: Iterable[unlabelled.Row],
+    output: predictions_file.Output,
+    form: predictions_format.Format,
     settle: Callable[[int], None],
 ) -> int:
     """Label the remaining rows batch by batch, call `settle` with the number of settled rows, and return their number.
@@ -117,7 +117,7 @@ def _label(
     A bad row ends the work with its error, after the rows before it.
     """
     cache = None if settings.text else states.open_disk_cache(settings.cache_gb, is_capped=True)
-    batches = rows.prefetch(rows.batches(remaining, fitted, settings.characters))
+    batches = unlabelled.prefetch(unlabelled.batches(remaining, fitted, settings.characters))
     count = 0
     num_truncated = 0
     try:
@@ -140,26 +140,28 @@ def _num_rows(settings: commands.PredictionSettings, saved: saving.Saved, is_mai
     """Return the number of rows of the input; None where it is unknown."""
     if settings.text or not is_main:
         return 1 if settings.text else None
-    return rows.count(settings.input, settings.format, settings.file_options(saved.content.file_options)["encoding"])
+    return unlabelled.count(
+        settings.input, settings.format, settings.file_options(saved.content.file_options)["encoding"]
+    )
 
 
 @contextlib.contextmanager
 def _opened(
     settings: commands.PredictionSettings, saved: saving.Saved
-) -> Iterator[tuple[Iterable[rows.Row], outputs.Output]]:
+) -> Iterator[tuple[Iterable[unlabelled.Row], predictions_file.Output]]:
     """Lock the output and read the first row; yield the remaining rows and the output."""
     task = saved.content.task
     if settings.text:
-        read = functools.partial(iter, [Example(rows.parse_text(task, settings.text), label="", row=0)])
+        read = functools.partial(iter, [Example(unlabelled.parse_text(task, settings.text), label="", row=0)])
     else:
         encoding = settings.file_options(saved.content.file_options)["encoding"]
         read = functools.partial(
-            rows.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
+            unlabelled.read, task, settings.input, settings.format, encoding, settings.on_bad, settings.text_columns
         )
     plan = {"classifier": saved.digest, "output_format": settings.kind}
     names = ("probabilities", "max_error", "abstain", "reject_novel", "keep", "neighbours", "class_prior", "characters")
     plan |= {name: getattr(settings, name) for name in names}
-    with outputs.opened(settings.output, plan, settings.overwrite) as output:
+    with predictions_file.opened(settings.output, plan, settings.overwrite) as output:
         remaining = output.unfinished(read, settings.input)
         first = next(remaining, None)
         if isinstance(first, errors.UserError):
@@ -174,8 +176,8 @@ def _opened(
 
 def _choose_columns(settings: commands.PredictionSettings, first: Example, task: Task) -> tuple[str, ...]:
     """Return the columns of the first row to copy; a line on standard error names those that are not copied."""
-    is_ragged = rows.kind_of(settings.input, settings.format) == "jsonl"
-    kept = writing.kept(settings.keep, first.extra, is_ragged)
+    is_ragged = unlabelled.kind_of(settings.input, settings.format) == "jsonl"
+    kept = predictions_format.kept(settings.keep, first.extra, is_ragged)
     texts = settings.text_columns or task.fields
     rest = [name for name in first.extra if name not in (*kept, *texts)]
     if rest and settings.keep == commands.IDS:
@@ -183,5 +185,10 @@ def _choose_columns(settings: commands.PredictionSettings, first: Example, task:
     return kept
 
 
-def _write(output: outputs.Output, form: writing.Format, examples: Sequence[Example], predictions: Predictions) -> None:
+def _write(
+    output: predictions_file.Output,
+    form: predictions_format.Format,
+    examples: Sequence[Example],
+    predictions: Predictions,
+) -> None:
     output.write(form.lines(examples, predictions), examples, predictions.outcomes)

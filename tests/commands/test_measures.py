@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from knnprompt_jax import evaluation
+from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.report import measures
 from knnprompt_jax.report.measures import Measures
 
@@ -60,15 +60,15 @@ def test_risk_and_coverage(measured):
 
 
 def test_csv_and_text(measured):
-    lines = evaluation.to_csv(measured).splitlines()
+    lines = evaluate_job.to_csv(measured).splitlines()
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
-    assert "rows,'=1+1,4" in evaluation.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
-    odd = evaluation.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
+    assert "rows,'=1+1,4" in evaluate_job.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
+    odd = evaluate_job.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
     assert {len(row) for row in csv.reader(io.StringIO(odd, newline=""))} == {3}
     padded = dataclasses.replace(measured, labels=("a", "a ", "c"))
-    assert "\n'a ' " in evaluation.describe(padded) and "rows,a ,2" in evaluation.to_csv(padded)
-    assert "Wilson's 95 % interval: 25.0 to 84.2 %." in evaluation.describe(measured).replace("\u00a0", " ")
+    assert "\n'a ' " in evaluate_job.describe(padded) and "rows,a ,2" in evaluate_job.to_csv(padded)
+    assert "Wilson's 95 % interval: 25.0 to 84.2 %." in evaluate_job.describe(measured).replace("\u00a0", " ")
 
 
 def test_a_class_without_rows_has_no_recall_and_one_without_predictions_no_precision(measured):
@@ -103,7 +103,7 @@ def test_the_threshold_of_coverage_answers_the_rows_that_it_stands_for(measured)
     """Its digits are cut, not rounded: `--abstain` with a larger number would leave rows out."""
     p_QC = np.array([[0.7278, 0.2722, 0.0], [0.6667, 0.3333, 0.0], [0.5001, 0.4999, 0.0]])
     measured = Measures(("a", "b", "c"), np.array([0, 0, 1]), np.array([0, 0, 0]), p_QC)
-    rows = evaluation._coverage(measured).rows
+    rows = evaluate_job._coverage(measured).rows
     assert [row[1] for row in rows] == ["0.666", "0.500"]
     assert all(np.mean(measured.confidence_Q >= float(row[1])) >= float(row[0][:-2]) / 100 - 1e-3 for row in rows)
 

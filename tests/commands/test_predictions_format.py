@@ -10,7 +10,7 @@ import pytest
 from absl import logging
 
 from knnprompt_jax.classifier.inputs import Predictions
-from knnprompt_jax.prediction import writing
+from knnprompt_jax.commands import predictions_format
 from knnprompt_jax.tasks.task import Example
 
 PREDICTIONS = Predictions(
@@ -28,7 +28,7 @@ def rows(*numbers, **other):
 
 
 def form(kind, all_probabilities=False, kept=(), classes=CLASSES):
-    return writing.Format(kind, tuple(classes), all_probabilities, kept, has_neighbours=True)
+    return predictions_format.Format(kind, tuple(classes), all_probabilities, kept, has_neighbours=True)
 
 
 def test_json_lines():
@@ -62,11 +62,11 @@ def test_csv():
 
 
 def test_neighbours_are_written_only_on_request():
-    plain = writing.Format("csv", tuple(CLASSES), True)
+    plain = predictions_format.Format("csv", tuple(CLASSES), True)
     header, line, _ = (plain.header() + plain.lines(rows(4, 6), PREDICTIONS)).decode().splitlines()
     assert header == "row,label,probability,novelty,probability_=SUM(A1),probability_over,probability_ünder"
     assert line == "4,ünder,0.6666667,0.3333333,0.0,0.3333333,0.6666667"
-    (record, _) = writing.Format("jsonl", tuple(CLASSES), False).lines(rows(4, 6), PREDICTIONS).splitlines()
+    (record, _) = predictions_format.Format("jsonl", tuple(CLASSES), False).lines(rows(4, 6), PREDICTIONS).splitlines()
     assert json.loads(record) == {"row": 4, "label": "ünder", "probability": 0.6666667, "novelty": 0.3333333}
 
 
@@ -103,9 +103,9 @@ def test_kept_columns_come_first_and_clash_with_no_other():
 @pytest.mark.parametrize(("keep", "copied"), [("ids", {"id"}), ("all", {"id", "z"}), ("none", set())])
 def test_columns_that_only_later_rows_have_are_copied_or_reported(keep, copied, caplog):
     later = rows(5, id="B7", z=1)
-    record = json.loads(writing.Format("jsonl", ("a",), False, (), keep).lines(later, one("a")))
+    record = json.loads(predictions_format.Format("jsonl", ("a",), False, (), keep).lines(later, one("a")))
     assert record.keys() == {"row", "label", "probability", "novelty"} | copied
-    writing.Format("csv", ("a",), False, (), keep).lines(later, one("a"))
+    predictions_format.Format("csv", ("a",), False, (), keep).lines(later, one("a"))
     assert ("row 5 has a column 'id' that the first row lacks" in caplog.text) == bool(copied)
     logging._log_counter_per_token.clear()
 
@@ -118,9 +118,9 @@ COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")
     [("ids", ("ticket_id", "uuid")), ("all", COLUMNS), ("none", ()), ("label, ids,label", ("label", "ids"))],
 )
 def test_kept_columns_are_ids_or_named_ones(keep, columns):
-    assert writing.kept(keep, COLUMNS) == columns
+    assert predictions_format.kept(keep, COLUMNS) == columns
 
 
 def test_a_named_column_may_be_missing_in_the_first_of_rows_with_columns_of_their_own(caplog):
-    assert writing.kept("team,label", ("text", "label"), is_ragged=True) == ("team", "label")
+    assert predictions_format.kept("team,label", ("text", "label"), is_ragged=True) == ("team", "label")
     assert "--keep=team,label: the first row has no column 'team'" in caplog.text

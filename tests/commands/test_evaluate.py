@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, evaluation, tables
+from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.prediction import rows
+from knnprompt_jax.commands import evaluate_job, unlabelled
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import sources
@@ -40,7 +40,7 @@ def table(tmp_path_factory):
 
 def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
     examples = sources.load_rows(classifier.task_, "evaluation", path=str(table), label_column="mood")
-    measured = evaluation.measure(classifier.fitted_, examples)
+    measured = evaluate_job.measure(classifier.fitted_, examples)
     texts, labels = [row.fields["text"] for row in examples], [row.label for row in examples]
     assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")
     assert measured.overall["accuracy"] == classifier.score(texts, labels)
@@ -56,8 +56,8 @@ def test_shares_of_votes_are_those_that_promises_compare(monkeypatch):
         answer=lambda readings, with_neighbours: types.SimpleNamespace(labels=np.array(["b"]), probabilities=shares_QC),
         novelty_scores=lambda readings: np.zeros(1),
     )
-    monkeypatch.setattr(evaluation, "_read", lambda *arguments: [None])
-    measured = evaluation.measure(fitted, [Example({"text": "x"}, "a")])
+    monkeypatch.setattr(evaluate_job, "_read", lambda *arguments: [None])
+    measured = evaluate_job.measure(fitted, [Example({"text": "x"}, "a")])
     assert measured.confidence_Q == 0.4
 
 
@@ -68,20 +68,20 @@ def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
     place = {
         name: str(tmp_path / path) for name, path in (("classifier", "mine"), ("input", "rows.csv"), ("output", "out"))
     }
-    printed = evaluation.run(commands.EvaluationSettings(**place))
+    printed = evaluate_job.run(commands.EvaluationSettings(**place))
     assert "Accuracy: 100.0" in printed and "none: needs at least" in printed
     assert json.loads((tmp_path / "out" / "measures.json").read_text())["log_loss"] == 0
     assert (tmp_path / "out" / "index.html").exists()
     with page.folder(place["output"]), pytest.raises(errors.UserError, match="out: another process is writing to it"):
-        evaluation.run(commands.EvaluationSettings(**place))
+        evaluate_job.run(commands.EvaluationSettings(**place))
     monkeypatch.setattr(page, "missing_libraries", lambda: "a library is missing")
-    evaluation.run(commands.EvaluationSettings(**place))
+    evaluate_job.run(commands.EvaluationSettings(**place))
     assert not (tmp_path / "out" / "index.html").exists(), "it would have other measures"
 
 
 def test_an_interrupted_run_is_resumed(classifier, table, tmp_path, monkeypatch):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rows, "batch_characters", lambda model: 1)  # A row per batch.
+    monkeypatch.setattr(unlabelled, "batch_characters", lambda model: 1)  # A row per batch.
     classifier.save(tmp_path / "mine")
     place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     settings, read = commands.EvaluationSettings(**place, label_column="mood"), []
@@ -95,10 +95,10 @@ def test_an_interrupted_run_is_resumed(classifier, table, tmp_path, monkeypatch)
 
     monkeypatch.setattr(kp.LanguageModel, "run_pass", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        evaluation.run(settings)
-    described = evaluation.run(settings)
+        evaluate_job.run(settings)
+    described = evaluate_job.run(settings)
     assert sum(read) == 11 + 1, "the fifth row is read again"
-    assert evaluation.run(settings) == described == evaluation.run(dataclasses.replace(settings, cache_gb=0))
+    assert evaluate_job.run(settings) == described == evaluate_job.run(dataclasses.replace(settings, cache_gb=0))
     assert sum(read) == 12 + 11
 
 
@@ -106,7 +106,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
     classifier.save(tmp_path / "mine")
     place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     settings = commands.EvaluationSettings(**place, label_column="mood")
-    printed = evaluation.run(settings)
+    printed = evaluate_job.run(settings)
     content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
     assert (content["model"], content["rows"], content["input"]) == ("tiny", 11, str(table))
     assert f"Accuracy: {100 * content['accuracy']:.1f}" in printed
@@ -127,7 +127,7 @@ def test_texts_out_of_scope_are_measured_beside_the_rows(classifier, table, tmp_
     (tmp_path / "others.txt").write_text("0 1 2 3 ; ; ; {}\n" * 3 + "a purple cow\n", encoding="utf-8")
     place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     options = {"label_column": "mood", "out_of_scope": str(tmp_path / "others.txt"), "reject_novel": 0.2}
-    printed = evaluation.run(commands.EvaluationSettings(**place, **options))
+    printed = evaluate_job.run(commands.EvaluationSettings(**place, **options))
     measured = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))["out_of_scope"]
     texts = [json.loads(line)["text"] for line in table.read_text(encoding="utf-8").splitlines()]
     labels = ["73x"[number % 3] for number in range(11)]
@@ -175,14 +175,14 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
     monkeypatch.setattr(saving.Saved, "load_model", None)
     options = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
     with pytest.raises(errors.UserError, match=message):
-        evaluation.run(commands.EvaluationSettings(**options))
+        evaluate_job.run(commands.EvaluationSettings(**options))
 
 
 def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
     classifier.save(tmp_path / "mine")
     place = {"classifier": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
-    printed = evaluation.run(commands.EvaluationSettings(**place, label_column="mood"))
+    printed = evaluate_job.run(commands.EvaluationSettings(**place, label_column="mood"))
     assert "the page needs absent_package: pip install 'knnprompt_jax[report]'" in caplog.text
     assert "Accuracy: " in printed and "page: " not in printed and not (tmp_path / "out" / "index.html").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv", "mistakes.csv"}
@@ -198,7 +198,7 @@ def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_p
 )
 def test_all_mistakes_are_in_a_table_for_spreadsheets(labels, words, titles, monkeypatch):
     """The page shows the first and names classes by words only where a person chose the words."""
-    monkeypatch.setattr(evaluation, "_MAX_MISTAKES", 1)
+    monkeypatch.setattr(evaluate_job, "_MAX_MISTAKES", 1)
     task = kp.Task("own", ("text",), "{text}\nLabel:", labels, words)
     texts = ("=1+1", "fine", "x\ry")
     examples = [
@@ -206,8 +206,8 @@ def test_all_mistakes_are_in_a_table_for_spreadsheets(labels, words, titles, mon
         for index, text in enumerate(texts)
     ]
     p_QC = np.array([[0.25, 0.75], [1.0, 0.0], [0.125, 0.875]])
-    measured = evaluation.Measures(labels, np.zeros(3, int), np.array([1, 0, 1]), p_QC)
-    content = tables.to_csv(evaluation.to_mistakes(measured, examples, task))
+    measured = evaluate_job.Measures(labels, np.zeros(3, int), np.array([1, 0, 1]), p_QC)
+    content = tables.to_csv(evaluate_job.to_mistakes(measured, examples, task))
     header, *rows = csv.reader(io.StringIO(content, newline=""))
     assert header == ["id", "line", "text", "label", "prediction", "probability", "label_probability"]
     predicted = tables.to_cell(labels[1])
@@ -215,7 +215,7 @@ def test_all_mistakes_are_in_a_table_for_spreadsheets(labels, words, titles, mon
         ["'-2a", "4", "x\ry", labels[0], predicted, "0.875", "0.125"],
         ["'-0a", "2", "'=1+1", labels[0], predicted, "0.75", "0.25"],
     ]
-    sections = {section.name: section for section in evaluation.build(measured, (), examples, task)}
+    sections = {section.name: section for section in evaluate_job.build(measured, (), examples, task)}
     (listing,) = sections["mistakes"].listings
     assert listing.caption.startswith("The first 1 of 2 mistakes; mistakes.csv has all")
     assert listing.rows == (("-2a", "4", "x\ry", titles[0], titles[1], "0.88"),)
@@ -231,14 +231,14 @@ def test_other_shares_of_classes_are_reported_with_what_they_give(tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in test))
     paths = {"classifier": tmp_path / "mine", "input": tmp_path / "rows.csv", "output": tmp_path / "out"}
     given = {name: str(path) for name, path in paths.items()}
-    printed = evaluation.run(commands.EvaluationSettings(**given))
+    printed = evaluate_job.run(commands.EvaluationSettings(**given))
     advice = printed[printed.index("Classes are not as common") :]
     assert "--class_prior=x=0.25,y=0.75 would give accuracy " in advice
     promised = advice.partition("would give accuracy ")[2].partition(" here")[0]
-    again = evaluation.run(commands.EvaluationSettings(**given, class_prior="x=0.25,y=0.75"))
+    again = evaluate_job.run(commands.EvaluationSettings(**given, class_prior="x=0.25,y=0.75"))
     assert f"Accuracy: {promised}. " in again and "Classes are not as common" not in again
     (tmp_path / "rows.csv").write_text("text,label\nmud,y\n")
-    assert "--class_prior" not in evaluation.run(commands.EvaluationSettings(**given)), "it would rule out x"
+    assert "--class_prior" not in evaluate_job.run(commands.EvaluationSettings(**given)), "it would rule out x"
 
 
 def test_a_prior_of_the_published_classifier_is_refused(classifier, table, tmp_path):
@@ -247,4 +247,4 @@ def test_a_prior_of_the_published_classifier_is_refused(classifier, table, tmp_p
         classifier=str(tmp_path / "mine"), input=str(table), label_column="mood", class_prior="uniform"
     )
     with pytest.raises(errors.UserError, match="mine is KNNPrompting, whose shares of votes have no prior"):
-        evaluation.run(settings)
+        evaluate_job.run(settings)

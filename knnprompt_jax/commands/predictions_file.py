@@ -17,7 +17,7 @@ from typing import Any
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.classifier import schema
-from knnprompt_jax.prediction import rows
+from knnprompt_jax.commands import unlabelled
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example
@@ -63,7 +63,7 @@ class Output:
     def __init__(self) -> None:
         self.progress = Progress({})
 
-    def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
+    def unfinished(self, read: Callable[[], Iterator[unlabelled.Row]], source: str) -> Iterator[unlabelled.Row]:
         """Return the rows that no earlier run has finished; see `FileOutput.unfinished`."""
         return read()
 
@@ -121,7 +121,7 @@ class FileOutput(Output):
             else:
                 self._begin()
 
-    def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
+    def unfinished(self, read: Callable[[], Iterator[unlabelled.Row]], source: str) -> Iterator[unlabelled.Row]:
         """Return the rows after those that an earlier run has finished.
 
         Args:

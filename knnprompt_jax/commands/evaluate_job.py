@@ -14,9 +14,9 @@ from absl import logging
 from knnprompt_jax import characters, errors, files, parallel, progress, states, tables
 from knnprompt_jax.classifier import inputs, saving
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.commands import unlabelled
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import drawing, measures, page, promises, scope
 from knnprompt_jax.report.measures import Measures, percent
@@ -117,7 +117,7 @@ def _read(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | Non
     num_read = 0
     num_truncated = 0
     with progress.whole(len(examples), "row", len(fitted.content.views)) as settle:
-        for batch in rows_lib.prefetch(rows_lib.batches(examples, fitted)):
+        for batch in unlabelled.prefetch(unlabelled.batches(examples, fitted)):
             yield fitted.read_prompts(batch.queries, cache, title="")
             num_read += len(batch.examples)
             num_truncated += batch.queries.num_truncated
@@ -154,7 +154,7 @@ def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Save
     options = settings.file_options(saved.content.file_options)
     path = settings.out_of_scope
     others = []
-    for row in rows_lib.read(task, path, "", options["encoding"], settings.on_bad, settings.text_columns):
+    for row in unlabelled.read(task, path, "", options["encoding"], settings.on_bad, settings.text_columns):
         if isinstance(row, errors.UserError):
             raise row
         label = row.extra.get(options["label_column"])

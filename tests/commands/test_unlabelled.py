@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.prediction import rows
+from knnprompt_jax.commands import unlabelled
 from knnprompt_jax.tasks.task import Task
 
 ONE = Task("mood", ("sentence",), "{sentence}\nMood:", ("bad", "good"), ("bad", "good"))
@@ -21,7 +21,7 @@ CONTENTS = {
 
 
 def texts(task, *arguments, **options):
-    found = rows.read(task, *arguments, **options)
+    found = unlabelled.read(task, *arguments, **options)
     return [str(one) if isinstance(one, errors.UserError) else " | ".join(one.fields.values()) for one in found]
 
 
@@ -64,7 +64,7 @@ def test_skipped_bad_rows_are_logged_with_their_line(tmp_path, caplog, kind, con
     path.write_text(content)
     first, bad, last = texts(ONE, str(path))
     assert bad.startswith(f"{path}:{message}") and (first, last) == ("a", "c")
-    assert [row.row for row in rows.read(ONE, str(path), on_bad="skip")] == [0, 2]
+    assert [row.row for row in unlabelled.read(ONE, str(path), on_bad="skip")] == [0, 2]
     assert f"left out: {bad.partition(';')[0]}" in caplog.text
 
 
@@ -84,7 +84,7 @@ def test_unreadable_inputs(monkeypatch, arguments, message):
         sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"good\n" + b"x" * 9000 + b"\n\xff\n")))
     )
     with pytest.raises(errors.UserError, match=message):
-        list(rows.read(ONE, *arguments))
+        list(unlabelled.read(ONE, *arguments))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_unreadable_inputs(monkeypatch, arguments, message):
 )
 def test_the_text_of_the_command_line_becomes_fields(task, text, expected):
     if isinstance(expected, dict):
-        assert rows.parse_text(task, text) == expected
+        assert unlabelled.parse_text(task, text) == expected
     else:
         with pytest.raises(errors.UserError, match=expected):
-            rows.parse_text(task, text)
+            unlabelled.parse_text(task, text)

@@ -12,10 +12,10 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.prediction import job
+from knnprompt_jax.commands import predict_job
 from knnprompt_jax.settings import commands
 from tests import processes
-from tests.prediction.conftest import failure
+from tests.commands.conftest import failure
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def labels(output):
 
 @pytest.mark.usefixtures("loaded")
 def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, table, tmp_path):
-    done = job.run(settings(saved, table, tmp_path / "out.jsonl", probabilities=True, neighbours=True))
+    done = predict_job.run(settings(saved, table, tmp_path / "out.jsonl", probabilities=True, neighbours=True))
     assert (done.rows, done.earlier) == (180, 0)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     wanted = classifier.answer(rows)
@@ -52,7 +52,7 @@ def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, 
         assert record["probability"] == record["probabilities"][record["label"]]
     assert [record["id"] for record in records] == [str(number) for number in range(180)], "ids are kept"
     (tmp_path / "out.csv").write_text("an earlier file")
-    job.run(settings(saved, table, tmp_path / "out.csv", keep="sentence", overwrite=True, neighbours=True))
+    predict_job.run(settings(saved, table, tmp_path / "out.csv", keep="sentence", overwrite=True, neighbours=True))
     with (tmp_path / "out.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
     assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
@@ -69,34 +69,34 @@ def test_a_file_gets_the_predictions_of_the_classifier(classifier, rows, saved, 
     ],
 )
 def test_every_outcome_that_is_possible_is_counted_even_if_no_row_has_it(outcomes, counts):
-    assert job.Summary(7, 0, 1.0, outcomes).counts == counts
+    assert predict_job.Summary(7, 0, 1.0, outcomes).counts == counts
 
 
 @pytest.mark.usefixtures("loaded")
 def test_a_promise_leaves_labels_empty_and_a_resumed_run_counts_all_rows(classifier, saved, table, tmp_path, capsys):
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
-    failure(job.run, settings(saved, table, output, max_error=0.7))
+    failure(predict_job.run, settings(saved, table, output, max_error=0.7))
     assert "labels of probability 0.6666 or more are written, so that at most 70 % of them" in capsys.readouterr().err
     table.write_bytes(b"".join(lines))
     differs = "an unfinished run had another --max_error: choose another file"
-    assert differs in failure(job.run, settings(saved, table, output, max_error=0.8))
+    assert differs in failure(predict_job.run, settings(saved, table, output, max_error=0.8))
     other_batches = settings(saved, table, output, max_error=0.7, characters=1000)  # They change the last digits.
-    assert "an unfinished run had another --characters" in failure(job.run, other_batches)
-    done = job.run(settings(saved, table, output, max_error=0.7))
+    assert "an unfinished run had another --characters" in failure(predict_job.run, other_batches)
+    done = predict_job.run(settings(saved, table, output, max_error=0.7))
     records = [json.loads(line) for line in output.read_text().splitlines()]
     assert all((record["label"] is None) == (record["probability"] < 0.66) for record in records)
     empty = sum(record["label"] is None for record in records)
     assert 0 < empty < 180 and done.outcomes == {"answered": 180 - empty, "uncertain": empty}
     assert "max_error=0.3: cannot be promised from 24" in failure(
-        job.run, settings(saved, table, output, max_error=0.3, overwrite=True)
+        predict_job.run, settings(saved, table, output, max_error=0.3, overwrite=True)
     )
 
 
 @pytest.mark.usefixtures("loaded")
 def test_a_killed_run_resumes_to_the_same_bytes(saved, table, tmp_path):
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
-    job.run(settings(saved, table, whole))
+    predict_job.run(settings(saved, table, whole))
     places = (f"--classifier={saved}", f"--input={table}", f"--output={killed}")
     process = processes.start("experiments/predict.py", *places, "--characters=1500")
     progress = tmp_path / ".killed.csv.progress"
@@ -104,7 +104,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(saved, table, tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and not killed.exists()
-    done = job.run(settings(saved, table, killed))
+    done = predict_job.run(settings(saved, table, killed))
     assert done.earlier > 0 and done.earlier + done.rows == 180
     assert killed.read_bytes() == whole.read_bytes()
 
@@ -112,12 +112,12 @@ def test_a_killed_run_resumes_to_the_same_bytes(saved, table, tmp_path):
 @pytest.mark.usefixtures("loaded")
 def test_rows_are_read_once_for_all_runs(classifier, saved, table, tmp_path, monkeypatch):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
-    job.run(settings(saved, table, tmp_path / "first.jsonl"))
+    predict_job.run(settings(saved, table, tmp_path / "first.jsonl"))
     read = classifier.model.statistics.prompts
-    job.run(settings(saved, table, tmp_path / "second.jsonl"))
+    predict_job.run(settings(saved, table, tmp_path / "second.jsonl"))
     assert classifier.model.statistics.prompts == read
     assert (tmp_path / "second.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
-    job.run(settings(saved, table, tmp_path / "third.jsonl", cache_gb=0))
+    predict_job.run(settings(saved, table, tmp_path / "third.jsonl", cache_gb=0))
     assert classifier.model.statistics.prompts > read
     assert (tmp_path / "third.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
 
@@ -143,17 +143,17 @@ def test_a_program_from_the_disk_gives_the_bytes_of_a_fresh_one(saved, table, tm
 def test_a_run_stops_at_a_bad_row_and_resumes_after_its_repair(saved, table, tmp_path):
     good, lines = table.read_bytes(), table.read_bytes().splitlines(keepends=True)
     output, skipped, whole = (tmp_path / f"{name}.jsonl" for name in ("out", "skipped", "whole"))
-    job.run(settings(saved, table, whole))
+    predict_job.run(settings(saved, table, whole))
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n", *lines[151:]]))
     message = f"{table}:151: field 'sentence' is empty; --on_bad=skip leaves such rows out"
-    assert failure(job.run, settings(saved, table, output)) == message
+    assert failure(predict_job.run, settings(saved, table, output)) == message
     assert not output.exists()
-    assert job.run(settings(saved, table, skipped, on_bad="skip")).rows == 179
+    assert predict_job.run(settings(saved, table, skipped, on_bad="skip")).rows == 179
     assert list(labels(skipped)) == [row for row in range(180) if row != 149]
     table.write_bytes(b"".join([lines[0], *lines[2:]]))
-    assert f"{table}: its first 149 rows are not those" in failure(job.run, settings(saved, table, output))
+    assert f"{table}: its first 149 rows are not those" in failure(predict_job.run, settings(saved, table, output))
     table.write_bytes(good)
-    done = job.run(settings(saved, table, output, overwrite=True))
+    done = predict_job.run(settings(saved, table, output, overwrite=True))
     assert (done.earlier, done.rows) == (149, 31) and labels(output) == labels(whole)
 
 
@@ -162,11 +162,11 @@ def test_skipped_rows_get_no_prediction_and_a_resumed_run_counts_them(saved, tab
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     odd = [b"%d, \r\n" % row if row % 2 else lines[row + 1] for row in range(100)]
     table.write_bytes(b"".join([lines[0], *odd, b"\xff\r\n", *lines[102:]]))
-    assert ":102: not UTF-8" in failure(job.run, settings(saved, table, output, on_bad="skip", characters=1500))
+    assert ":102: not UTF-8" in failure(predict_job.run, settings(saved, table, output, on_bad="skip", characters=1500))
     table.write_bytes(b"".join([lines[0], *odd, *lines[101:]]))
     message = f"{table}:3: field 'sentence' is empty; --on_bad=skip leaves such rows out"
-    assert failure(job.run, settings(saved, table, output)) == message
-    done = job.run(settings(saved, table, output, on_bad="skip"))
+    assert failure(predict_job.run, settings(saved, table, output)) == message
+    done = predict_job.run(settings(saved, table, output, on_bad="skip"))
     assert done.earlier > 0 and done.earlier + done.rows == len(labels(output)) == 130
 
 
@@ -174,16 +174,16 @@ def test_skipped_rows_get_no_prediction_and_a_resumed_run_counts_them(saved, tab
 def test_a_run_that_begins_anew_counts_its_own_rows(saved, table, tmp_path):
     lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
-    assert ":151: field" in failure(job.run, settings(saved, table, output))
+    assert ":151: field" in failure(predict_job.run, settings(saved, table, output))
     table.write_bytes(b"".join([lines[0], *lines[2:]]))
-    done = job.run(settings(saved, table, output, overwrite=True))
+    done = predict_job.run(settings(saved, table, output, overwrite=True))
     assert (done.earlier, done.rows) == (0, 179)
 
 
 @pytest.mark.usefixtures("loaded")
 def test_novel_texts_get_no_label(classifier, saved, table, tmp_path):
-    job.run(settings(saved, table, tmp_path / "all.jsonl"))
-    job.run(settings(saved, table, tmp_path / "some.jsonl", reject_novel=0.3))
+    predict_job.run(settings(saved, table, tmp_path / "all.jsonl"))
+    predict_job.run(settings(saved, table, tmp_path / "some.jsonl", reject_novel=0.3))
     every, some = (
         [json.loads(line) for line in (tmp_path / name).read_text(encoding="utf-8").splitlines()]
         for name in ("all.jsonl", "some.jsonl")
@@ -193,23 +193,23 @@ def test_novel_texts_get_no_label(classifier, saved, table, tmp_path):
     assert 0 < sum(is_novel) < 120
     assert [record["label"] is None for record in some] == is_novel
     assert {record["probability"] for record in some} == {record["probability"] for record in every}
-    done = job.run(settings(saved, table, tmp_path / "both.jsonl", reject_novel=0.3, abstain=0.67))
+    done = predict_job.run(settings(saved, table, tmp_path / "both.jsonl", reject_novel=0.3, abstain=0.67))
     expected = collections.Counter(
         "novel" if row["novelty"] <= 0.3 else "uncertain" if row["probability"] < 0.67 else "answered" for row in every
     )
     assert done.outcomes == expected and len(expected) == 3
     message = f"the smallest p-value from {len(classifier.anchors_)} rows is "
-    assert message in failure(job.run, settings(saved, table, tmp_path / "none.jsonl", reject_novel=0.001))
+    assert message in failure(predict_job.run, settings(saved, table, tmp_path / "none.jsonl", reject_novel=0.001))
 
 
 @pytest.mark.usefixtures("loaded")
 def test_ids_that_only_later_rows_have_are_copied(saved, tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_text('{"sentence": "a"}\n{"sentence": "b", "id": "B7", "team": "x"}\n')
-    job.run(settings(saved, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
+    predict_job.run(settings(saved, tmp_path / "rows.jsonl", tmp_path / "out.jsonl"))
     first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert "id" not in first and second["id"] == "B7" and "team" not in second
     (tmp_path / "rows.csv").write_text("sentence,id,team\na,B7,x\n")
-    job.run(settings(saved, tmp_path / "rows.csv", tmp_path / "out.csv"))
+    predict_job.run(settings(saved, tmp_path / "rows.csv", tmp_path / "out.csv"))
     assert capsys.readouterr().err == "columns not copied: team (--keep=all copies them)\n"
 
 
@@ -217,7 +217,7 @@ def test_ids_that_only_later_rows_have_are_copied(saved, tmp_path, capsys):
 @pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,novelty\n")])
 def test_no_rows(saved, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")
-    assert job.run(settings(saved, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0
+    assert predict_job.run(settings(saved, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0
     assert (tmp_path / f"out.{kind}").read_text() == content
 
 
@@ -238,14 +238,14 @@ def test_mistakes_are_told_before_the_model_loads(saved, table, tmp_path, monkey
     ]:
         given = {"classifier": saved, "input": table, "output": tmp_path / "new.jsonl", **options}
         with pytest.raises(errors.UserError) as caught:
-            job.run(commands.PredictionSettings(**{name: str(value) for name, value in given.items()}))
+            predict_job.run(commands.PredictionSettings(**{name: str(value) for name, value in given.items()}))
         assert message in str(caught.value)
 
 
 @pytest.mark.usefixtures("loaded")
 def test_one_text(classifier, rows, saved, capfdbinary):
     text = rows[3]["sentence"]
-    job.run(commands.PredictionSettings(classifier=str(saved), text=text, probabilities=True))
+    predict_job.run(commands.PredictionSettings(classifier=str(saved), text=text, probabilities=True))
     record = json.loads(capfdbinary.readouterr().out)
     wanted = classifier.answer([text])
     assert [record["label"]] == wanted.labels.tolist()
@@ -264,7 +264,7 @@ def test_one_text(classifier, rows, saved, capfdbinary):
 
 def test_one_text_needs_no_slow_imports():
     """Their imports would take longer than the prediction of a text."""
-    code = "import sys, knnprompt_jax.prediction.job; print([*{'pandas', 'scipy', 'sklearn'} & {*sys.modules}])"
+    code = "import sys, knnprompt_jax.commands.predict_job; print([*{'pandas', 'scipy', 'sklearn'} & {*sys.modules}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=processes.ROOT)
     assert done.stdout == "[]\n"
 

@@ -1,0 +1,1 @@
+"""The jobs of people with their own texts."""

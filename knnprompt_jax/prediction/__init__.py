@@ -1,1 +1,0 @@
-"""Label files of any length: rows are read, classified and written batch by batch."""
