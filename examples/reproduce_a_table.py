@@ -10,9 +10,10 @@ import pathlib
 
 from matplotlib import pyplot as plt
 
-from knnprompt_jax.paper import experiments, grid
+from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import results, tables
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import paper_grid as grid
 
 TABLE = "distance"  # The name of a file in configs/.
 

@@ -17,7 +17,7 @@ FLAGS = app.Flags(shared.ComparisonSettings)
 
 def main() -> None:
     from knnprompt_jax import parallel
-    from knnprompt_jax.runs import comparison
+    from knnprompt_jax.study import comparison
 
     records = comparison.run(FLAGS.value)
     if parallel.is_main():

@@ -18,7 +18,7 @@ DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and 
 
 
 def main() -> None:
-    from knnprompt_jax.paper import grid
+    from knnprompt_jax.study import paper_grid as grid
 
     grid.run(FLAGS.value, DRY_RUN.value)
 

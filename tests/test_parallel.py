@@ -17,8 +17,9 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.commands import predict_job
-from knnprompt_jax.runs import comparison, fitting
+from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands, shared
+from knnprompt_jax.study import comparison
 from tests import commands as shell
 from tests import processes
 

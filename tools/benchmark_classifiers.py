@@ -54,7 +54,7 @@ def run(settings: ClassifierSettings) -> dict[str, Any]:
         UserError: too few rows, or a procedure that fails.
     """
     from knnprompt_jax.benchmark import peer_process
-    from knnprompt_jax.runs import inputs
+    from knnprompt_jax.study import job_inputs as inputs
 
     task, pool = inputs.load_train(settings, settings.task, "")
     if len(pool) < 2 * settings.rows:

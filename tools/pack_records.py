@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 
 _MACHINE_FIELDS = {"environment", "seconds", "prompts_per_second"}
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "docs" / "records"

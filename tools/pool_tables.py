@@ -13,7 +13,7 @@ import numpy as np
 
 from knnprompt_jax import tables
 from knnprompt_jax.report import intervals, names, results
-from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.report import records as records_lib
 from tools import scales
 
 AUTO = "auto"

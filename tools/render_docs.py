@@ -17,7 +17,7 @@ import jinja2
 from matplotlib import figure
 
 from knnprompt_jax.report import drawing, names
-from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.report import records as records_lib
 from tools import analyses as analyses_lib
 from tools import measure_reliability, pool_tables, reliability_tables, scale_tables, scales
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from knnprompt_jax import tables
 from knnprompt_jax.report import intervals, names, results
-from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.report import records as records_lib
 from tools import analyses, scales
 
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.

@@ -17,8 +17,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, hf_config, hub, registry, sharding, tokenizers
 from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings.benchmark import BenchmarkSettings
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 
 STAND_IN = "smollm2"  # Its tokenizer counts tokens if the model's own is not available.

@@ -14,9 +14,9 @@ from knnprompt_jax import states as states_lib
 from knnprompt_jax.benchmark import timing
 from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import check as settings_lib
 from knnprompt_jax.settings import shared
+from knnprompt_jax.study import job_inputs as run_inputs
 from knnprompt_jax.tasks import splits
 
 TINY = "tiny"

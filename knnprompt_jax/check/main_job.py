@@ -11,9 +11,9 @@ from knnprompt_jax import lm, parallel
 from knnprompt_jax.check import findings, worlds
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.methods import method
-from knnprompt_jax.runs import comparison
-from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import shared
+from knnprompt_jax.study import comparison
+from knnprompt_jax.study import job_inputs as run_inputs
 
 _METHODS = ("icl", "knn")
 _K = 3

@@ -27,8 +27,8 @@ from knnprompt_jax.check import (
 )
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import kernel_proof
-from knnprompt_jax.runs import inputs as run_inputs
 from knnprompt_jax.settings import check as settings_lib
+from knnprompt_jax.study import job_inputs as run_inputs
 
 PASS = "pass"
 FAIL = "FAIL"

@@ -107,8 +107,8 @@ def check_shots(demo_shots: Any) -> int:
 def max_demo_shots(task: Task, rows: Sequence[Example], model: lm.LanguageModel) -> int:
     """Return M_T, how many demonstrations per class the context holds (`statistics.shot_limit`).
 
-    Unlike `runs.inputs.max_demo_shots`, which repeats the paper, it is 0 if even one demonstration per class makes too
-    many prompts too long. It counts only the first rows of a class, so that appended rows do not change it.
+    Unlike `study.job_inputs.max_demo_shots`, which repeats the paper, it is 0 if even one demonstration per class makes
+    too many prompts too long. It counts only the first rows of a class, so that appended rows do not change it.
     """
     counted = [row for members in splits.group_by_class(rows).values() for row in members[:_COUNTED]]
     limit = statistics.shot_limit(task, counted, model.tokenize, model.context)

@@ -15,8 +15,8 @@ from knnprompt_jax.classifier.inputs import ANSWERED, NOVEL, UNCERTAIN, Predicti
 from knnprompt_jax.commands import predictions_file, predictions_format, unlabelled
 from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 
 

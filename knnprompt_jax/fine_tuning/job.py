@@ -2,12 +2,10 @@
 
 import dataclasses
 import functools
-import hashlib
-import json
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,8 +21,9 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hub, registry, tokenizers
 from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs, records
+from knnprompt_jax.report import records
 from knnprompt_jax.settings.fine_tuning import METHODS, FineTuneSettings, Hyperparameters
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 
 
@@ -36,6 +35,10 @@ class Backbone:
     config: config_lib.DecoderConfig
     path: pathlib.Path
     tokenizer: Any
+
+    @property
+    def short_name(self) -> str:
+        return hub.base_name(self.name)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -49,21 +52,16 @@ def describe(name: str) -> Backbone:
     return Backbone(name, config, path, tokenizers.load(path, for_prompts=False, vocab_size=config.vocab_size))
 
 
-@dataclasses.dataclass(frozen=True)
-class FineTuningRun:
-    """Fine-tuning on a split. Its attributes are those that `records.Record.of` reads."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningRun(records.Run):
+    """Fine-tuning on a split."""
 
-    name: str
     model: Backbone
-    problem: method.Problem
     hyperparameters: Hyperparameters
-    source: dict[str, Any]
-    experiment: str = ""
-    cell: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def identity(self) -> dict[str, Any]:
-        """Everything that the outcome depends on, in JSON's types; model and rows by content."""
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that can change the outcome, as JSON values, with rows and weights by content."""
         split = self.problem.split
         return {
             "task": self.problem.digest,
@@ -76,20 +74,6 @@ class FineTuningRun:
             # Rounding, which training amplifies, depends on the platform.
             **({} if parallel.platform() == "cpu" else {"platform": parallel.platform()}),
         }
-
-    @functools.cached_property
-    def key(self) -> str:
-        """SHA-256 of the identity."""
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def file_name(self) -> str:
-        """The name of the record's file."""
-        split = self.problem.split
-        digest = hashlib.sha256(f"{self.key} {self.name} {self.experiment}".encode()).hexdigest()[:16]
-        task = self.problem.task.name
-        model = hub.base_name(self.model.name)
-        return f"{task}-{model}-{self.name}-m{split.shots}-d{split.demo_shots}-seed{split.seed}-{digest}.json"
 
 
 def run(settings: FineTuneSettings) -> list[records.Record]:
@@ -128,12 +112,12 @@ def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
                 inputs.log_warnings(split.warnings)
                 problem = method.Problem(rows.task, split, rows.evaluation, layout.tokenize_with(model.tokenizer))
                 yield FineTuningRun(
-                    settings.method,
-                    model,
-                    problem,
-                    settings.hyperparameters(rows.task.name, shots),
-                    inputs.source_of(settings),
-                    settings.experiment or "",
+                    name=settings.method,
+                    model=model,
+                    problem=problem,
+                    hyperparameters=settings.hyperparameters(rows.task.name, shots),
+                    source=inputs.row_options(settings),
+                    experiment=settings.experiment or "",
                 )
 
 

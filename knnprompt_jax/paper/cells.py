@@ -15,8 +15,8 @@ from knnprompt_jax import distances, errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 

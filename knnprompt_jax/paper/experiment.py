@@ -15,10 +15,10 @@ from knnprompt_jax import errors
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.report import accuracies, drawing, figures, names, overview, page, paired, published, results, tables
+from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.report.results import Record
-from knnprompt_jax.runs import inputs
-from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids, shared
+from knnprompt_jax.study import job_inputs as inputs
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 _AXES = {  # The axis that an option lists values of.
@@ -186,7 +186,7 @@ def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
 
 def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
-    expected = {**shipped.to_dict(), **inputs.source_of(shipped)}
+    expected = {**shipped.to_dict(), **inputs.row_options(shipped)}
     expected |= {name: default for name, default in shared.MODEL_DEFAULTS.items() if expected[name] is None}
     found = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:

@@ -9,7 +9,7 @@ from absl import logging
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import drawing, overview, page
-from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.settings import grids
 
 _TITLE = "kNN Prompting: results beside the paper's"

@@ -10,8 +10,8 @@ import pandas as pd
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import noisy_channel
+from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.report.known_methods import METHODS
-from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids
 
 Record = records_lib.Record

@@ -12,9 +12,10 @@ from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, saving
 from knnprompt_jax.classifier import fitting as classifier_fitting
 from knnprompt_jax.classifier.content import Content
-from knnprompt_jax.runs import corrections, inputs
+from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.settings.classifiers import AutoOptions
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import catalogue, defects
 from knnprompt_jax.tasks.task import Example, Task
 

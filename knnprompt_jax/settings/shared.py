@@ -1,7 +1,7 @@
-"""The options of models, rows, draws and runs that several commands share. `runs.inputs` reads them.
+"""The options of models, rows, draws and runs that several commands share. `study.job_inputs` reads them.
 
 The first sentence of a class's docstring is the heading of its own options in `--help`; inherited options keep theirs.
-A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
+A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
 """
 
 import pathlib

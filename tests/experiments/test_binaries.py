@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from tests import processes
 from tests.runs.conftest import world  # noqa: F401
 

@@ -4,7 +4,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from tests.faults import injection
 from tests.runs.conftest import make_record
 

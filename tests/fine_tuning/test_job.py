@@ -9,7 +9,7 @@ import pytest
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.fine_tuning import job, trainer
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from knnprompt_jax.settings.fine_tuning import FineTuneSettings
 from knnprompt_jax.tasks import catalogue
 from tests import processes

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="the published procedure runs in PyT
 transformers = pytest.importorskip("transformers")
 
 from knnprompt_jax import shipped  # noqa: E402
-from knnprompt_jax.runs import comparison  # noqa: E402
 from knnprompt_jax.settings import shared  # noqa: E402
+from knnprompt_jax.study import comparison  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 from tests import processes  # noqa: E402
 from tests.models import torch_models  # noqa: E402

@@ -8,8 +8,8 @@ import pytest
 
 from knnprompt_jax import lm
 from knnprompt_jax.paper import experiments
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 from tests.report.conftest import make_record, page_and_sections, page_path, results  # noqa: F401
 from tests.runs.conftest import own_cache, world  # noqa: F401

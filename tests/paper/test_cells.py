@@ -8,7 +8,7 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import cells
-from knnprompt_jax.runs import inputs
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Task
 from tests.paper.conftest import cells_of, make_grid

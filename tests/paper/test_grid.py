@@ -8,9 +8,10 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells
-from knnprompt_jax.paper import grid as grid_lib
-from knnprompt_jax.runs import comparison, records
+from knnprompt_jax.report import records
 from knnprompt_jax.settings import shared
+from knnprompt_jax.study import comparison
+from knnprompt_jax.study import paper_grid as grid_lib
 from tests.runs.conftest import choosing, world  # noqa: F401
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments, page
-from knnprompt_jax.report import drawing
+from knnprompt_jax.report import drawing, records
 from knnprompt_jax.report import page as page_lib
-from knnprompt_jax.runs import records
 from knnprompt_jax.settings import grids
 
 

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from knnprompt_jax.paper import experiments, page
-from knnprompt_jax.report import names, published
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import names, published, records
 
 
 class Shown:

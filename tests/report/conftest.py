@@ -14,8 +14,8 @@ import pytest
 
 from knnprompt_jax.paper import experiments, page
 from knnprompt_jax.paper.experiments import case_study
-from knnprompt_jax.report import drawing, maps
-from knnprompt_jax.runs import inputs, records
+from knnprompt_jax.report import drawing, maps, records
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 
 TASKS = ("sst2", "trec")

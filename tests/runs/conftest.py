@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from knnprompt_jax.settings import shared
 from tools import pretrain_tiny
 

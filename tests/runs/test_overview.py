@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from knnprompt_jax.runs import comparison, records
+from knnprompt_jax.report import records
+from knnprompt_jax.study import comparison
 from tests.runs.conftest import make_record
 
 

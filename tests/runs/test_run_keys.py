@@ -9,8 +9,9 @@ from jax.sharding import AbstractMesh
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import registry
-from knnprompt_jax.runs import inputs, plan
 from knnprompt_jax.settings import methods, shared
+from knnprompt_jax.study import engine
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 from tests.runs.conftest import choosing
 
@@ -38,7 +39,14 @@ def run_of(job, rows, model, name="knn", seed=1):
     split = splits.draw(rows.train, rows.task, shots=job.shots, demo_shots=job.demo_shots, seed=seed)
     problem = inputs.make_problem(job, model, rows.task, split, rows.evaluation)
     method = registry.get(name)
-    return plan.Run(method, method.options(job), problem, model, job.datastore)
+    return engine.MethodRun(
+        name=name,
+        method=method,
+        options=method.options(job),
+        problem=problem,
+        model=model,
+        store_options=job.datastore,
+    )
 
 
 def other_value(value, declared):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from tests.runs import conftest
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import page
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from knnprompt_jax.settings import grids
 from tests.runs import conftest
 from tools import pack_records

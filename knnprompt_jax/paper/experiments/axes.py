@@ -13,8 +13,8 @@ from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.report import accuracies, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import job_inputs as inputs
 
 _PRIOR = "prior_reliance"
 _BALANCED = 0.5

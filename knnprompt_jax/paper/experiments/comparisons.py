@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from knnprompt_jax.paper import cells, experiment
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import job_inputs as inputs
 
 _BOUND = "demonstration_upper_bound"
 

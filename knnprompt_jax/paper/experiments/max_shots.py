@@ -17,8 +17,8 @@ from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, page, published, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import job_inputs as inputs
 
 _NAME = "max_shots"
 _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots", "truncated", "m_t"}

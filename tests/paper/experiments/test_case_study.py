@@ -8,10 +8,10 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.paper.experiments import case_study
-from knnprompt_jax.runs import records
+from knnprompt_jax.report import records
 from knnprompt_jax.store import representations
+from knnprompt_jax.study import paper_grid as grid_lib
 from tests import prompt_groups
 
 

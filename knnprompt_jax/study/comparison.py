@@ -10,8 +10,10 @@ from absl import logging
 from knnprompt_jax import lm, tables
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
-from knnprompt_jax.runs import engine, inputs, plan, records
+from knnprompt_jax.report import records
 from knnprompt_jax.settings import shared
+from knnprompt_jax.study import engine
+from knnprompt_jax.study import job_inputs as inputs
 
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
@@ -20,8 +22,8 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     With `resume`, runs whose records are in the output folder are skipped.
 
     Raises:
-        UserError: settings or rows that cannot work, before anything is written; a record that another process makes,
-            or states that are not finite, after the records of earlier groups are written.
+        UserError: settings or rows that cannot work, before anything is written; or states that are not finite, after
+            the records of earlier groups are written.
     """
     inputs.join_processes(settings.distributed)
     return compare(settings, inputs.read_model(settings.model, settings, context=settings.context))
@@ -34,28 +36,35 @@ def compare(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> lis
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
-    for record in engine.run_groups(plan.group_runs(model, missing), folder, settings.cache_gb):
+    for record in engine.run_groups(engine.group_runs(missing), folder, settings.cache_gb):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 
 
 def _make_runs(
     settings: shared.ComparisonSettings, model: lm.LanguageModel, problems: Sequence[method_lib.Problem]
-) -> list[plan.Run]:
-    """Return a run for each problem and each method that applies to it; log why "all" leaves methods out."""
+) -> list[engine.MethodRun]:
+    """Return a run for each problem and each method that applies to it; log why "all" excludes methods."""
     runs = []
-    left_out: dict[str, dict[str, None]] = collections.defaultdict(dict)
-    source = inputs.source_of(settings)
+    excluded: dict[str, str] = {}
+    source = inputs.row_options(settings)
     for problem in problems:
         selected, reasons = registry.select(settings.methods, problem, settings)
-        for name, reason in reasons.items():
-            left_out[reason][name] = None
-        runs += [
-            plan.Run(method, method.options(settings), problem, model, settings.datastore, source=source)
-            for method in selected
-        ]
-    for reason, names in left_out.items():
-        logging.warning("left out: %s: %s", ", ".join(names), reason)
+        excluded |= reasons
+        for method in selected:
+            run = engine.MethodRun(
+                name=method.name,
+                method=method,
+                options=method.options(settings),
+                problem=problem,
+                model=model,
+                store_options=settings.datastore,
+                source=source,
+            )
+            runs.append(run)
+    for reason in dict.fromkeys(excluded.values()):
+        names = [name for name, because in excluded.items() if because == reason]
+        logging.warning("excluded: %s: %s", ", ".join(names), reason)
     return runs
 
 

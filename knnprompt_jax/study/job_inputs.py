@@ -97,8 +97,8 @@ def make_problem(
     return method.Problem(task, split, evaluation, model.tokenize, settings.label_token, settings.truncation)
 
 
-def source_of(settings: shared.EvaluationOptions) -> dict[str, Any]:
-    """Return the options that chose rows and context, for `plan.Run.source`; only grids have `rows`.
+def row_options(settings: shared.EvaluationOptions) -> dict[str, Any]:
+    """Return the options that chose rows and context, for `records.Run.source`; only grids have `rows`.
 
     Files are not among them, because the key of a run covers its rows by content.
     """
