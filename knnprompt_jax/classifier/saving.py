@@ -97,7 +97,6 @@ class Saved:
                 mesh=mesh,
                 deterministic=identity.deterministic,
                 context=identity.context,
-                keeps_prefixes=True,
             )
         check_model(self, model)
         return model

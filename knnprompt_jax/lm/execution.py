@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
-from knnprompt_jax.lm import prefixes, programs
+from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
@@ -74,25 +74,16 @@ class Execution:
         model: decoder_lib.Decoder,
         name: str,
         mesh: jax.sharding.Mesh,
-        deterministic: bool,
         statistics: PassStatistics,
-        keeps_prefixes_of: str = "",
     ):
-        """Place the weights on the mesh.
-
-        Args:
-            name: what messages call the model.
-            keeps_prefixes_of: the model's fingerprint, if `prefixes` keeps the prefixes that it reads.
-        """
+        """Place the weights on the mesh; `name` is what messages call the model."""
         self.mesh = mesh
         self.statistics = statistics
         self._name = name
-        self._deterministic = deterministic
         self._config = model.config
         self._dtype = model.dtype
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, mesh)
-        self._keeps_prefixes_of = keeps_prefixes_of
         self._compiled: dict[Any, Any] = {}
         self._prefix_in_memory: tuple[Any, attention.Prefix] | None = None
 
@@ -162,7 +153,7 @@ class Execution:
             UserError: an output is not finite.
         """
         prefix = self._read_prefix(packed)
-        softmax = self._first_softmax(packed)
+        use_kernel = bool(packed.prefix_length) and self.has_kernel
         prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
         outputs: list[Any] = []
@@ -180,7 +171,7 @@ class Execution:
             dealt = jax.tree.map(functools.partial(self._deal, steps=steps), (packed.steps, *extra_TJ))
             # A round of `data` steps is active if its first step exists.
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
-            pending.append((steps, self._enqueue(function, softmax, prefix, self._put(active_T), *dealt)))
+            pending.append((steps, self._enqueue(function, use_kernel, prefix, self._put(active_T), *dealt)))
             if len(pending) > calls_ahead:
                 finish()
         while pending:
@@ -191,38 +182,19 @@ class Execution:
         return outputs
 
     def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
-        """Return the keys and values of the prefix: from memory, from disk or, if they are not there, computed."""
+        """Return the keys and values of the prefix: from memory or, if they are not there, computed."""
         key = (packed.prefix_length, packed.prefix_P.tobytes())
         if self._prefix_in_memory and self._prefix_in_memory[0] == key:
             return self._prefix_in_memory[1]
-        heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
-        shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
         if not packed.prefix_length:
-            empty_LGPK = np.zeros(shape, jnp.dtype(self._dtype))
-            return self._put_prefix(empty_LGPK, empty_LGPK, 0)
-        path = prefixes.path_of(self._keeps_prefixes_of, packed) if self._keeps_prefixes_of else None
-        if path and (kept := prefixes.read(path, shape)):
-            prefix = self._put_prefix(*kept, packed.prefix_length)
-        else:
-            prefix = self._compute_prefix(packed)
-            if path:
-                prefixes.keep(path, prefix)
+            heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
+            shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
+            empty_LGPK = self._put(np.zeros(shape, jnp.dtype(self._dtype)), None, parallel.MODEL)
+            return attention.Prefix(empty_LGPK, empty_LGPK, self._put(np.int32(0)))
+        prefix = self._call(programs.read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length)))
+        self.statistics.prefix_tokens += packed.prefix_length
         self._prefix_in_memory = (key, prefix)
         return prefix
-
-    def _put_prefix(self, k_LGPK: np.ndarray, v_LGPK: np.ndarray, length: int) -> attention.Prefix:
-        """Put keys and values on the mesh, split by head."""
-        k = self._put(k_LGPK, None, parallel.MODEL)
-        v = self._put(v_LGPK, None, parallel.MODEL)
-        return attention.Prefix(k, v, self._put(np.int32(length)))
-
-    def _compute_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
-        arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-        prefix = self._call(programs.read_prefix, *arrays)
-        self.statistics.prefix_tokens += packed.prefix_length
-        # XLA names the sharding of one device as it likes. Computed and kept prefixes must have the same programs.
-        heads = jax.NamedSharding(self.mesh, P(None, parallel.MODEL))
-        return attention.Prefix(jax.device_put(prefix.k, heads), jax.device_put(prefix.v, heads), prefix.length)
 
     def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
         """Deal these steps of an array to the data shards."""
@@ -232,33 +204,15 @@ class Execution:
         """Put an array on the mesh, split over these axes."""
         return parallel.put(np.asarray(array), self.mesh, P(*axes))
 
-    def _first_softmax(self, packed: packing.PackedPrompts) -> attention.Softmax:
-        """Return the softmax of a call; the quick one is followed by the stable one if it overflows."""
-        if packed.prefix_length and self.has_kernel:
-            return attention.Softmax.KERNEL
-        return attention.Softmax.STABLE if self._deterministic else attention.Softmax.QUICK
-
-    def _enqueue(self, function: Callable[..., Any], softmax: attention.Softmax, *arguments: Any) -> Callable[[], Any]:
+    def _enqueue(self, function: Callable[..., Any], use_kernel: bool, *arguments: Any) -> Callable[[], Any]:
         """Hand a call to the devices; the returned function waits for its output.
 
-        Each call starts with the same softmax, even if an earlier call overflowed, so that a resumed job ends with the
-        same bits as an uninterrupted one. If the quick softmax gives an output that is not finite, the whole call runs
-        again with the stable softmax (`models.attention`). The overflow of one prompt can therefore change the last
-        bits of the other prompts of its call. A deterministic model avoids this: it never uses the quick softmax.
-
-        The program is compiled once for each shape and softmax, at its first use.
+        The program is compiled once for each shape, at its first use.
         """
-
-        def start(softmax: attention.Softmax) -> tuple[Any, Array]:
-            output = self._call(programs.map_steps, *arguments, function=function, softmax=softmax)
-            return output, programs.all_finite(output)
-
-        enqueued = start(softmax)
+        output = self._call(programs.map_steps, *arguments, function=function, use_kernel=use_kernel)
+        is_finite = programs.all_finite(output)
 
         def wait() -> Any:
-            output, is_finite = enqueued
-            if not is_finite and softmax is attention.Softmax.QUICK:
-                output, is_finite = start(attention.Softmax.STABLE)
             if not is_finite:
                 raise errors.UserError(
                     f"{self._name}: some next-token distributions are not finite: the weights are damaged or overflow in "

@@ -87,7 +87,6 @@ class LanguageModel:
         deterministic: bool = False,
         context: int = 0,
         needs_weights: bool = True,
-        keeps_prefixes: bool = False,
     ):
         """Describe a model without loading its weights.
 
@@ -113,7 +112,6 @@ class LanguageModel:
         self.context = _checked_context(context, name, config)
         self.statistics = execution_lib.PassStatistics()
         self.needs_weights = needs_weights
-        self.keeps_prefixes = keeps_prefixes
         self._load = load
         self._execution: execution_lib.Execution | None = None
         self._mesh = mesh
@@ -135,7 +133,6 @@ class LanguageModel:
         deterministic: bool = False,
         context: int = 0,
         needs_weights: bool = True,
-        keeps_prefixes: bool = False,
     ) -> "LanguageModel":
         """Return a decoder of any family of `registry.LANGUAGE_MODELS`.
 
@@ -173,7 +170,6 @@ class LanguageModel:
             deterministic=deterministic,
             context=context,
             needs_weights=needs_weights,
-            keeps_prefixes=keeps_prefixes,
         )
 
     @classmethod
@@ -234,18 +230,7 @@ class LanguageModel:
     def execution(self) -> execution_lib.Execution:
         """The decoder on the mesh with its compiled programs; the first use loads the weights."""
         if self._execution is None:
-            is_reference = self.platform == "cpu" and self.mesh.size == 1 and self.dtype == "float32"
-            # The files of these weights: they may have been replaced since `fingerprint`, and may be again.
-            path = self.path if self.keeps_prefixes and is_reference else None
-            fingerprint = _fingerprint(path, True) if path else ""
-            self._execution = execution_lib.Execution(
-                self._load(self.mesh),
-                self.name,
-                self.mesh,
-                self.deterministic,
-                self.statistics,
-                keeps_prefixes_of=fingerprint,
-            )
+            self._execution = execution_lib.Execution(self._load(self.mesh), self.name, self.mesh, self.statistics)
         return self._execution
 
     @property
@@ -326,8 +311,7 @@ class LanguageModel:
         """Return the log-probability of every target token given all tokens before it.
 
         Texts with a shared prefix have one packed shape, and texts without a prefix another. Each shape compiles two
-        programs: one reads the prefix, the other scores the texts. A shape in which a call overflows compiles the
-        scoring program again, with the stable softmax. Later calls with the same shapes compile nothing.
+        programs: one reads the prefix, the other scores the texts. Later calls with the same shapes compile nothing.
 
         Raises:
             UserError: a log-probability is not finite, because weights are damaged or overflow.

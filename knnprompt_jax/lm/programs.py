@@ -69,7 +69,7 @@ def score_suffixes(
         return model.head.log_probabilities(hidden_JE, targets_J)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "softmax"))
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "use_kernel"))
 def map_steps(
     graph: nnx.GraphDef,
     mesh: jax.sharding.Mesh,
@@ -79,7 +79,7 @@ def map_steps(
     steps: packing.Step,
     *extra_TJ: Array,
     function: Callable[..., Any],
-    softmax: attention.Softmax,
+    use_kernel: bool,
 ) -> Any:
     """Apply `function` to each packed step, and its `extra_TJ`, and return its outputs as [T, J, …].
 
@@ -92,7 +92,7 @@ def map_steps(
 
         @functools.partial(jax.jit, inline=True)  # Traced once for both uses below.
         def apply(arguments: tuple[Any, ...]) -> Any:
-            return function(model, mesh, *arguments, prefix=prefix, softmax=softmax)
+            return function(model, mesh, *arguments, prefix=prefix, use_kernel=use_kernel)
 
         def body(_: None, active_and_arguments: tuple[Array, tuple[Any, ...]]) -> tuple[None, Any]:
             active, arguments = active_and_arguments

@@ -12,7 +12,6 @@ In names of arrays, M counts the heads that share a key head, and Q = S · M the
 of near keys: S, or B · S where rows are joined.
 """
 
-import enum
 import functools
 from collections.abc import Callable
 
@@ -32,24 +31,6 @@ QUERY_BLOCK = 256  # Tokens. The logits of a block of queries then fit into a CP
 # heads were faster than 1, 3, 4 or 12. The limit on accelerators, 1 GiB, bounds memory and is not measured.
 LOGITS_ON_CPU = 6 * 2**20
 LOGITS_ON_ACCELERATOR = 2**28
-
-
-class Softmax(enum.Enum):
-    """The ways to keep the exponentials of a query's logits in range.
-
-    All results are equal up to rounding, where they are finite.
-
-    Attributes:
-        QUICK: subtract the largest logit of the row's tokens. If a logit of the prefix exceeds it by more than about
-            80, its exponential overflows and the result is NaN.
-        STABLE: subtract the largest of all logits. This costs a pass over the prefix's logits: 6 % of SmolLM2's whole
-            pass on two CPU cores.
-        KERNEL: `prefix_kernel`, which is stable, where the queries are a row's tokens after a prefix; elsewhere STABLE.
-    """
-
-    QUICK = "quick"
-    STABLE = "stable"
-    KERNEL = "kernel"
 
 
 @struct.dataclass
@@ -154,8 +135,7 @@ def shared_prefix_attention(
     positions_BS: Array,
     prefix: Prefix,
     rule: LogitRule,
-    softmax: Softmax,
-    is_self: bool,
+    use_kernel: bool,
 ) -> Array:
     """Return attention to the prefix and to the tokens of the row that the mask allows [B, S, H, K].
 
@@ -171,14 +151,13 @@ def shared_prefix_attention(
         positions_BS: the positions of the queries.
         prefix: keys and values of the prefix in this layer.
         rule: how logits are computed.
-        softmax: how exponentials stay in range.
-        is_self: whether the queries are the row's tokens, as `prefix_kernel` requires.
+        use_kernel: whether `prefix_kernel` computes it; the queries must be the row's tokens.
     """
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
     heads_per_key = heads // kv_heads
     platform = parallel.platform()
-    if softmax is Softmax.KERNEL and is_self and prefix.k.shape[1]:
+    if use_kernel and prefix.k.shape[1]:
         from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
@@ -188,7 +167,6 @@ def shared_prefix_attention(
         _attend_heads,
         mask_BQT=mask_BQT,
         far_mask=_far_mask(prefix, rule, jnp.tile(positions_BS, (1, heads_per_key))),
-        is_stable=softmax is not Softmax.QUICK,
     )
     q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, heads_per_key, size)
     q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, heads_per_key * width, size)
@@ -235,7 +213,7 @@ def heads_together(heads: int, logits_per_head: int, platform: str) -> int:
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
-def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, is_stable: bool) -> Array:
+def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array) -> Array:
     """Compute attention of a few key heads. All arrays are head-first, so that the matrix products need no copies.
 
     Args:
@@ -243,7 +221,6 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, is_stabl
             counts the queries of a row: S for each query head.
         mask_BQT: which tokens of its row each query attends to.
         far_mask: which tokens of the prefix each query attends to, [P] or, with a window, [B · Q, P].
-        is_stable: whether to subtract the largest of all logits (`Softmax`).
 
     Returns:
         The weighted means of the values [G, B, Q, K].
@@ -256,18 +233,10 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, is_stabl
         return _mix(jax.nn.softmax(near_GBQT), v_GBTK, "gbqt,gbtk->gbqk").astype(q_GBQK.dtype)
     far_GQP = jnp.einsum("gqk,gpk->gqp", q_GBQK.reshape(heads, -1, size), k_GPK, preferred_element_type=jnp.float32)
     far_GQP = jnp.where(far_mask, far_GQP, MASKED)
-    top_GBQ = near_GBQT.max(-1)
-    if is_stable:
-        top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))
-    else:
-        # Padding has no near logit. Subtracting +1e30 makes its far exponentials 0 instead of infinity.
-        top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)
+    top_GBQ = jnp.maximum(near_GBQT.max(-1), far_GQP.max(-1).reshape(heads, batch, queries))
     near_GBQT = jnp.exp(near_GBQT - top_GBQ[..., None])
     far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
     total_GBQ = near_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
-    # The sum is at least 1, because the maximum contributes exp(0); only padding's is 0. An overflow becomes NaN, which
-    # `lm.programs.all_finite` finds.
-    total_GBQ = jnp.where(jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan)
     far_GQK = _mix(far_GQP, v_GPK, "gqp,gpk->gqk")
     attended_GBQK = _mix(near_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)
     return (attended_GBQK / total_GBQ[..., None]).astype(q_GBQK.dtype)

@@ -83,7 +83,7 @@ class Decoder(nnx.Module):
         step: packing.Step,
         *,
         prefix: attention.Prefix,
-        softmax: attention.Softmax,
+        use_kernel: bool,
         blocks: tuple[int, ...] = (),
         whole_last_block: bool = False,
     ) -> tuple[Array, dict[int, Array]]:
@@ -94,7 +94,7 @@ class Decoder(nnx.Module):
         Args:
             step: the packed suffixes, and the tokens whose states are returned.
             prefix: the result of `read_prefix`.
-            softmax: how attention's exponentials stay in range.
+            use_kernel: whether `prefix_kernel` computes attention, except that of the last block on outputs only.
             blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
             whole_last_block: run the last block on all tokens. By default it runs on the J outputs only, which saves
                 little if most tokens are outputs.
@@ -108,11 +108,11 @@ class Decoder(nnx.Module):
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
         rotations = self._rotations(positions_BS)
-        make_attend = functools.partial(self._attend_after_prefix, prefix, softmax)
+        make_attend = functools.partial(self._attend_after_prefix, prefix)
 
         def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
             x_BSD, kept = carry
-            attend = make_attend(layer, mask_BSS, positions_BS, positions_BS, is_self=True)
+            attend = make_attend(use_kernel, layer, mask_BSS, positions_BS, positions_BS)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
             return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
 
@@ -126,7 +126,7 @@ class Decoder(nnx.Module):
         else:
             mask_1JT = attention.attention_mask_at(output_positions_J, stops_BS)[None]
             positions_1J = positions_1T[:, output_positions_J]
-            attend = make_attend(last, mask_1JT, positions_1J, positions_1T, is_self=False)
+            attend = make_attend(False, last, mask_1JT, positions_1J, positions_1T)
             rotate_T = self._rotate(self._rotations(positions_1T), last)
             rotate_J = self._rotate(self._rotations(positions_1J), last)
             x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
@@ -167,18 +167,13 @@ class Decoder(nnx.Module):
     def _attend_after_prefix(
         self,
         prefix: attention.Prefix,
-        softmax: attention.Softmax,
+        use_kernel: bool,
         layer: Array | int,
         mask_BST: Array,
         query_positions_BS: Array,
         key_positions_BT: Array,
-        is_self: bool,
     ) -> Attend:
-        """Return a layer's attention of queries at some positions to the prefix and to keys at some positions.
-
-        Args:
-            is_self: whether queries and keys are the same tokens, as `prefix_kernel` requires.
-        """
+        """Return a layer's attention of queries at some positions to the prefix and to keys at some positions."""
         layer_prefix = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
         rule = self._logit_rule(layer, prefix.k.shape[2] + key_positions_BT.shape[1])
         mask_BST = rule.within(mask_BST, query_positions_BS[:, :, None], key_positions_BT[:, None])
@@ -187,7 +182,7 @@ class Decoder(nnx.Module):
             k = repeat_heads_for_shards(k)
             v = repeat_heads_for_shards(v)
             return attention.shared_prefix_attention(
-                q, k, v, mask_BST, query_positions_BS, layer_prefix, rule, softmax, is_self
+                q, k, v, mask_BST, query_positions_BS, layer_prefix, rule, use_kernel
             )
 
         return attend

@@ -22,7 +22,7 @@ from knnprompt_jax import lm, parallel, progress, rounding
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.states import cache as cache_lib
 
-FORMAT = 2  # Version of cached rows: increase it whenever a pass computes different values.
+FORMAT = 3  # Version of cached rows: increase it whenever a pass computes different values.
 _CHUNK_STEPS = {"cpu": 16}
 _CHUNK_STEPS_ON_ACCELERATORS = 64
 

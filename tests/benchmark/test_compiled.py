@@ -73,7 +73,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
             array((steps,), jnp.bool_),
             packing.Step(tokens, tokens, tokens, outputs),
             function=programs.suffix_reader(False, ()),
-            softmax=attention.Softmax.KERNEL if is_in_kernel else attention.Softmax.QUICK,
+            use_kernel=is_in_kernel,
         )
     return {
         "prefix": prefix.compile().memory_analysis(),

@@ -73,7 +73,7 @@ def test_a_step_costs_what_xla_counts(shape):
         model_of_state = nnx.merge(nnx.graphdef(model), state)
         kv = attention.Prefix(prefix, prefix, jnp.int32(packed.prefix))
         packed_step = packing.Step(tokens, tokens, tokens, outputs)
-        hidden, _ = model_of_state.read_suffixes(packed_step, prefix=kv, softmax=attention.Softmax.STABLE)
+        hidden, _ = model_of_state.read_suffixes(packed_step, prefix=kv, use_kernel=False)
         return model_of_state.head.logits(hidden)
 
     analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, outputs).cost_analysis()

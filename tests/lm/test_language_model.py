@@ -99,7 +99,7 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert 0 < model.statistics.compile_seconds < model.statistics.seconds
 
 
-def test_padding_does_not_make_the_stable_softmax_necessary(small_decoder, monkeypatch):
+def test_padding_does_not_count(small_decoder, monkeypatch):
     """Whatever stands in padded tokens, in the prefix's and in rows', every bit of the states stays."""
     model = language_model(small_decoder("gpt2"))
     expected = states_of(model, MIXED)
@@ -121,15 +121,11 @@ def test_padding_does_not_make_the_stable_softmax_necessary(small_decoder, monke
     np.testing.assert_array_equal(got.hidden_NE, expected.hidden_NE)
     np.testing.assert_array_equal(got.log_z_N, expected.log_z_N)
     assert np.isfinite(got.hidden_NE).all() and np.isfinite(got.log_z_N).all()
-    assert model.statistics.compilations == 2, "padding must not make the stable softmax necessary"
 
 
-@pytest.mark.parametrize(("sharpness", "compilations", "tolerance"), [(1, 2, TOLERANCE), (49, 3, 0.1)])
-def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compilations, tolerance):
-    """States do not depend on whether the next call starts before the previous call's overflow check.
-
-    After an overflow, the stable softmax takes over.
-    """
+@pytest.mark.parametrize(("sharpness", "tolerance"), [(1, TOLERANCE), (49, 0.1)])
+def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, tolerance):
+    """States do not depend on whether calls are queued ahead, and large logits do not overflow."""
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])
@@ -138,21 +134,8 @@ def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compi
         monkeypatch.setattr(execution, "_CALLS_AHEAD_ON_CPU", ahead)
         ours = language_model(model, step_tokens=128)
         read.append(states.read(ours, prompts))
-        assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"
     jax.tree.map(np.testing.assert_array_equal, *read)
     np.testing.assert_allclose(read[0].hidden_NE, batched(model, prompts), atol=tolerance)
-
-
-@pytest.mark.parametrize("softmax", [attention.Softmax.STABLE, attention.Softmax.QUICK])
-def test_a_sum_of_exponentials_that_overflows(softmax):
-    """Each of three exponentials is still a number, their sum is none: the mean of the values, or NaN, never zero."""
-    one_11HK = np.ones((1, 1, 1, 1), np.float32)
-    far_HPK = np.full((1, 3, 1), 88, np.float32)
-    prefix = attention.Prefix(far_HPK, np.full((1, 3, 1), 1e-3, np.float32), np.int32(3))
-    mask_BST, positions_BS, rule = np.ones((1, 1, 1), bool), np.full((1, 1), 3), attention.LogitRule(1.0)
-    own = one_11HK, 0 * one_11HK, one_11HK, mask_BST
-    read = attention.shared_prefix_attention(*own, positions_BS, prefix, rule, softmax, True)
-    np.testing.assert_allclose(read.item(), 1e-3 if softmax is attention.Softmax.STABLE else np.nan, rtol=1e-5)
 
 
 def test_damaged_weights_are_refused(small_decoder):
