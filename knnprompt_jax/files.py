@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import pathlib
-import re
-import shutil
 import stat
 import tempfile
 import time
@@ -46,8 +44,6 @@ def lock(path: pathlib.Path, named: pathlib.Path | None = None, timeout: float =
     except filelock.Timeout:
         check_writable(lock_path.parent, folder=True)  # filelock also raises Timeout where no file can be made.
         raise errors.Busy(f"{display}: another process is writing to it") from None
-    except FileExistsError as error:  # From mkdir.
-        raise errors.UserError(f"{display}: {lock_path.parent} is a file, not a folder") from error
     except OSError as error:
         raise errors.UserError(f"{display}: {refusal(error)}") from error
     try:
@@ -92,35 +88,18 @@ def finish_file(path: pathlib.Path) -> None:
         _sync(unfinished.parent)
 
 
-def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0) -> None:
+def check_writable(path: pathlib.Path, *, folder: bool = False) -> None:
     """Raise UserError unless `path` (with `folder`: a file in the folder `path`) can be written. Leave nothing behind.
 
     Missing folders are no error. Call it before the work whose results go there.
-
-    Raises:
-        UserError: `path` is of another kind or a broken link, or begins with ~; the system refuses; or fewer than
-            `num_bytes` are free.
     """
-    _check_home(path)
-    place = real(path)
-    try:
-        for part in (path, *path.parents):
-            if part.is_symlink() and not part.exists():
-                raise errors.UserError(f"{path}: {part} is a link to {part.readlink()}, which does not exist")
-        if place.exists() and not (place.is_dir() or place.is_file()):
-            raise errors.UserError(f"{path}: it is neither a file nor a folder, and would be replaced")
-        if place.exists() and place.is_dir() != folder:
-            found = "a folder" if place.is_dir() else "a file"
-            raise errors.UserError(f"{path}: it is {found}, and {'a folder' if folder else 'a file'} is needed")
-        nearest = next(part for part in (place, *place.parents) if part.exists() and (folder or part != place))
-        if not nearest.is_dir():
-            raise errors.UserError(f"{path}: {nearest} is a file, not a folder")
-        with tempfile.NamedTemporaryFile(prefix=place.name, suffix=_LONGEST_ENDING, dir=nearest):
-            free = shutil.disk_usage(nearest).free
-    except OSError as error:
-        raise errors.UserError(f"{path}: {error.strerror}") from error
-    if free < num_bytes:
-        raise errors.UserError(f"{path}: {num_bytes:,} bytes are needed, and {free:,} are free")
+    target = real(path)
+    with refusals(path):
+        if target.exists() and not (target.is_dir() if folder else target.is_file()):
+            raise errors.UserError(f"{path}: it exists and is not {'a folder' if folder else 'a file'}")
+        nearest = next(part for part in (target, *target.parents) if part.exists() and (folder or part != target))
+        with tempfile.NamedTemporaryFile(prefix=target.name, suffix=_LONGEST_ENDING, dir=nearest):
+            pass
 
 
 def check_readable(name: str | pathlib.Path, *, folder: bool = False) -> None:
@@ -128,12 +107,10 @@ def check_readable(name: str | pathlib.Path, *, folder: bool = False) -> None:
 
     A pipe is not opened, because its writer would notice.
     """
-    _check_home(pathlib.Path(name))
     with refusals(pathlib.Path(name)):
         is_folder = stat.S_ISDIR(os.stat(name).st_mode)
     if is_folder != folder:
-        found, expected = ("a folder", "a file") if is_folder else ("a file", "a folder")
-        raise errors.UserError(f"{name}: it is {found}, and {expected} is needed")
+        raise errors.UserError(f"{name}: it is not {'a folder' if folder else 'a file'}")
     if not os.access(name, os.R_OK):
         raise errors.UserError(f"{name}: {os.strerror(errno.EACCES)}")
 
@@ -148,30 +125,18 @@ def check_output_folder(name: str | pathlib.Path) -> None:
     check_writable(pathlib.Path(name), folder=True)
 
 
-def _check_home(path: pathlib.Path) -> None:
-    """Raise UserError if a path begins with ~, which a shell leaves after an equals sign: it is no home folder here."""
-    first, *rest = path.parts or ("",)
-    is_home = first == "~" or (first.startswith("~") and rest)
-    if is_home and not os.path.lexists(first):
-        raise errors.UserError(
-            f"{path}: the shell puts a home folder in place of {first} only after a blank: write its path, such as $HOME"
-        )
-
-
 def find_cache_folder() -> pathlib.Path | None:
     """Return the folder for results that can be recomputed.
 
     The folder is KNNPROMPT_CACHE, by default `knnprompt_jax` in the user's cache folder (XDG).
 
     Returns:
-        The folder; None if KNNPROMPT_CACHE=off, or the folder cannot be made or written to.
+        The folder; None if it has no absolute path (KNNPROMPT_CACHE=off), or cannot be made or written to.
     """
-    given = os.environ.get("KNNPROMPT_CACHE", "")
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if given == "off":
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = pathlib.Path(os.path.expanduser(os.environ.get("KNNPROMPT_CACHE") or f"{base}/knnprompt_jax"))
+    if not folder.is_absolute():
         return None
-    home = pathlib.Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
-    folder = pathlib.Path(os.path.expanduser(given)) if given else home / "knnprompt_jax"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -201,10 +166,8 @@ def sha256(file: pathlib.Path) -> str:
         return _sha256(file)
     state = json.dumps([os.path.realpath(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns])
     cached = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest()
-    with contextlib.suppress(OSError, ValueError):
-        known = cached.read_text(encoding="ascii")
-        if re.fullmatch("[0-9a-f]{64}", known):
-            return known
+    with contextlib.suppress(OSError):
+        return cached.read_text(encoding="ascii")
     digest = _sha256(file)
     if max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
         with contextlib.suppress(errors.UserError):  # The cache only saves time.
@@ -219,16 +182,11 @@ def _sha256(file: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def refusals(path: pathlib.Path) -> Iterator[None]:
-    """Turn errors of the system into UserError with the path and the reason."""
+    """Turn errors of the system, and of paths that no system accepts, into UserError with the path and the reason."""
     try:
         yield
     except OSError as error:
         raise errors.UserError(refusal(error, path)) from error
-    except ValueError as error:  # Orbax raises the errors of TensorStore.
-        code = re.search(r"os_error_code='(\d+)'", str(error))
-        if code is None:
-            raise
-        raise errors.UserError(f"{path}: {os.strerror(int(code[1]))}") from error
 
 
 def refusal(error: OSError, path: pathlib.Path | None = None) -> str:
@@ -239,14 +197,9 @@ def refusal(error: OSError, path: pathlib.Path | None = None) -> str:
 
 
 def real(path: pathlib.Path) -> pathlib.Path:
-    """Return the absolute path without links; raise UserError for NUL characters and for the root folder."""
-    if "\0" in str(path):
-        raise errors.UserError(f"{str(path)!r}: a path has no NUL characters")
+    """Return the absolute path without links."""
     with refusals(path):
-        place = pathlib.Path(os.path.realpath(path))
-    if not place.name:
-        raise errors.UserError(f"{path}: it is the root folder")
-    return place
+        return pathlib.Path(os.path.realpath(path))
 
 
 def draft(path: pathlib.Path) -> pathlib.Path:

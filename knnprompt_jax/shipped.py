@@ -139,7 +139,7 @@ def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathli
 
     if is_complete():
         return path
-    files.check_writable(path, num_bytes=packages.num_bytes)
+    files.check_writable(path)
     with files.lock(path, timeout=_JOIN_SECONDS):
         if not is_complete():  # Another process may have joined the parts meanwhile.
             _join(path, name, packages, parts)

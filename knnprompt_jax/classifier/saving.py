@@ -143,7 +143,7 @@ def check_replaceable(path: pathlib.Path, num_bytes: int = 0) -> None:
     The path must be missing, empty or a classifier.
     """
     shared.check_no_folder(path)
-    files.check_writable(path, num_bytes=num_bytes)
+    files.check_writable(path)
     with files.refusals(path):
         if path.exists() and path.stat().st_size and not _is_classifier(path):
             raise errors.UserError(f"{path}: exists and is not a classifier; choose another file")
