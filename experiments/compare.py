@@ -10,9 +10,9 @@ Each record is written when its run ends; --resume continues after an interrupti
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 
-FLAGS = app.Flags(shared.ComparisonSettings)
+FLAGS = app.Flags(grids.ComparisonSettings)
 
 
 def main() -> None:

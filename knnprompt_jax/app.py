@@ -244,13 +244,11 @@ def _print_help(binary: str, docstring: str, kind: type[options.Options], is_ful
     """
     if binary.startswith("knnprompt "):
         docstring = re.sub(r"python experiments/(\w+)\.py", r"knnprompt \1", docstring)
-    hidden: set[str] = set()
-    if not is_full:
-        hidden = kind.hidden_groups({name: flags.FLAGS[name].value for name in flags.FLAGS})
+    hidden = set() if is_full else set(kind.FURTHER)
     headings = {name: declared["heading"] for name, _, declared in options.declarations(kind)}
     sections: dict[str, dict[str, list[str]]] = {}
     for flag in flags.FLAGS.get_key_flags_for_module(binary):
-        if flag.name.partition(".")[0] not in hidden:
+        if flag.name not in hidden and flag.name.partition(".")[0] not in hidden:
             section = sections.setdefault(headings.get(flag.name, "What to run"), {})
             section.setdefault(flag.help or "", []).append(f"--{flag.name}={_text_of(flag.value)}")
     fill = functools.partial(
@@ -266,7 +264,7 @@ def _print_help(binary: str, docstring: str, kind: type[options.Options], is_ful
             print(fill("  ".join(names), initial_indent="  ", subsequent_indent="  "))
             print(fill(text, initial_indent=" " * 6, subsequent_indent=" " * 6))
     if hidden:
-        print("\n--helpfull also shows the options of the methods that do not run.")
+        print("\n--helpfull lists all options.")
     print(end="", flush=True)
 
 

@@ -1,6 +1,6 @@
 """Distances between a query and anchors. Each is one object of `DISTANCES` that carries everything about it.
 
-To add a distance, add its name to `settings.classifiers` and an object. A dense store searches by every distance.
+To add a distance, add an object. A dense store searches by every distance.
 """
 
 import dataclasses
@@ -15,7 +15,6 @@ import numpy as np
 from flax import struct
 
 from knnprompt_jax import errors
-from knnprompt_jax.settings import classifiers
 
 Array = jax.Array
 
@@ -159,8 +158,9 @@ _DISTANCES = (
     _reverse_kl("reverse_kl_labels", "label words, KL(anchor ‖ test)", representation=_WORDS),
     Distance("l2", "hidden states", "L2", Representation.HIDDEN, _euclidean),
 )
-_BY_NAME = {distance.name: distance for distance in _DISTANCES}
-DISTANCES: dict[str, Distance] = {name: _BY_NAME[name] for name in classifiers.DISTANCES}
+DISTANCES = {distance.name: distance for distance in _DISTANCES}
+"""Every distance by name."""
+DIRECTIONS = ("kl", "reverse_kl")
 
 
 def get(name: str) -> Distance:

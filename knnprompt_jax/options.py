@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from knnprompt_jax import errors
 
@@ -72,6 +72,8 @@ class Options:
         UserError: a value of the wrong type, not among the choices, beyond the limits, or empty although `nonempty`.
     """
 
+    FURTHER: ClassVar[tuple[str, ...]] = ()  # Options and groups that only `--helpfull` lists.
+
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
 
@@ -111,12 +113,6 @@ class Options:
     def groups(cls) -> dict[str, type["Options"]]:
         """Return the class of the options in each group."""
         return {field.name: field.metadata["group"] for field in dataclasses.fields(cls) if "group" in field.metadata}
-
-    @classmethod
-    def hidden_groups(cls, values: Mapping[str, Any]) -> set[str]:
-        """Return the groups that `--help` leaves out for these values of options; `--helpfull` shows them."""
-        del values
-        return set()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, with a dictionary for each group."""

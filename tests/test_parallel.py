@@ -18,7 +18,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.commands import predict_job
 from knnprompt_jax.runs import fitting
-from knnprompt_jax.settings import commands, shared
+from knnprompt_jax.settings import commands, grids
 from knnprompt_jax.study import comparison
 from tests import commands as shell
 from tests import processes
@@ -218,7 +218,7 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
     ("run", "options"),
     [
         (predict_job.run, commands.PredictionSettings(classifier="x", input="a.csv", output="b.csv")),
-        (comparison.run, shared.ComparisonSettings()),
+        (comparison.run, grids.ComparisonSettings()),
         (fitting.run, commands.FitSettings(classifier="x", train_file="a.csv")),
     ],
 )

@@ -21,7 +21,7 @@ from knnprompt_jax import app, distances, errors, lm, options
 from knnprompt_jax.benchmark import peer_process, report, searching, timing, workload
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -40,7 +40,7 @@ class SearchSettings(options.Options):
     model: str = options.option(
         "gpt2", "Published shape, folder, .gguf file or Hub name; only its sizes count.", nonempty=True
     )
-    distance: str = options.option("kl", "Distance of the search.", choices=classifiers.DISTANCES)
+    distance: str = options.option("kl", "Distance of the search.", choices=distances.DISTANCES)
     queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, nonempty=True)
     k: int = options.option(3, "Neighbours per query.", least=1)
     stored: tuple[int, ...] = options.option(
@@ -74,9 +74,7 @@ def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tu
     """
     found = []
     for kind in ("dense", "factored"):
-        size = store_lib.anchor_bytes(
-            classifiers.StoreOptions(kind=kind), settings.distance, config, searching.NUM_CLASSES
-        )
+        size = store_lib.anchor_bytes(StoreOptions(kind=kind), settings.distance, config, searching.NUM_CLASSES)
         found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
     if not found:
         raise errors.UserError(

@@ -19,7 +19,7 @@ MODULES = (
     "knnprompt_jax.lm",
     "knnprompt_jax.methods.method",
     "knnprompt_jax.experts.pool",
-    "knnprompt_jax.settings.classifiers",
+    "knnprompt_jax.classifier.classifier_options",
     "knnprompt_jax.states",
     "knnprompt_jax.store",
     "knnprompt_jax.tasks",

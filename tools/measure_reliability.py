@@ -27,6 +27,7 @@ import pandas as pd
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, states, tasks
+from knnprompt_jax.classifier.classifier_options import AutoOptions
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.confidence import selective
@@ -35,7 +36,6 @@ from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import look, to_label
 from knnprompt_jax.report.measures import Measures
-from knnprompt_jax.settings.classifiers import AutoOptions
 from knnprompt_jax.tasks.task import Example, Task
 from tools import pack_records
 

@@ -7,7 +7,7 @@ import numpy as np
 from knnprompt_jax import lm
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import store as store_lib
 
 Array = jax.Array
@@ -35,7 +35,7 @@ def random_store(head: head_lib.Head, kind: str, distance: str, anchors: int) ->
     """
     distinct = min(anchors, _DISTINCT)
     classes = np.arange(anchors) % NUM_CLASSES
-    options = classifiers.StoreOptions(kind=kind)
+    options = StoreOptions(kind=kind)
     states = random_states(head, distinct, 1)
     store = store_lib.build(options, distance, head, states, classes[:distinct], range(NUM_CLASSES))
     if anchors == distinct:

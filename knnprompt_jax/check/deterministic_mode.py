@@ -9,7 +9,7 @@ import numpy as np
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.check import findings
 from knnprompt_jax.check import inputs as inputs_lib
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import store as store_lib
 
 _REASON = "the mode promises equal bits"
@@ -42,9 +42,7 @@ def _search(inputs: inputs_lib.Inputs, model: lm.LanguageModel, states: lm.State
     anchors = _rows(states, range(num_anchors))
     queries = _rows(states, range(num_anchors, len(states)))
     classes = np.zeros(num_anchors, int)
-    store = store_lib.build(
-        classifiers.StoreOptions(), "kl", model.head, jax.tree.map(jax.numpy.asarray, anchors), classes, ()
-    )
+    store = store_lib.build(StoreOptions(), "kl", model.head, jax.tree.map(jax.numpy.asarray, anchors), classes, ())
     near = store.search(jax.tree.map(jax.numpy.asarray, queries), _K)
     alone = store.search(jax.tree.map(jax.numpy.asarray, _rows(queries, range(3, 4))), _K)
     return alone, jax.tree.map(lambda array: array[3:4], near)

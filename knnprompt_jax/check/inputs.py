@@ -13,9 +13,10 @@ from knnprompt_jax import lm, parallel
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.benchmark import timing
 from knnprompt_jax.methods import method
+from knnprompt_jax.models import DTYPES
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import check as settings_lib
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 from knnprompt_jax.study import job_inputs as run_inputs
 from knnprompt_jax.tasks import splits
 
@@ -41,7 +42,7 @@ class Inputs:
 
     def problem(self, model: lm.LanguageModel) -> method.Problem:
         """Return a split of the demo task with some rows to classify."""
-        options = shared.ComparisonSettings()
+        options = grids.ComparisonSettings()
         rows = run_inputs.load_rows(options, options.task, count=_QUERIES)
         split = splits.draw(rows.train, rows.task, shots=_SHOTS, demo_shots=_DEMO_SHOTS, seed=_SEED)
         return run_inputs.make_problem(options, model, rows.task, split, rows.evaluation)
@@ -91,7 +92,7 @@ class Inputs:
     def operations_per_second(self) -> dict[str, float]:
         """The measured speed of a product of large matrices on a device, by dtype."""
         speeds = {}
-        for name in shared.DTYPES:
+        for name in DTYPES:
             turn, operations = timing.matrix_products(jnp.dtype(name))
             speeds[name] = operations / timing.medians({name: turn}, 3)[name]
         return speeds

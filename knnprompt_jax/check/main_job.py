@@ -11,7 +11,7 @@ from knnprompt_jax import lm, parallel
 from knnprompt_jax.check import findings, worlds
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.methods import method
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import job_inputs as run_inputs
 
@@ -23,7 +23,7 @@ _MARGIN = 2 * inputs_lib.NATS  # Rounding may change both of two compared number
 def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     """Compare in-context learning and kNN Prompting with the tiny model in float32, row for row."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = shared.ComparisonSettings(
+        settings = grids.ComparisonSettings(
             model=inputs_lib.TINY, methods=_METHODS, shots=4, demo_shots=1, seeds=(1,), cache_gb=0, output=folder
         )
         predicted = []

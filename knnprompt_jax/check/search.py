@@ -13,13 +13,12 @@ from knnprompt_jax import distances, lm, parallel
 from knnprompt_jax.check import findings, worlds
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import StoreOptions, rowwise
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 _K = 7
-_SEARCHES = (*itertools.product(("dense", "factored"), classifiers.DIRECTIONS), ("dense", "kl_labels"), ("dense", "l2"))
+_SEARCHES = (*itertools.product(("dense", "factored"), distances.DIRECTIONS), ("dense", "kl_labels"), ("dense", "l2"))
 # With 2 MiB in several tiles of anchors and queries; with 512 MiB, all anchors in one tile are sorted by groups.
 _LARGE_SEARCHES = (("dense", "kl", 2.0), ("factored", "kl", 2.0), ("dense", "l2", 2.0), ("factored", "kl", 512.0))
 _MANY_ANCHORS = 1009  # At least 2 k groups of `search_lib.GROUP`.
@@ -36,19 +35,19 @@ def run(inputs: inputs_lib.Inputs) -> Iterator[findings.Finding]:
     mesh = parallel.make_mesh()
     small = worlds.draw()
     for kind, distance in _SEARCHES:
-        yield _compare(small, mesh, classifiers.StoreOptions(kind), distance, "k nearest")
+        yield _compare(small, mesh, StoreOptions(kind), distance, "k nearest")
     large = worlds.draw(_MANY_ANCHORS, _MANY_QUERIES, _SMALL_VOCABULARY)
     single = parallel.make_mesh_on(jax.local_devices()[:1], 1, 1)
     for kind, distance, memory_mb in _LARGE_SEARCHES:
         title = f"k nearest of {_MANY_ANCHORS} in {memory_mb:.0f} MiB"
-        yield _compare(large, single, classifiers.StoreOptions(kind, memory_mb), distance, title)
+        yield _compare(large, single, StoreOptions(kind, memory_mb), distance, title)
     yield findings.compare(
         "ties, neighbours that differ", lambda: count_wrong_ties(mesh), 0, "distances of integers are exact"
     )
 
 
 def _compare(
-    world: worlds.World, mesh: Mesh, options: classifiers.StoreOptions, distance: str, title: str
+    world: worlds.World, mesh: Mesh, options: StoreOptions, distance: str, title: str
 ) -> findings.Comparison | findings.Failed:
     """Compare a search with float64."""
 
@@ -77,7 +76,7 @@ def deviation(near: search_lib.Neighbours, wanted_QN: np.ndarray) -> float:
     return float(np.abs(errors).max())
 
 
-def _search(world: worlds.World, mesh: Mesh, options: classifiers.StoreOptions, distance: str) -> search_lib.Neighbours:
+def _search(world: worlds.World, mesh: Mesh, options: StoreOptions, distance: str) -> search_lib.Neighbours:
     """Search a store of the world's anchors that is split over the mesh."""
     put = _put_over(mesh)
     head = head_lib.Head(put(world.head_VE))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from knnprompt_jax.benchmark import searching, timing, workload
 from knnprompt_jax.check import environment, findings
 from knnprompt_jax.check import inputs as inputs_lib
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -50,7 +50,7 @@ def _bound(inputs: inputs_lib.Inputs, num_key_floats: int, queries: int) -> floa
 
 def _num_bytes(kind: str, anchors: int) -> int:
     config = workload.describe(_MODEL).config
-    return anchors * store_lib.anchor_bytes(classifiers.StoreOptions(kind), _DISTANCE, config, searching.NUM_CLASSES)
+    return anchors * store_lib.anchor_bytes(StoreOptions(kind), _DISTANCE, config, searching.NUM_CLASSES)
 
 
 def _seconds(inputs: inputs_lib.Inputs, kind: str, anchors: int, queries: int) -> float:

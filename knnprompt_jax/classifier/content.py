@@ -14,11 +14,11 @@ import numpy as np
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import inputs, schema
+from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts import expert, folds, pool
 from knnprompt_jax.experts.pool import Choice
-from knnprompt_jax.settings.classifiers import AUTO, AutoOptions, PublishedOptions
-from knnprompt_jax.settings.shared import DTYPES
+from knnprompt_jax.models import DTYPES
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax.classifier.classifier_options import AUTO
 from knnprompt_jax.experts import folds, views
 from knnprompt_jax.prompts import statistics
-from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 

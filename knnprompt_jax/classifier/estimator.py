@@ -16,11 +16,10 @@ from sklearn import metrics
 from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import explanation, fitting, inputs, saving, scikit
+from knnprompt_jax.classifier import classifier_options, explanation, fitting, inputs, saving, scikit
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
-from knnprompt_jax.settings import classifiers
 from knnprompt_jax.tasks import cells, defects
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
@@ -256,7 +255,7 @@ class KNNPrompting(Classifier):
     Distance, k, weights and tie-breaking may be changed after `fit`. `predict_proba` returns shares of the vote.
     """
 
-    options_kind = classifiers.PublishedOptions
+    options_kind = classifier_options.PublishedOptions
 
 
 class AutoClassifier(Classifier):
@@ -266,7 +265,7 @@ class AutoClassifier(Classifier):
     After `fit`, only `class_prior` may be changed.
     """
 
-    options_kind = classifiers.AutoOptions
+    options_kind = classifier_options.AutoOptions
 
     @property
     def choice_(self) -> Choice:

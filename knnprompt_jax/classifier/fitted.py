@@ -13,6 +13,7 @@ from knnprompt_jax import distances, errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import draws, inputs
+from knnprompt_jax.classifier.classifier_options import PublishedOptions
 from knnprompt_jax.classifier.content import AnyOptions, Content
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.confidence import selective
@@ -22,7 +23,6 @@ from knnprompt_jax.experts import fitting as pool_fitting
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings.classifiers import PublishedOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example, Task

@@ -12,13 +12,13 @@ from knnprompt_jax import characters, lm, parallel, states
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, inputs
 from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier.classifier_options import AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.content import AnyOptions, Content, ViewDemonstrations
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts import expert, views
 from knnprompt_jax.experts import fitting as pool_fitting
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
-from knnprompt_jax.settings.classifiers import AutoOptions, PublishedOptions
 from knnprompt_jax.store import rowwise
 from knnprompt_jax.tasks.task import Example, Task
 

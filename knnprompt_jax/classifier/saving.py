@@ -39,7 +39,6 @@ from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts import words
 from knnprompt_jax.experts.expert import Words
-from knnprompt_jax.settings import shared
 
 _CONTENT = "classifier.json"
 _HIDDEN = "hidden_{}_NE.npy"
@@ -47,6 +46,7 @@ _LOG_Z = "log_z_{}_N.npy"
 _BLOCK_OUTPUT = "layer_{}_ND.npy"
 _TERMS = "terms.txt"
 _TABLE = "terms_FC.npy"
+_START = b"PK\x03\x04"  # The first bytes of a classifier's file, a zip archive.
 _END = b"PK\x05\x06"
 _END_BYTES = 22  # The size of the last record of an archive without a comment.
 _HEADER_START = 10  # Bytes of a .npy file before its header: the format, its version and the header's length.
@@ -109,6 +109,15 @@ class Saved:
         return fitted_lib.complete(self.content, model, self.states, self.terms)
 
 
+def check_no_folder(path: str | pathlib.Path) -> None:
+    """Raise UserError if the path of a classifier is a folder, as the classifiers of earlier versions were."""
+    if pathlib.Path(path).is_dir():
+        raise errors.UserError(
+            f"{path}: a folder, but a classifier is a file: fit again with another path "
+            "(folders are classifiers of earlier versions)"
+        )
+
+
 def check_model(saved: Saved, model: lm_lib.LanguageModel) -> None:
     """Raise UserError unless this model made the states."""
     made = saved.content.model
@@ -142,7 +151,7 @@ def check_replaceable(path: pathlib.Path, num_bytes: int = 0) -> None:
 
     The path must be missing, empty or a classifier.
     """
-    shared.check_no_folder(path)
+    check_no_folder(path)
     files.check_writable(path)
     with files.refusals(path):
         if path.exists() and path.stat().st_size and not _is_classifier(path):
@@ -154,7 +163,7 @@ def _is_classifier(path: pathlib.Path) -> bool:
     name = _CONTENT.encode()
     with path.open("rb") as file:
         start = file.read(30 + len(name))
-    return start.startswith(shared.CLASSIFIER_START) and start.endswith(name)
+    return start.startswith(_START) and start.endswith(name)
 
 
 def save(fitted: Fitted, path: pathlib.Path) -> None:
@@ -178,7 +187,7 @@ def read(path: pathlib.Path) -> Saved:
     Raises:
         UserError: there is none, it is damaged, another version wrote it, or process 0 reads another one.
     """
-    shared.check_no_folder(path)
+    check_no_folder(path)
     with files.refusals(path):
         file = path.open("rb")
     try:
@@ -267,10 +276,10 @@ def _check_ends(file: IO[bytes]) -> None:
     """Raise ValueError if bytes precede or follow the zip archive, which `zipfile` would ignore."""
     num_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
-    start = file.read(len(shared.CLASSIFIER_START))
+    start = file.read(len(_START))
     file.seek(max(0, num_bytes - _END_BYTES))
     end = file.read(len(_END))
-    if start != shared.CLASSIFIER_START or end != _END:
+    if start != _START or end != _END:
         raise ValueError("not a zip archive, or bytes before or after it")
 
 

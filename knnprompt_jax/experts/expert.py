@@ -27,8 +27,7 @@ from knnprompt_jax.experts import folds, linear, words
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.store import StoreOptions, representations, rowwise
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -76,7 +75,7 @@ class Resources:
     label_obstacle: str = ""
     block: int = 0
     encoder: str = ""
-    store_options: classifiers.StoreOptions = classifiers.StoreOptions()
+    store_options: StoreOptions = StoreOptions()
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""

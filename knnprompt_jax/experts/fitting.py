@@ -16,8 +16,7 @@ from knnprompt_jax.experts.expert import Readings, Resources
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.experts.views import PromptReader, View
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import StoreOptions, rowwise
 from knnprompt_jax.tasks.task import Example, Task
 
 _MIN_PRIOR = 1e-300
@@ -128,7 +127,7 @@ def resources_of(
     label_token: str,
     block: int,
     encoder: str,
-    store_options: classifiers.StoreOptions,
+    store_options: StoreOptions,
 ) -> Resources:
     """Return the resources of experts on prompts of a task; classes that share a token are no error."""
     tokens = layout.unchecked_label_tokens(task, model.tokenize, label_token)

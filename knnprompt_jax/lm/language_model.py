@@ -20,14 +20,13 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution as execution_lib
 from knnprompt_jax.lm import programs
+from knnprompt_jax.models import DTYPES, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.models import hub, registry, sharding, tokenizers
 from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
-from knnprompt_jax.settings import shared
 
 Array = jax.Array
 MeshChoice = jax.sharding.Mesh | Callable[[config_lib.DecoderConfig], jax.sharding.Mesh] | None
@@ -151,8 +150,8 @@ class LanguageModel:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
                 tokens or that the mesh cannot split. The first pass raises it on damaged or mismatched weight files.
         """
-        if dtype not in shared.DTYPES:
-            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(shared.DTYPES)}")
+        if dtype not in DTYPES:
+            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(DTYPES)}")
         config, path = registry.describe(str(name_or_path), weights=needs_weights)
 
         def load(mesh: jax.sharding.Mesh) -> decoder_lib.Decoder:

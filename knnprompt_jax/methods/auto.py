@@ -1,19 +1,17 @@
 """The pool of experts of `AutoClassifier`, fitted to all train rows of a split."""
 
-import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.experts import expert, fitting, views
+from knnprompt_jax.experts import PoolOptions, expert, fitting, views
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import encoders
-from knnprompt_jax.settings import classifiers
 
 
-def predict(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.Prediction:
+def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     """Fit the pool and predict the queries; the note has the weights."""
     problem = inputs.problem
     task = problem.task
@@ -36,22 +34,6 @@ def predict(inputs: method.Inputs, options: classifiers.PoolOptions) -> method.P
     return method.Prediction.most_probable(pool.probabilities(queries), note=choice.line, sets=sets)
 
 
-def cost(problem: method.Problem, counter: method.TokenCounter, options: classifiers.PoolOptions) -> method.Cost:
-    """Estimate the cost of reading all rows and queries in each view, as if the pool kept every view.
-
-    Each group of rows of a view has a prefix, and so have the queries.
-    """
-    rows = problem.train_rows
-    texts = [*rows, *problem.evaluation]
-    dealt = _deal(problem, counter.lengths, counter.context).values()
-    prefixes = [view.demonstrations for view in dealt]
-    prefixes += [group.demonstrations for view in dealt for group in view.groups]
-    demonstrations = [rows[index] for prefix in prefixes for index in prefix]
-    num_tokens = len(dealt) * counter.query_tokens(problem.task, texts)
-    num_tokens += counter.demonstration_tokens(problem.task, demonstrations)
-    return method.Cost(len(dealt) * len(texts), num_tokens)
-
-
 def _deal(
     problem: method.Problem, lengths: Callable[[Sequence[str]], np.ndarray], context: int
 ) -> dict[int, views.View]:
@@ -62,7 +44,7 @@ def _deal(
     return {number: views.deal(rows, number, seed) for number in numbers}
 
 
-def check(problem: method.Problem, options: classifiers.PoolOptions) -> None:
+def check(problem: method.Problem, options: PoolOptions) -> None:
     """Raise UserError if there is no train row, or the encoder cannot be loaded."""
     if not problem.train_rows:
         raise errors.UserError("no train rows: choose more shots")
@@ -70,6 +52,15 @@ def check(problem: method.Problem, options: classifiers.PoolOptions) -> None:
         encoders.describe(options.encoder)
 
 
-METHODS = method.declare(
-    "auto", predict, cost=cost, check=check, rows_used="texts", model_name=operator.attrgetter("encoder")
+METHODS = (
+    method.Method(
+        "auto",
+        "AutoClassifier",
+        predict,
+        PoolOptions,
+        check=check,
+        rows_used="texts",
+        model_name=lambda options: options.encoder,
+        excluded_because="it reads every row after other demonstrations, and without any: name the method to run it",
+    ),
 )

@@ -6,7 +6,7 @@ Embeddings are scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentenc
 "MiniLM", NeurIPS 2020.
 """
 
-import operator
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,8 +16,29 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.experts import fitting
 from knnprompt_jax.methods import hidden_states, method
 from knnprompt_jax.models import encoders
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+NEEDS_ENCODER = "it needs a sentence encoder: name the method to download or load one"
+
+
+class EncoderOptions(options_lib.Options):
+    """Options of the baselines on sentence embeddings."""
+
+    encoder: str = options_lib.option(MINILM, "A sentence encoder by Hub name or folder.", nonempty=True)
+    pooling: str = options_lib.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
+
+
+class EncoderProbeOptions(EncoderOptions):
+    """Options of the regression on sentence embeddings."""
+
+    inverse_penalty: float = options_lib.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
+
+
+class EncoderKNNOptions(EncoderOptions):
+    """Options of the vote of the nearest train rows."""
+
+    k: int = options_lib.option(3, "Neighbours that vote.", least=1)
 
 
 def predict_by_tfidf(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
@@ -35,7 +56,7 @@ def check_words(problem: method.Problem, _: options_lib.Options) -> None:
         raise errors.UserError("no train row of the split has a word")
 
 
-def predict_by_regression(inputs: method.Inputs, options: methods.EncoderProbeOptions) -> method.Prediction:
+def predict_by_regression(inputs: method.Inputs, options: EncoderProbeOptions) -> method.Prediction:
     """Fit a regression on the embeddings of demonstrations and anchors, and predict the queries."""
     problem = inputs.problem
     p_QC = hidden_states.logistic_regression(
@@ -49,7 +70,7 @@ def predict_by_regression(inputs: method.Inputs, options: methods.EncoderProbeOp
     return method.Prediction.most_probable(p_QC)
 
 
-def predict_by_votes(inputs: method.Inputs, options: methods.EncoderKNNOptions) -> method.Prediction:
+def predict_by_votes(inputs: method.Inputs, options: EncoderKNNOptions) -> method.Prediction:
     """Predict the majority class of the k train rows with the highest cosine; equal votes go to the lower class."""
     from sklearn import neighbors
 
@@ -62,20 +83,27 @@ def predict_by_votes(inputs: method.Inputs, options: methods.EncoderKNNOptions) 
     return method.Prediction(voters.predict(queries_QD))
 
 
-def _embed(task: Task, rows: Sequence[Example], options: methods.EncoderOptions) -> np.ndarray:
+def _embed(task: Task, rows: Sequence[Example], options: EncoderOptions) -> np.ndarray:
     """Return the embeddings [N, D] of the rows' bare texts."""
     return encoders.embed(options.encoder, options.pooling, fitting.joined_texts(task, rows))
 
 
-def check_encoder(_: method.Problem, options: methods.EncoderOptions) -> None:
+def check_encoder(_: method.Problem, options: EncoderOptions) -> None:
     """Raise UserError if the encoder does not exist or cannot be loaded."""
     encoders.describe(options.encoder, options.pooling)
 
 
-_ON_EMBEDDINGS = {"check": check_encoder, "rows_used": "texts", "model_name": operator.attrgetter("encoder")}
-
+_on_embeddings = functools.partial(
+    method.Method,
+    check=check_encoder,
+    rows_used="texts",
+    model_name=lambda options: options.encoder,
+    excluded_because=NEEDS_ENCODER,
+)
 METHODS = (
-    *method.declare("tfidf", predict_by_tfidf, check=check_words, rows_used="texts"),
-    *method.declare("encoder_probe", predict_by_regression, **_ON_EMBEDDINGS),
-    *method.declare("encoder_knn", predict_by_votes, **_ON_EMBEDDINGS),
+    method.Method("tfidf", "TF-IDF, ridge regression", predict_by_tfidf, check=check_words, rows_used="texts"),
+    _on_embeddings(
+        "encoder_probe", "Sentence encoder, logistic regression", predict_by_regression, EncoderProbeOptions
+    ),
+    _on_embeddings("encoder_knn", "Sentence encoder, kNN", predict_by_votes, EncoderKNNOptions),
 )

@@ -19,12 +19,45 @@ from scipy import optimize, special
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
 
 CONTENT_FREE_TEXTS = ("N/A", "", "[MASK]")
 DOMAIN_TEXTS = 20
 Array = jax.Array
+
+
+class ContextualOptions(options_lib.Options):
+    """Options of contextual calibration."""
+
+    prior: str = options_lib.option(
+        "balanced",
+        "The prior of the classes: equal, or their shares of the split's train rows.",
+        choices=("balanced", "trainset"),
+    )
+
+
+class PrototypicalOptions(options_lib.Options):
+    """Options of Prototypical Calibration."""
+
+    restarts: int = options_lib.option(
+        100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1
+    )
+
+
+class LincOptions(options_lib.Options):
+    """Options of LinC. The source tunes the learning rate and the epochs per task; the defaults are those for SST2."""
+
+    epochs: int = options_lib.option(15, "Passes over the rows.", least=1)
+    learning_rate: float = options_lib.option(0.015, "Learning rate of the gradient descent.", least=0)
+    rows: int = options_lib.option(100, "Maximum number of anchors to learn from.", least=1)
+
+
+class SupervisedOptions(options_lib.Options):
+    """Options of vector scaling (after Supervised Calibration)."""
+
+    penalty: float = options_lib.option(
+        1.0, "Strength of the regularisation towards slopes of 1 and shifts of 0.", least=1e-6
+    )
 
 
 def content_free_queries(problem: method.Problem) -> list[Example]:
@@ -65,7 +98,7 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
     return special.log_softmax(special.logsumexp(log_p_NC, axis=0))
 
 
-def contextual(inputs: method.Inputs, options: methods.ContextualOptions) -> method.Prediction:
+def contextual(inputs: method.Inputs, options: ContextualOptions) -> method.Prediction:
     """Divide the probabilities by those after content-free inputs.
 
     Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML
@@ -99,7 +132,7 @@ def batch(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
     return _softmax(log_p_QC - log_p_QC.mean(0))
 
 
-def prototypical(inputs: method.Inputs, options: methods.PrototypicalOptions) -> method.Prediction:
+def prototypical(inputs: method.Inputs, options: PrototypicalOptions) -> method.Prediction:
     """Predict the label of the likeliest cluster of a Gaussian mixture over label words' log-probabilities.
 
     Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3:
@@ -127,7 +160,7 @@ def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
     return clusters[np.argsort(labels)], float(means_CC[clusters, labels].sum())
 
 
-def check_prototypical(problem: method.Problem, _: methods.PrototypicalOptions) -> None:
+def check_prototypical(problem: method.Problem, _: PrototypicalOptions) -> None:
     """Raise UserError if label words are not tokens, or if there are fewer anchors than clusters."""
     method.check_label_words_are_tokens(problem)
     num_anchors = len(problem.split.anchors)
@@ -138,7 +171,7 @@ def check_prototypical(problem: method.Problem, _: methods.PrototypicalOptions) 
         )
 
 
-def linc(inputs: method.Inputs, options: methods.LincOptions) -> method.Prediction:
+def linc(inputs: method.Inputs, options: LincOptions) -> method.Prediction:
     """Learn softmax(A p + b) on at most 100 labelled anchors, with p normalised over the label words.
 
     Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe
@@ -177,7 +210,7 @@ def _descend(start: tuple[Array, Array], p_TC: Array, y_T: Array, learning_rate:
         return jax.lax.scan(step, start, (p_TC, y_T))[0]
 
 
-def supervised(inputs: method.Inputs, options: methods.SupervisedOptions) -> method.Prediction:
+def supervised(inputs: method.Inputs, options: SupervisedOptions) -> method.Prediction:
     """Learn a slope and a shift per class of the label words' log-probabilities on the anchors.
 
     Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised
@@ -221,12 +254,45 @@ def _softmax(scores_QC: np.ndarray) -> method.Prediction:
     return method.Prediction.most_probable(special.softmax(scores_QC, axis=-1))
 
 
-_declare = functools.partial(method.declare, check=method.check_label_words_are_tokens)
+_calibration = functools.partial(method.Method, check=method.check_label_words_are_tokens)
+_CONTEXTUAL = _calibration(
+    "contextual_calibration",
+    "Contextual calibration",
+    contextual,
+    ContextualOptions,
+    needs=(method.QUERIES, CONTENT_FREE),
+    rows_used="demonstrations",
+    printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
+)
 METHODS = (
-    *_declare("contextual_calibration", contextual, needs=(method.QUERIES, CONTENT_FREE), rows_used="demonstrations"),
-    *_declare("domain_context_calibration", domain_context, needs=(method.QUERIES, IN_DOMAIN)),
-    *_declare("batch_calibration", batch, needs=(method.QUERIES,), rows_used="demonstrations"),
-    *_declare("proca", prototypical, needs=(method.QUERIES, method.ANCHORS), check=check_prototypical),
-    *_declare("linc", linc, needs=(method.QUERIES, method.ANCHORS, CONTENT_FREE)),
-    *_declare("supervised_calibration", supervised, needs=(method.QUERIES, method.ANCHORS)),
+    _CONTEXTUAL,
+    _CONTEXTUAL.variant(
+        "contextual_calibration_trainset",
+        "Contextual calibration, train prior",
+        printed_as=("ContextualCalibration w/ Trainset Prior",),
+        prior="trainset",
+    ),
+    _calibration(
+        "domain_context_calibration",
+        "Domain-context calibration",
+        domain_context,
+        needs=(method.QUERIES, IN_DOMAIN),
+    ),
+    _calibration("batch_calibration", "Batch Calibration", batch, needs=(method.QUERIES,), rows_used="demonstrations"),
+    method.Method(
+        "proca",
+        "Prototypical Calibration",
+        prototypical,
+        PrototypicalOptions,
+        needs=(method.QUERIES, method.ANCHORS),
+        check=check_prototypical,
+    ),
+    _calibration("linc", "LinC", linc, LincOptions, needs=(method.QUERIES, method.ANCHORS, CONTENT_FREE)),
+    _calibration(
+        "supervised_calibration",
+        "Vector scaling (after Supervised Calibration)",
+        supervised,
+        SupervisedOptions,
+        needs=(method.QUERIES, method.ANCHORS),
+    ),
 )

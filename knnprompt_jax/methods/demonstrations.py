@@ -18,30 +18,67 @@ has room.
 """
 
 import collections
+import functools
 import importlib.util
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import method
+from knnprompt_jax import options as options_lib
+from knnprompt_jax.methods import baselines, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example
 
+BM25 = "bm25"
+ORDERS = ("nearest_first", "nearest_last")
+COMBINATIONS = ("probability", "log_probability", "vote")
 
-def select(problem: method.Problem, options: methods.RetrievalOptions) -> list[list[Example]]:
+
+class RetrievalOptions(options_lib.Options):
+    """Options of the selection. Long prompts lose their first demonstration first."""
+
+    retriever: str = options_lib.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", nonempty=True)
+    pooling: str = options_lib.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
+    order: str = options_lib.option(
+        "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
+    )
+
+
+class EnsembleOptions(options_lib.Options):
+    """Options of the ensemble."""
+
+    combination: str = options_lib.option(
+        "probability", "The mean of probabilities, the mean of their logarithms, or a vote.", choices=COMBINATIONS
+    )
+
+
+class ManyShotOptions(options_lib.Options):
+    """Options of many-shot in-context learning."""
+
+    most: int = options_lib.option(
+        0, "Maximum number of demonstrations, all classes together; 0: all that fit.", least=0
+    )
+
+
+class UpperBoundOptions(options_lib.Options):
+    """Options of the search for the best prompt."""
+
+    num_prompts: int = options_lib.option(1000, "Number of random prompts to try.", least=1)
+
+
+def select(problem: method.Problem, options: RetrievalOptions) -> list[list[Example]]:
     """Return the demonstrations of each query, in the order of the prompt."""
     pool = problem.train_rows
     pool_texts = [problem.task.retrieval_text(example) for example in pool]
     query_texts = [problem.task.retrieval_text(example) for example in problem.evaluation]
-    if options.retriever == methods.BM25:
+    if options.retriever == BM25:
         similarities_QN = _bm25(pool_texts, query_texts)
     else:
         pool_ND = encoders.embed(options.retriever, options.pooling, pool_texts)
@@ -65,7 +102,7 @@ def _bm25(pool_texts: Sequence[str], query_texts: Sequence[str]) -> np.ndarray:
     return np.stack([index.get_scores(query.split()) for query in query_texts])
 
 
-def predict_with_selection(inputs: method.Inputs, options: methods.RetrievalOptions) -> method.Prediction:
+def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> method.Prediction:
     """Select demonstrations and predict by in-context learning."""
     problem = inputs.problem
     prompts = layout.build_individual_prompts(
@@ -82,10 +119,10 @@ def predict_with_selection(inputs: method.Inputs, options: methods.RetrievalOpti
     return method.Prediction.most_probable(inputs.label_probabilities(states), note=note, sets=[prompts])
 
 
-def check_selection(problem: method.Problem, options: methods.RetrievalOptions) -> None:
+def check_selection(problem: method.Problem, options: RetrievalOptions) -> None:
     """Raise UserError without demonstrations to select, with shared label tokens, or without the retriever."""
     check_demonstrations(problem)
-    if options.retriever != methods.BM25:
+    if options.retriever != BM25:
         encoders.describe(options.retriever, options.pooling)
     elif importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
@@ -96,14 +133,6 @@ def check_demonstrations(problem: method.Problem, _: Any = None) -> None:
     method.check_label_words_differ(problem)
     if problem.split.demo_shots < 1:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
-
-
-def cost_selection(problem: method.Problem, counter: method.TokenCounter, _: methods.RetrievalOptions) -> method.Cost:
-    """Estimate the cost of a whole prompt per query, about as long as with the split's demonstrations."""
-    num_queries = len(problem.evaluation)
-    prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations)
-    suffixes = counter.query_tokens(problem.task, problem.evaluation)
-    return method.Cost(num_queries, num_queries * min(counter.context, prefix + suffixes // num_queries))
 
 
 def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
@@ -135,7 +164,7 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
 
 
-def predict_by_ensemble(inputs: method.Inputs, options: methods.EnsembleOptions) -> method.Prediction:
+def predict_by_ensemble(inputs: method.Inputs, options: EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
     problem = inputs.problem
     first, *later = ensemble_sets(problem.split)
@@ -147,7 +176,7 @@ def predict_by_ensemble(inputs: method.Inputs, options: methods.EnsembleOptions)
     return method.Prediction.most_probable(probabilities_QC, note=note, sets=sets)
 
 
-def check_ensemble(problem: method.Problem, _: methods.EnsembleOptions) -> None:
+def check_ensemble(problem: method.Problem, _: EnsembleOptions) -> None:
     """Raise UserError if the shots do not make two sets, or if classes share a label token."""
     method.check_label_words_differ(problem)
     shots = problem.split.shots
@@ -163,46 +192,37 @@ def check_ensemble(problem: method.Problem, _: methods.EnsembleOptions) -> None:
         raise errors.UserError("there are no anchors for a second set: choose more shots")
 
 
-def cost_ensemble(problem: method.Problem, counter: method.TokenCounter, _: methods.EnsembleOptions) -> method.Cost:
-    """Estimate the cost of reading all queries after each set besides the split's demonstrations."""
-    return counter.cost(problem, problem.split.shots // problem.split.demo_shots - 1)
-
-
 def many_shot_rows(
-    problem: method.Problem, counter: method.TokenCounter, options: methods.ManyShotOptions
+    problem: method.Problem, count_tokens: Callable[[Sequence[str]], np.ndarray], context: int, most: int
 ) -> list[Example]:
     """Shuffle the split's rows with its seed, and return the first ones that leave room for the longest query.
 
     Queries that do not fit even without demonstrations are ignored.
+
+    Args:
+        count_tokens: maps texts to their numbers of tokens, without special tokens.
+        context: the number of tokens that the model can read.
+        most: the maximum number of rows; 0: all that fit.
     """
     rows = problem.train_rows
     random.Random(problem.split.seed).shuffle(rows)
-    rows = rows[: options.most or None]
+    rows = rows[: most or None]
     # One token more each: a blank line can become two tokens where demonstrations are joined.
-    lengths = counter.lengths([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
-    room = counter.context - problem.num_special
-    queries = counter.lengths([problem.task.render(query) for query in problem.evaluation])
+    lengths = count_tokens([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
+    room = context - problem.num_special
+    queries = count_tokens([problem.task.render(query) for query in problem.evaluation])
     longest = max(queries[queries <= room], default=0)
     count = int(np.searchsorted(np.cumsum(lengths), room - longest, side="right"))
     return rows[:count]
 
 
-def predict_many_shot(inputs: method.Inputs, options: methods.ManyShotOptions) -> method.Prediction:
+def predict_many_shot(inputs: method.Inputs, options: ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem = inputs.problem
-    counter = method.TokenCounter(inputs.model.count_tokens, inputs.model.context)
-    rows = many_shot_rows(problem, counter, options)
+    rows = many_shot_rows(problem, inputs.model.count_tokens, inputs.model.context, options.most)
     prompts = problem.build_prompts(rows, problem.evaluation, inputs.model.context)
     probabilities_QC = inputs.label_probabilities(inputs.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
-
-
-def cost_many_shot(
-    problem: method.Problem, counter: method.TokenCounter, options: methods.ManyShotOptions
-) -> method.Cost:
-    """Estimate the cost of reading the demonstrations once, and all queries."""
-    prefix = counter.demonstration_tokens(problem.task, many_shot_rows(problem, counter, options))
-    return method.Cost(len(problem.evaluation), prefix + counter.query_tokens(problem.task, problem.evaluation))
 
 
 def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Example]]:
@@ -218,7 +238,7 @@ def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Exam
         yield sample
 
 
-def predict_upper_bound(inputs: method.Inputs, options: methods.UpperBoundOptions) -> method.Prediction:
+def predict_upper_bound(inputs: method.Inputs, options: UpperBoundOptions) -> method.Prediction:
     """Predict with each prompt and keep the most accurate; ties go to the first."""
     problem = inputs.problem
     true_Q = inputs.classes(problem.evaluation)
@@ -238,31 +258,58 @@ def predict_upper_bound(inputs: method.Inputs, options: methods.UpperBoundOption
     return method.Prediction.most_probable(best_QC, note=note, candidates=tuple(accuracies), sets=sets)
 
 
-def cost_upper_bound(
-    problem: method.Problem, counter: method.TokenCounter, options: methods.UpperBoundOptions
-) -> method.Cost:
-    """Estimate the cost of reading all queries after each random prompt."""
-    return counter.cost(problem, options.num_prompts)
-
-
-def retriever_model(options: methods.RetrievalOptions) -> str:
-    """Return the name of the sentence encoder that selects; "" for BM25."""
-    return "" if options.retriever == methods.BM25 else options.retriever
-
-
+_SELECTION = method.Method(
+    "prompt_compose",
+    "PromptCompose",
+    predict_with_selection,
+    RetrievalOptions,
+    check=check_selection,
+    model_name=lambda options: "" if options.retriever == BM25 else options.retriever,
+    excluded_because="it selects by --prompt_compose.retriever: name the method to run it",
+)
+_with_encoder = functools.partial(_SELECTION.variant, excluded_because=baselines.NEEDS_ENCODER)
 METHODS = (
-    *method.declare(
-        "icl_ensemble", predict_by_ensemble, needs=(method.QUERIES,), check=check_ensemble, cost=cost_ensemble
+    method.Method(
+        "icl_ensemble",
+        "ICL ensemble",
+        predict_by_ensemble,
+        EnsembleOptions,
+        needs=(method.QUERIES,),
+        check=check_ensemble,
+        printed_as=("ICL Ensemble",),
     ),
-    *method.declare("icl_many_shot", predict_many_shot, check=method.check_label_words_differ, cost=cost_many_shot),
-    *method.declare(
+    method.Method(
+        "icl_many_shot",
+        "Many-shot in-context learning",
+        predict_many_shot,
+        ManyShotOptions,
+        check=method.check_label_words_differ,
+        excluded_because="it fills the context with demonstrations: name the method to run it",
+    ),
+    method.Method(
         "demonstration_upper_bound",
+        "Demonstration selection, upper bound",
         predict_upper_bound,
+        UpperBoundOptions,
         check=check_demonstrations,
-        cost=cost_upper_bound,
         rows_used="draws",
+        printed_as=("DemonSelection (upper)",),
+        excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",
     ),
-    *method.declare(
-        "prompt_compose", predict_with_selection, check=check_selection, cost=cost_selection, model_name=retriever_model
+    _SELECTION,
+    _SELECTION.variant("prompt_compose_bm25", "PromptCompose, BM25", printed_as=("BM25",), retriever=BM25),
+    # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
+    _with_encoder("prompt_compose_sbert", "PromptCompose, SBERT", printed_as=("SBERT",), retriever=baselines.MINILM),
+    _with_encoder(
+        "prompt_compose_simcse",
+        "PromptCompose, SimCSE",
+        printed_as=("SimCSE",),
+        retriever="princeton-nlp/unsup-simcse-bert-base-uncased",
+    ),
+    _with_encoder(
+        "prompt_compose_trans_encoder",
+        "PromptCompose, Trans-Encoder",
+        printed_as=("Trans-Encoder",),
+        retriever="cambridgeltl/trans-encoder-bi-simcse-bert-base",
     ),
 )

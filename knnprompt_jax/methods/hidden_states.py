@@ -27,7 +27,20 @@ from knnprompt_jax import lm
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import methods
+
+
+class ProbeOptions(options_lib.Options):
+    """Options of the probe.
+
+    Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states.
+    """
+
+    representation: str = options_lib.option(
+        "hidden", "Inputs of the regression.", choices=("hidden", "log_probabilities")
+    )
+    inverse_penalty: float = options_lib.option(
+        1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
+    )
 
 
 def logistic_regression(
@@ -57,7 +70,7 @@ def logistic_regression(
     return p_QC
 
 
-def predict_by_probe(inputs: method.Inputs, options: methods.ProbeOptions) -> method.Prediction:
+def predict_by_probe(inputs: method.Inputs, options: ProbeOptions) -> method.Prediction:
     """Fit the probe on the anchors and predict the queries."""
     anchors_NE = _inputs(inputs.head, inputs.states[method.ANCHORS], options.representation)
     queries_QE = _inputs(inputs.head, inputs.states[method.QUERIES], options.representation)
@@ -127,7 +140,17 @@ def predict_by_centroids(inputs: method.Inputs, _: options_lib.Options) -> metho
     return method.Prediction.most_probable(centroid_proba(anchors_NE, inputs.y, queries_QE, inputs.num_classes))
 
 
+_PROBE = method.Method(
+    "linear_probe",
+    "Linear probe, last layer",
+    predict_by_probe,
+    ProbeOptions,
+    needs=(method.QUERIES, method.ANCHORS),
+)
 METHODS = (
-    *method.declare("hidden_centroids", predict_by_centroids, needs=(method.QUERIES, method.ANCHORS)),
-    *method.declare("linear_probe", predict_by_probe, needs=(method.QUERIES, method.ANCHORS)),
+    method.Method(
+        "hidden_centroids", "Hidden Calibration", predict_by_centroids, needs=(method.QUERIES, method.ANCHORS)
+    ),
+    _PROBE,
+    _PROBE.variant("linear_probe_log_p", "Linear probe, log-probabilities", representation="log_probabilities"),
 )

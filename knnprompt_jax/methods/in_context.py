@@ -5,7 +5,6 @@ tokens, each after the tokens before it (Brown et al., "Language Models are Few-
 2.4).
 """
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,16 +80,22 @@ def _further_tokens(
     return texts, np.concatenate([group.number_N for group in prompts.groups])
 
 
-def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: options_lib.Options) -> method.Cost:
-    """Estimate the cost of reading all queries again with each label of several tokens."""
-    longer = sum(len(tokens) > 1 for tokens in problem.word_tokens)
-    prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
-    suffixes = counter.query_tokens(problem.task, problem.evaluation)
-    return method.Cost(longer * len(problem.evaluation), prefix + longer * suffixes)
-
-
-_declare = functools.partial(method.declare, needs=(method.QUERIES,), rows_used="demonstrations")
 METHODS = (
-    *_declare("icl", predict, check=method.check_label_words_differ),
-    *_declare("icl_multi_token", predict_whole_labels, check=check_whole_labels, cost=cost_whole_labels),
+    method.Method(
+        "icl",
+        "In-context learning",
+        predict,
+        needs=(method.QUERIES,),
+        check=method.check_label_words_differ,
+        rows_used="demonstrations",
+        printed_as=("ICL", "In-Context Learning", "ICL Baseline"),
+    ),
+    method.Method(
+        "icl_multi_token",
+        "In-context learning, whole labels",
+        predict_whole_labels,
+        needs=(method.QUERIES,),
+        check=check_whole_labels,
+        rows_used="demonstrations",
+    ),
 )

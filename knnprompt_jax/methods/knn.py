@@ -2,12 +2,12 @@
 
 from knnprompt_jax import distances
 from knnprompt_jax.methods import method
-from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.store.search import KNNOptions
 
 
-def predict(inputs: method.Inputs, options: classifiers.KNNOptions) -> method.Prediction:
+def predict(inputs: method.Inputs, options: KNNOptions) -> method.Prediction:
     """Predict by the vote of the k nearest anchors, with the k of the released code."""
     return vote(inputs, options, published_k(options.k, inputs.problem))
 
@@ -18,14 +18,14 @@ def published_k(k: int, problem: method.Problem) -> int:
     return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))
 
 
-def vote(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> method.Prediction:
+def vote(inputs: method.Inputs, options: KNNOptions, k: int) -> method.Prediction:
     """Predict by the vote of the k nearest anchors; probabilities are the classes' shares of the vote."""
     neighbours = find_neighbours(inputs, options, k)
     classes_Q, shares_QC = search_lib.vote(neighbours, inputs.num_classes, options.tie_break, options.weights)
     return method.Prediction(classes_Q, shares_QC)
 
 
-def find_neighbours(inputs: method.Inputs, options: classifiers.KNNOptions, k: int) -> search_lib.Neighbours:
+def find_neighbours(inputs: method.Inputs, options: KNNOptions, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each query, or the nearest class mean if the options ask for centroids."""
     store = store_lib.build(
         inputs.store_options,
@@ -39,10 +39,26 @@ def find_neighbours(inputs: method.Inputs, options: classifiers.KNNOptions, k: i
     return store.search(inputs.states[method.QUERIES], k if options.centroid == "none" else 1)
 
 
-def check_distance(problem: method.Problem, options: classifiers.KNNOptions) -> None:
+def check_distance(problem: method.Problem, options: KNNOptions) -> None:
     """Raise UserError if the distance compares label words and two classes share a token."""
     if distances.get(options.distance).reads_label_words:
         method.check_label_words_differ(problem)
 
 
-METHODS = method.declare("knn", predict, needs=(method.QUERIES, method.ANCHORS), check=check_distance)
+_KNN = method.Method(
+    "knn",
+    "kNN Prompting",
+    predict,
+    KNNOptions,
+    needs=(method.QUERIES, method.ANCHORS),
+    check=check_distance,
+    printed_as=("kNN Prompting", "LM Distribution + D_KL"),
+)
+METHODS = (
+    _KNN,
+    _KNN.variant("knn_reverse_kl", "kNN, KL(anchor ‖ test)", printed_as=_KNN.printed_as, distance="reverse_kl"),
+    _KNN.variant("knn_kl_labels", "kNN, label words", printed_as=("kNN Prompting (Partial)",), distance="kl_labels"),
+    _KNN.variant("knn_l2", "kNN, L2 of hidden states", printed_as=("Contextual Repr + D_L2",), distance="l2"),
+    _KNN.variant("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
+    _KNN.variant("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
+)

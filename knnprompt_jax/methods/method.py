@@ -1,10 +1,10 @@
-"""The interface of methods: their options, needs and costs, the problem that they solve, and their predictions."""
+"""The interface of methods: their names, options and needs, the problem that they solve, and their predictions."""
 
 import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +14,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations, layout
-from knnprompt_jax.settings import classifiers, methods
-from knnprompt_jax.store import representations
+from knnprompt_jax.store import StoreOptions, representations
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -112,7 +111,7 @@ class Inputs:
     problem: Problem
     model: lm.LanguageModel
     states: Mapping[PromptSet, lm.States]
-    store_options: classifiers.StoreOptions = classifiers.StoreOptions()
+    store_options: StoreOptions = StoreOptions()
     cache: states_lib.Cache | None = None
 
     @property
@@ -219,40 +218,6 @@ class Prediction:
         )
 
 
-class Cost(NamedTuple):
-    """The number of prompts that a model reads, and the approximate number of their tokens."""
-
-    prompts: int
-    tokens: int
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenCounter:
-    """A counter of tokens for a model whose weights are not loaded.
-
-    Attributes:
-        lengths: maps N texts to their numbers of tokens [N], without special tokens.
-        context: the number of tokens that the model can read.
-    """
-
-    lengths: Callable[[Sequence[str]], np.ndarray]
-    context: int
-
-    def demonstration_tokens(self, task: Task, rows: Sequence[Example]) -> int:
-        """Return the number of tokens of all rows as demonstrations."""
-        return int(self.lengths([task.render(row, row.label) + "\n" for row in rows]).sum())
-
-    def query_tokens(self, task: Task, rows: Sequence[Example]) -> int:
-        """Return the number of tokens of all rows as queries."""
-        return int(self.lengths([task.render(row) for row in rows]).sum())
-
-    def cost(self, problem: Problem, num_sets: int) -> Cost:
-        """Estimate the cost of reading all queries after `num_sets` sets as long as the split's demonstrations."""
-        prefix = self.demonstration_tokens(problem.task, problem.split.demonstrations)
-        suffixes = self.query_tokens(problem.task, problem.evaluation)
-        return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))
-
-
 def check_nothing(problem: Problem, options: Any) -> None:
     """Accept every problem and all options."""
 
@@ -276,55 +241,66 @@ def check_label_words_are_tokens(problem: Problem, _: Any = None) -> None:
             )
 
 
-def cost_nothing(problem: Problem, counter: TokenCounter, options: Any) -> Cost:
-    """Return no cost, for a method without passes of its own."""
-    return Cost(prompts=0, tokens=0)
-
-
-def name_no_model(options: Any) -> str:
-    """Return "", for a method whose options name no model."""
-    return ""
-
-
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method of the catalogue with its code.
+    """A method: its names, its options and its code.
 
     Attributes:
-        entry: its name, titles and preset options (`settings.methods`).
+        name: the name on the command line.
+        title: the name in tables.
         predict: predicts the rows to classify from its inputs and the options.
+        options_kind: the class of its options; their values are a group of flags, as `--knn.k=5`.
         needs: the prompts of the shared pass whose states it uses.
         check: raises UserError if the method does not apply to a problem with the given options. It is called before
             weights are loaded.
-        cost: estimates the cost of its own passes before weights are loaded.
         rows_used: the train rows of a split that it uses. "demonstrations": only these. "draws": other random
             demonstrations, in the same number. "shots": demonstrations and anchors, in these roles. "texts": all
             these rows as labelled texts, so that a split without anchors will do.
         model_name: returns the name of a further model that its options name, or "". The files of that model enter the
             key of a run.
-        code_suffix: a suffix that distinguishes other code under the same entry in the key of a run.
+        printed_as: the names in the paper's tables.
+        excluded_because: why "all" excludes the method; empty if "all" includes it.
+        variant_of: the name of the method whose options and code it uses; empty if they are its own.
+        preset: the values of options that the name of a variant sets.
+        code_suffix: a suffix that distinguishes other code under the same name in the key of a run.
     """
 
-    entry: methods.Entry
+    name: str
+    title: str
     predict: Callable[[Inputs, Any], Prediction]
+    options_kind: type[options_lib.Options] = options_lib.Options
     needs: tuple[PromptSet, ...] = ()
     check: Callable[[Problem, Any], None] = check_nothing
-    cost: Callable[[Problem, TokenCounter, Any], Cost] = cost_nothing
     rows_used: str = "shots"
-    model_name: Callable[[Any], str] = name_no_model
+    model_name: Callable[[Any], str] = lambda options: ""
+    printed_as: tuple[str, ...] = ()
+    excluded_because: str = ""
+    variant_of: str = ""
+    preset: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     code_suffix: str = ""
 
     @property
-    def name(self) -> str:
-        return self.entry.name
+    def base(self) -> str:
+        """The name of the method whose options and code it uses."""
+        return self.variant_of or self.name
 
-    @property
-    def title(self) -> str:
-        return self.entry.title
+    def variant(
+        self, name: str, title: str, *, printed_as: tuple[str, ...] = (), excluded_because: str = "", **preset: Any
+    ) -> "Method":
+        """Return a method with this code whose name sets some options."""
+        return dataclasses.replace(
+            self,
+            name=name,
+            title=title,
+            printed_as=printed_as,
+            excluded_because=excluded_because,
+            variant_of=self.base,
+            preset=preset,
+        )
 
-    def options(self, settings: methods.MethodOptions) -> Any:
-        """Return the options of its base method in `settings`, with the values of its preset."""
-        return dataclasses.replace(getattr(settings, self.entry.base), **self.entry.preset)
+    def options(self, settings: Any) -> Any:
+        """Return its options in `settings`, an `all_methods.MethodOptions`, with the values of its preset."""
+        return dataclasses.replace(getattr(settings, self.base), **self.preset)
 
     def obstacle(self, problem: Problem, options: options_lib.Options) -> str:
         """Return why the method does not apply to a problem with these options; "" if it applies."""
@@ -335,8 +311,3 @@ class Method:
         except errors.UserError as error:
             return str(error)
         return ""
-
-
-def declare(base: str, predict: Callable[[Inputs, Any], Prediction], **fields: Any) -> list[Method]:
-    """Return a base method of the catalogue and its presets; `fields` are further fields of `Method`."""
-    return [Method(entry, predict, **fields) for entry in methods.CATALOGUE.values() if entry.base == base]

@@ -15,15 +15,34 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import continuations, layout
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
 SHORT = 112  # Maximum tokens of a text to classify.
 LONG = 240  # The same, for tasks of long texts.
 MARGIN = 16  # Additional tokens of a demonstration.
 CONTEXT = 1024  # Maximum tokens of concatenated demonstrations and text.
+
+
+class NoisyChannelOptions(options_lib.Options):
+    """Options of the scores. Texts that exceed the context lose tokens on the left."""
+
+    shown: str = options_lib.option(
+        "demonstrations",
+        "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
+        choices=("demonstrations", "all"),
+    )
+    template: int = options_lib.option(
+        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4
+    )
+    text_tokens: int = options_lib.option(
+        0,
+        "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
+        least=0,
+    )
+    context_tokens: int = options_lib.option(0, "Maximum tokens read and scored; 0: 1,024.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +101,7 @@ def verbalization_of(task: Task) -> Verbalization:
     return _VERBALIZATIONS.get(task.name) or Verbalization(_GENERAL, task.label_words, is_published=False)
 
 
-def scores(
-    inputs: method.Inputs, options: methods.NoisyChannelOptions
-) -> tuple[np.ndarray, continuations.Continuations]:
+def scores(inputs: method.Inputs, options: NoisyChannelOptions) -> tuple[np.ndarray, continuations.Continuations]:
     """Return scores [U, Q, C] by U templates, and the texts that were read.
 
     A score is the mean log-probability of the scored tokens, including an end-of-text token.
@@ -154,7 +171,7 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def predict(inputs: method.Inputs, options: methods.NoisyChannelOptions) -> method.Prediction:
+def predict(inputs: method.Inputs, options: NoisyChannelOptions) -> method.Prediction:
     """Predict with one template, or with the best of four; probabilities are the softmax of its scores."""
     scores_UQC, texts = scores(inputs, options)
     accuracy_U = (scores_UQC.argmax(-1) == inputs.classes(inputs.problem.evaluation)).mean(-1)
@@ -185,29 +202,29 @@ def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
     return int(np.mean(accuracy_SU, axis=0).argmax())
 
 
-def cost(problem: method.Problem, counter: method.TokenCounter, options: methods.NoisyChannelOptions) -> method.Cost:
-    """Estimate the cost of each query with each label by each template."""
-    times = len(_templates(options)) * problem.task.num_classes
-    demonstrations = counter.demonstration_tokens(problem.task, _demonstrations(options, problem))
-    prefix = min(counter.context, demonstrations)
-    suffixes = counter.query_tokens(problem.task, problem.evaluation)
-    return method.Cost(times * len(problem.evaluation), times * (prefix + suffixes))
-
-
-def _templates(options: methods.NoisyChannelOptions) -> list[int]:
+def _templates(options: NoisyChannelOptions) -> list[int]:
     """Return the indices of the templates to score."""
     return [options.template - 1] if options.template else [0, 1, 2, 3]
 
 
-def limits(options: methods.NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
+def limits(options: NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
     """Return the maximum tokens of a query and of a whole text, for a model that reads `context` tokens."""
     text_tokens = options.text_tokens or verbalization.text_tokens
     return text_tokens, min(context, options.context_tokens or CONTEXT)
 
 
-def _demonstrations(options: methods.NoisyChannelOptions, problem: method.Problem) -> Sequence[Example]:
+def _demonstrations(options: NoisyChannelOptions, problem: method.Problem) -> Sequence[Example]:
     """Return the rows that precede each query."""
     return problem.train_rows if options.shown == "all" else problem.split.demonstrations
 
 
-METHODS = method.declare("noisy_channel", predict, cost=cost, rows_used="demonstrations")
+METHODS = (
+    method.Method(
+        "noisy_channel",
+        "Noisy channel",
+        predict,
+        NoisyChannelOptions,
+        rows_used="demonstrations",
+        printed_as=("Noisy Channel", "NoisyChannel"),
+    ),
+)

@@ -13,8 +13,8 @@ from typing import Any
 
 from knnprompt_jax import distances, errors
 from knnprompt_jax import options as options_lib
+from knnprompt_jax.methods import all_methods
 from knnprompt_jax.methods import method as method_lib
-from knnprompt_jax.methods import registry
 from knnprompt_jax.settings import grids
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
@@ -63,14 +63,14 @@ class GridCell:
     def reuses_icl(self) -> bool:
         """Whether all shots are demonstrations and none is left for the method, as in the paper's footnote."""
         no_anchors = self.draw.demo_shots == self.draw.shots
-        return no_anchors and registry.get(self.method).rows_used not in ("demonstrations", "texts")
+        return no_anchors and all_methods.get(self.method).rows_used not in ("demonstrations", "texts")
 
     @property
     def declared(self) -> method_lib.Method:
         """The method that runs."""
         if self.reuses_icl:
-            return registry.get("icl")
-        return self.replacement or registry.get(self.method)
+            return all_methods.get("icl")
+        return self.replacement or all_methods.get(self.method)
 
     def options(self, settings: grids.GridSettings) -> options_lib.Options:
         """Return the grid's options of the method, with the values of axes and the grid's direction of divergences."""
@@ -87,7 +87,7 @@ def regimes(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int
     del rows
     for regime, shots in settings.regime_shots:
         for name in settings.methods:
-            drawn_shots, demo_shots = _shots(registry.get(name), regime, shots, max_demo_shots)
+            drawn_shots, demo_shots = _shots(all_methods.get(name), regime, shots, max_demo_shots)
             # Beside the full regime, the few-shot regime goes no further than the context does.
             if settings.few_shots and demo_shots > max_demo_shots:
                 continue

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.report import accuracies, drawing, figures, names, overview, page, paired, published, results, tables
 from knnprompt_jax.report import records as records_lib
@@ -189,7 +189,7 @@ def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator
     expected = {**shipped.to_dict(), **inputs.row_options(shipped)}
     expected |= {name: default for name, default in shared.MODEL_DEFAULTS.items() if expected[name] is None}
     found = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
-    if record.method in registry.METHODS:
+    if record.method in all_methods.METHODS:
         draw = cells_lib.Draw(record.seed, record.shots, record.demo_shots)
         usual = cells_lib.GridCell(record.method, draw, tuple(record.cell.items())).options(shipped).to_dict()
         for name, value in record.settings.get("options", {}).items():

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from knnprompt_jax.methods import registry
+from knnprompt_jax.methods import all_methods
 from knnprompt_jax.settings import fine_tuning
 
 
@@ -24,11 +24,10 @@ class KnownMethod:
 
 
 _COMPARED = {
-    name: KnownMethod(method.title, method.entry.printed_as, method.rows_used)
-    for name, method in registry.METHODS.items()
+    name: KnownMethod(method.title, method.printed_as, method.rows_used) for name, method in all_methods.METHODS.items()
 }
 _FINE_TUNED = {
-    name: KnownMethod(entry.title, entry.printed_as, "train", entry.preset.get("model", ""))
+    name: KnownMethod(entry.title, entry.printed_as, "train", entry.model)
     for name, entry in fine_tuning.METHODS.items()
 }
 METHODS = {**_COMPARED, **_FINE_TUNED}

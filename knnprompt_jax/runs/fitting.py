@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -11,10 +12,10 @@ from knnprompt_jax import errors, lm, parallel, progress, states
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, saving
 from knnprompt_jax.classifier import fitting as classifier_fitting
+from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import corrections
-from knnprompt_jax.settings import commands, shared
-from knnprompt_jax.settings.classifiers import AutoOptions
+from knnprompt_jax.settings import commands
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import catalogue, defects
 from knnprompt_jax.tasks.task import Example, Task
@@ -47,8 +48,7 @@ def run(settings: commands.FitSettings) -> Result:
     """
     inputs.join_processes(settings.distributed)
     path = pathlib.Path(settings.classifier)
-    shared.check_no_folder(path)
-    options = settings.classifier_options()
+    options = classifier_options(settings)
     task, train, checked, notes = _load_rows(settings)
     model = inputs.read_model(settings.model, settings)
     rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
@@ -161,6 +161,24 @@ def _check_room(path: pathlib.Path, options: AutoOptions, model: lm.LanguageMode
     config = model.config
     width = config.state_width + 1 + (config.width if classifier_fitting.block_of(options, config) else 0)
     parallel.call_in_main(lambda: saving.check_replaceable(path, 2 * 4 * num_rows * width))
+
+
+def classifier_options(settings: commands.FitSettings) -> AutoOptions:
+    """Return the options of the classifier; raise UserError on one that it does not have."""
+    demo_shots: Any = AUTO
+    if settings.demo_shots is not None:
+        numbers = tuple(None if number < 0 else number for number in settings.demo_shots)
+        demo_shots = numbers if len(numbers) > 1 else numbers[0]
+    return AutoOptions(
+        experts=settings.experts,
+        encoder=settings.encoder,
+        truncation=settings.truncation,
+        label_token=settings.label_token,
+        random_state=settings.seed,
+        store_options=settings.datastore,
+        class_prior=settings.prior,
+        demo_shots=demo_shots,
+    )
 
 
 def summarize(result: Result) -> str:

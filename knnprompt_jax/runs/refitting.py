@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import characters, options, shipped
+from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.settings import commands, shared
-from knnprompt_jax.settings.classifiers import AUTO, AutoOptions
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import ALLOW, ERROR
 

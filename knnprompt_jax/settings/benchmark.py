@@ -1,9 +1,10 @@
 """The options of `benchmark`."""
 
 from knnprompt_jax import options
+from knnprompt_jax.models import DTYPES
 from knnprompt_jax.settings import shared
-from knnprompt_jax.settings.classifiers import DISTANCES, StoreOptions
-from knnprompt_jax.settings.shared import DTYPES, MeshOptions, ModelOptions
+from knnprompt_jax.settings.shared import MeshOptions, ModelOptions
+from knnprompt_jax.store import StoreOptions
 
 PEERS = {
     "torch_one": "transformers, one full prompt at a time (released code)",
@@ -25,6 +26,11 @@ class BenchmarkMesh(MeshOptions):
 
 class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
     """The model, the prompts, and what to measure or estimate."""
+
+    FURTHER = (
+        *("encoding", "empty", "merge_labels", "restore_dropped", "on_bad", "label_column", "text_columns", "hub"),
+        *("peers", "peer_batch", "peer_prompts", "peer_suffixes", "datastore.memory_mb"),
+    )
 
     dry_run: bool = options.option(
         False, "Estimate memory, operations and a lower bound of the time by arithmetic; load no weights."
@@ -51,7 +57,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
         256, "Anchors to read; 0: all of the split. A dry run may have more anchors than the split.", least=0
     )
     queries: int = options.option(256, "Texts to classify in a dry run, as long as the anchors.", least=1)
-    distance: str = options.option("kl", "Distance of the search in a dry run.", choices=DISTANCES)
+    distance: str = options.option("kl", "Distance of the search in a dry run (docs/methods.md).", nonempty=True)
     output: str = options.option("benchmarks", "Folder of the JSON file.", nonempty=True)
 
     repetitions: int = options.option(3, "Rounds; each contender has one timed turn per round.", least=1)

@@ -2,15 +2,23 @@
 
 import os
 import pathlib
+import re
 import sys
 from typing import Any
 
 from knnprompt_jax import errors, files, options, shipped
-from knnprompt_jax.settings import classifiers, shared
-from knnprompt_jax.settings.classifiers import AUTO, AutoOptions
+from knnprompt_jax.experts import ENCODER_HELP, EXPERTS, EXPERTS_HELP
+from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.shared import MODEL_HELP, DistributedOptions
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks import catalogue
 
+# A label, which may contain commas and equals signs, and its share.
+_SHARE = re.compile(r"([^,].*?)=\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?:,(?=.)|$)", re.DOTALL | re.IGNORECASE)
+PRIOR_HELP = (
+    "Share of each class among the texts to classify: uniform, or label=share for every label, such as yes=0.9,no=0.1. By default the "
+    "shares of the train rows."
+)
 SEED = 1
 STANDARD = "-"  # Standard input or output.
 INPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
@@ -41,21 +49,49 @@ def _check_output(name: str) -> None:
         raise errors.UserError("--output=-: standard output is closed")
 
 
+def parse_prior(text: str) -> Any:
+    """Return the `class_prior` that a flag names; None if it is empty.
+
+    Raises:
+        UserError: neither uniform nor a number for each label.
+    """
+    if not text or "=" not in text:
+        return text or None
+    shares: dict[str, float] = {}
+    rest = text
+    while rest:
+        if not (found := _SHARE.match(rest)):
+            raise errors.UserError(f"--class_prior={text}: {rest!r} is not label=share")
+        label = found[1].strip()
+        if label in shares:
+            raise errors.UserError(f"--class_prior={text}: {label!r} is given twice")
+        shares[label] = float(found[2])
+        rest = rest[found.end() :]
+    return shares
+
+
 class PriorOptions(options.Options):
     """The shares of classes."""
 
-    class_prior: str = options.option("", classifiers.PRIOR_HELP)
+    class_prior: str = options.option("", PRIOR_HELP)
 
     @property
     def prior(self) -> Any:
         """The `class_prior` of a classifier; None if none is given."""
-        return classifiers.parse_prior(self.class_prior)
+        return parse_prior(self.class_prior)
 
 
 class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
-    classifier: str = options.option("", "File of the classifier.", nonempty=True, check=shared.check_new_classifier)
+    FURTHER = (
+        *("encoding", "empty", "merge_labels", "restore_dropped", "drop_duplicates", "data_dir", "hub", "corrections"),
+        *("label_token", "truncation", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
+    )
+
+    classifier: str = options.option(
+        "", "File of the classifier.", nonempty=True, check=lambda name: files.check_writable(pathlib.Path(name))
+    )
     train_file: tuple[str, ...] = options.option(
         (),
         "CSV, TSV, JSONL or Parquet file with a row for each text and its label. More files, after commas, need the text and "
@@ -81,50 +117,34 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
         "row is read once per number. By default 0, and all rows of a class or at most 16.",
         least=-1,
         nonempty=True,
-        words={AUTO: None},
+        words={"auto": None},
     )
     experts: tuple[str, ...] | None = options.option(
         None,
-        f"{classifiers.EXPERTS_HELP} By default all, encoder only with --encoder.",
-        choices=classifiers.EXPERTS,
+        f"{EXPERTS_HELP} By default all, encoder only with --encoder.",
+        choices=EXPERTS,
         nonempty=True,
     )
-    encoder: str = options.option("", classifiers.ENCODER_HELP)
+    encoder: str = options.option("", ENCODER_HELP)
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
     distributed: DistributedOptions = options.group(DistributedOptions)
-    datastore: classifiers.StoreOptions = options.group(classifiers.StoreOptions)
+    datastore: StoreOptions = options.group(StoreOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.train_file and self.task in (None, catalogue.OWN):
             raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
         self.check_rows(self.task or catalogue.OWN, bool(self.train_file))
-        self.classifier_options()
-
-    def classifier_options(self) -> AutoOptions:
-        """Return the options of the classifier; raise UserError on one that it does not have."""
-        demo_shots: Any = AUTO
-        if self.demo_shots is not None:
-            numbers = tuple(None if number < 0 else number for number in self.demo_shots)
-            demo_shots = numbers if len(numbers) > 1 else numbers[0]
-        return AutoOptions(
-            experts=self.experts,
-            encoder=self.encoder,
-            truncation=self.truncation,
-            label_token=self.label_token,
-            random_state=self.seed,
-            store_options=self.datastore,
-            class_prior=self.prior,
-            demo_shots=demo_shots,
-        )
 
 
 class PredictionSettings(
     PriorOptions, shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions
 ):
     """The rows to label, and the output."""
+
+    FURTHER = ("encoding", "on_bad", "abstain", "characters", "cache_gb", "mesh", "distributed")
 
     input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
     output: str = options.option(

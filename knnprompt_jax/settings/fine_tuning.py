@@ -1,34 +1,30 @@
 """The options of `fine_tune`, and the methods that it runs."""
 
 import dataclasses
+from typing import NamedTuple
 
 from knnprompt_jax import errors, files, options, shipped
+from knnprompt_jax.models import DTYPES
 from knnprompt_jax.settings import shared
-from knnprompt_jax.settings.methods import Entry
-from knnprompt_jax.settings.shared import DTYPES, DistributedOptions
+from knnprompt_jax.settings.shared import DistributedOptions
 from knnprompt_jax.tasks import catalogue
 
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
 
-_ENTRIES = (
-    Entry("fine_tuning", "Fine-tuning", "fine_tuning"),
-    Entry(
-        "fine_tuning_bert",
-        "Fine-tuning, BERT-large",
-        "fine_tuning",
-        {"model": "google-bert/bert-large-uncased"},
-        printed_as=("BERT Large FT",),
-    ),
-    Entry(
-        "fine_tuning_gpt2",
-        "Fine-tuning, GPT-2 large",
-        "fine_tuning",
-        {"model": "openai-community/gpt2-large"},
-        printed_as=("GPT Large FT",),
-    ),
-)
-METHODS = {entry.name: entry for entry in _ENTRIES}
+class TrainedMethod(NamedTuple):
+    """A name of fine-tuning: its title in our tables, its names in the paper's, and the default of its model."""
+
+    title: str
+    printed_as: tuple[str, ...] = ()
+    model: str = ""
+
+
+METHODS = {
+    "fine_tuning": TrainedMethod("Fine-tuning"),
+    "fine_tuning_bert": TrainedMethod("Fine-tuning, BERT-large", ("BERT Large FT",), "google-bert/bert-large-uncased"),
+    "fine_tuning_gpt2": TrainedMethod("Fine-tuning, GPT-2 large", ("GPT Large FT",), "openai-community/gpt2-large"),
+}
 
 
 class OptimizerOptions(options.Options):
@@ -119,7 +115,7 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     @property
     def model_name(self) -> str:
         """The model to train."""
-        return self.model or METHODS[self.method].preset.get("model", shipped.DEFAULT)
+        return self.model or METHODS[self.method].model or shipped.DEFAULT
 
     def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
         """Return the hyper-parameters for a task and a number of shots."""

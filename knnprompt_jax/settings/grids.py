@@ -1,4 +1,4 @@
-"""The options of paper and report: those of every grid of runs, and those of single tables and figures.
+"""The options of compare, paper and report: those of every grid of runs, and those of single tables and figures.
 
 `configs/` has the values that repeat the paper's runs, in a file per table or figure.
 """
@@ -9,17 +9,63 @@ import runpy
 
 from knnprompt_jax import errors, files, options
 from knnprompt_jax import shipped as shipped_lib
-from knnprompt_jax.settings import methods, shared
-from knnprompt_jax.settings.classifiers import DIRECTIONS
+from knnprompt_jax.distances import DIRECTIONS
+from knnprompt_jax.methods import all_methods
+from knnprompt_jax.settings import shared
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks import catalogue
 
 FULL = "full"  # |D| = M_T.
 FEW_SHOT = "few-shot"  # One demonstration per class for methods with anchors, m for all others.
 REGIMES = (FULL, FEW_SHOT)
+METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
-class GridSettings(shared.SharedSettings):
+class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.MethodOptions):
+    """The options of every job that runs methods on tasks."""
+
+    FURTHER = (
+        *(name for name in all_methods.MethodOptions.groups() if name != "knn"),
+        *("distributed", "datastore.memory_mb", "knn.centroid", "knn.tie_break"),
+        *("empty", "merge_labels", "restore_dropped", "truncation"),
+    )
+
+    context: int = options.option(
+        0,
+        "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
+        least=0,
+    )
+    output: str = options.option(
+        "results", "Folder of the JSON records.", nonempty=True, check=files.check_output_folder
+    )
+    distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
+    datastore: StoreOptions = options.group(StoreOptions)
+
+
+class ComparisonSettings(shared.DrawOptions, SharedSettings):
+    """The rows and seeds to compare methods on."""
+
+    eval_file: str = options.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
+    methods: tuple[str, ...] = options.option(("icl", "knn"), METHODS_HELP, nonempty=True)
+    seeds: tuple[int, ...] | None = options.option(
+        None,
+        f"Seeds of the draws of train rows; by default {','.join(map(str, shared.SEEDS))}.",
+        least=0,
+        nonempty=True,
+    )
+    resume: bool = options.option(False, "Skip runs whose records are in the output folder.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.train_file) != bool(self.eval_file):
+            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        self.check_rows(self.task, bool(self.train_file))
+        if self.eval_file:
+            self.refuse(("split",), "with --eval_file")
+
+
+class GridSettings(SharedSettings):
     """The runs of a table or figure, and how they are made.
 
     Raises:
@@ -33,7 +79,7 @@ class GridSettings(shared.SharedSettings):
     models: tuple[str, ...] = options.option(
         ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=shipped_lib.check_name
     )
-    methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
+    methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
@@ -56,7 +102,7 @@ class GridSettings(shared.SharedSettings):
         for option in ("tasks", "models", "methods"):
             object.__setattr__(self, option, tuple(dict.fromkeys(getattr(self, option))))
         for method in self.methods:
-            methods.check(method)
+            all_methods.get(method)
         check_task_names(self.tasks)
         check_shard(self.shard)
         check_few_shots(self.few_shots, self.regime)

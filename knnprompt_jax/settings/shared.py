@@ -4,28 +4,24 @@ The first sentence of a class's docstring is the heading of its own options in `
 A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
 """
 
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import errors, files, shipped
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.settings.classifiers import PromptOptions, StoreOptions
-from knnprompt_jax.settings.methods import MethodOptions, bases_of
+from knnprompt_jax.models import DTYPES
+from knnprompt_jax.prompts import PromptOptions
 from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.task import EMPTY
 
-DTYPES = ("float32", "bfloat16")  # Of weights and activations: the reference, and for accelerators.
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {catalogue.OWN}: made from the "
     "columns of train_file."
 )
-METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
-CLASSIFIER_START = b"PK\x03\x04"  # The first bytes of a classifier's file, a zip archive.
 MODEL_DEFAULTS = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
 
 
@@ -33,31 +29,6 @@ def check_task(name: str) -> None:
     """Raise UserError unless this is `catalogue.OWN`, the name of a task, or a file that declares one."""
     if name != catalogue.OWN:
         catalogue.get(name)
-
-
-def check_no_folder(path: str | pathlib.Path) -> None:
-    """Raise UserError if the path of a classifier is a folder, as the classifiers of earlier versions were."""
-    if pathlib.Path(path).is_dir():
-        raise errors.UserError(
-            f"{path}: a folder, but a classifier is a file: fit again with another path "
-            "(folders are classifiers of earlier versions)"
-        )
-
-
-def check_classifier(path: str | pathlib.Path) -> None:
-    """Raise UserError unless a file begins as a classifier does; whoever reads it checks the rest."""
-    check_no_folder(path)
-    files.check_readable(path)
-    with files.refusals(pathlib.Path(path)), open(path, "rb") as file:
-        start = file.read(len(CLASSIFIER_START))
-    if start != CLASSIFIER_START:
-        raise errors.UserError(f"{path}: not a classifier, or damaged")
-
-
-def check_new_classifier(path: str | pathlib.Path) -> None:
-    """Raise UserError unless a classifier can be written to the path."""
-    check_no_folder(path)
-    files.check_writable(pathlib.Path(path))
 
 
 class MeshOptions(options_lib.Options):
@@ -114,7 +85,7 @@ class SavedOptions(options_lib.Options):
     """A saved classifier, and the mesh of its model."""
 
     classifier: str = options_lib.option(
-        "", "File of a classifier, which fit wrote.", nonempty=True, check=check_classifier
+        "", "File of a classifier, which fit wrote.", nonempty=True, check=files.check_readable
     )
     mesh: SavedMesh = options_lib.group(SavedMesh)
 
@@ -255,45 +226,3 @@ class EvaluationOptions(RowOptions):
     drop_duplicates: bool = options_lib.option(
         False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
-
-
-class SharedSettings(PassOptions, EvaluationOptions, MethodOptions):
-    """The options of every job that runs methods on tasks."""
-
-    context: int = options_lib.option(
-        0,
-        "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
-        least=0,
-    )
-    output: str = options_lib.option(
-        "results", "Folder of the JSON records.", nonempty=True, check=files.check_output_folder
-    )
-    distributed: DistributedOptions = options_lib.group(DistributedOptions)
-    datastore: StoreOptions = options_lib.group(StoreOptions)
-
-    @classmethod
-    def hidden_groups(cls, values: Mapping[str, Any]) -> set[str]:
-        """Return the options of methods that do not run."""
-        names = values["methods"]
-        if isinstance(names, str):  # A flag as it was typed.
-            names = [name.strip() for name in names.split(",")]
-        return set(MethodOptions.groups()) - bases_of(names)
-
-
-class ComparisonSettings(DrawOptions, SharedSettings):
-    """The rows and seeds to compare methods on."""
-
-    eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
-    methods: tuple[str, ...] = options_lib.option(("icl", "knn"), METHODS_HELP, nonempty=True)
-    seeds: tuple[int, ...] | None = options_lib.option(
-        None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, nonempty=True
-    )
-    resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if bool(self.train_file) != bool(self.eval_file):
-            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
-        self.check_rows(self.task, bool(self.train_file))
-        if self.eval_file:
-            self.refuse(("split",), "with --eval_file")

@@ -21,12 +21,52 @@ from flax import struct
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from knnprompt_jax import distances, errors
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.store import rowwise
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
 _ROUNDING = 1e-5  # Nats; float32 distances between equal states err by up to 2.4e-6.
 GROUP = 64  # Anchors per group; the first sort sees only each group's nearest.
+
+
+class KNNOptions(options_lib.Options):
+    """The anchors that vote, and how."""
+
+    k: int = options_lib.option(
+        3,
+        "Neighbours that vote; in methods at most the anchors per class, as in the released code. Of centroids only the nearest votes.",
+        least=1,
+    )
+    tie_break: str = options_lib.option(
+        "lowest",
+        "Winner of a tie: the lowest class index, or the class of the nearest neighbour.",
+        choices=("lowest", "nearest"),
+    )
+    distance: str = options_lib.option(
+        "kl",
+        "kl is KL(test ‖ anchor), Eq. 5 of the paper; reverse_kl is KL(anchor ‖ test), as in its code; kl_labels and "
+        "reverse_kl_labels compare label words only; l2 is the distance of hidden states.",
+        choices=distances.DISTANCES,
+    )
+    weights: str = options_lib.option(
+        "uniform",
+        "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.",
+        choices=("uniform", "distance"),
+    )
+    centroid: str = options_lib.option(
+        "none", "Replace the anchors of each class by their mean.", choices=("none", "arithmetic", "geometric")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        divergences = [name for name, distance in distances.DISTANCES.items() if distance.direction]
+        if self.centroid != "none" and self.distance not in divergences:
+            raise errors.UserError(
+                f"centroid={self.centroid!r} needs a distance between distributions: choose distance="
+                f"{', '.join(divergences)}"
+            )
 
 
 @struct.dataclass

@@ -17,8 +17,7 @@ from jax.sharding import Mesh
 from knnprompt_jax import distances, errors, lm, parallel, rounding
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings.classifiers import StoreOptions
-from knnprompt_jax.store import centroids, rowwise
+from knnprompt_jax.store import StoreOptions, centroids, rowwise
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store.dense import DenseCodec
 from knnprompt_jax.store.factored import FactoredCodec

@@ -8,15 +8,15 @@ import numpy as np
 from absl import logging
 
 from knnprompt_jax import lm, tables
+from knnprompt_jax.methods import all_methods
 from knnprompt_jax.methods import method as method_lib
-from knnprompt_jax.methods import registry
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 from knnprompt_jax.study import engine
 from knnprompt_jax.study import job_inputs as inputs
 
 
-def run(settings: shared.ComparisonSettings) -> list[records.Record]:
+def run(settings: grids.ComparisonSettings) -> list[records.Record]:
     """Run every method for every seed and write each record as soon as it is finished.
 
     With `resume`, runs whose records are in the output folder are skipped.
@@ -29,7 +29,7 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     return compare(settings, inputs.read_model(settings.model, settings, context=settings.context))
 
 
-def compare(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[records.Record]:
+def compare(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> list[records.Record]:
     """Run the comparison with a given model, as `run`."""
     problems = inputs.read_problems(settings, model)
     runs = _make_runs(settings, model, problems)
@@ -42,14 +42,14 @@ def compare(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> lis
 
 
 def _make_runs(
-    settings: shared.ComparisonSettings, model: lm.LanguageModel, problems: Sequence[method_lib.Problem]
+    settings: grids.ComparisonSettings, model: lm.LanguageModel, problems: Sequence[method_lib.Problem]
 ) -> list[engine.MethodRun]:
     """Return a run for each problem and each method that applies to it; log why "all" excludes methods."""
     runs = []
     excluded: dict[str, str] = {}
     source = inputs.row_options(settings)
     for problem in problems:
-        selected, reasons = registry.select(settings.methods, problem, settings)
+        selected, reasons = all_methods.select(settings.methods, problem, settings)
         excluded |= reasons
         for method in selected:
             run = engine.MethodRun(
@@ -72,7 +72,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     """Return the table of methods, with the lines above and below it."""
     by_method = collections.defaultdict(list)
     for record in done:
-        by_method[registry.get(record.method).title].append(record)
+        by_method[all_methods.get(record.method).title].append(record)
     first = done[0]
     header = ["method", "accuracy %", "LM tokens"]
     if first.is_uneven:
@@ -123,7 +123,7 @@ def _describe_pass(done: Sequence[records.Record]) -> list[str]:
 
     The records of a seed share one pass and repeat its time. Without demonstrations, all seeds share one pass.
     """
-    sharing = [record for record in done if registry.get(record.method).needs]
+    sharing = [record for record in done if all_methods.get(record.method).needs]
     by_seed = list({record.seed: record for record in sharing}.values())
     if not by_seed:
         return []

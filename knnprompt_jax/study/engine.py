@@ -19,7 +19,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
 BeforeWriting = Callable[[records.Record, method_lib.Inputs], None]
@@ -37,7 +37,7 @@ class MethodRun(records.Run):
     method: method_lib.Method
     model: lm.LanguageModel
     options: options_lib.Options
-    store_options: classifiers.StoreOptions
+    store_options: StoreOptions
     note: str = ""
 
     @functools.cached_property
@@ -63,7 +63,7 @@ class MethodRun(records.Run):
             **({"platform": parallel.platform()} if self.model.dtype != "float32" else {}),
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
             # The code that runs; a preset differs by its options only.
-            "runs": self.method.entry.base + self.method.code_suffix,
+            "runs": self.method.base + self.method.code_suffix,
             "options": self.options.to_dict(),
             "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",
             "datastore": self.store_options.to_dict(),

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 from jax.sharding import Mesh
@@ -18,6 +18,9 @@ from knnprompt_jax.prompts import statistics
 from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import ALLOW, Example, Task
+
+if TYPE_CHECKING:
+    from knnprompt_jax.settings import grids  # It imports all methods.
 
 MERGE = "add --merge_labels to make them one class"
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
@@ -70,7 +73,7 @@ def _make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, step_tokens))
 
 
-def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) -> list[method.Problem]:
+def read_problems(settings: "grids.ComparisonSettings", model: lm.LanguageModel) -> list[method.Problem]:
     """Return the problem of each seed of a comparison.
 
     Raises:
@@ -87,7 +90,7 @@ def read_problems(settings: shared.ComparisonSettings, model: lm.LanguageModel) 
 
 
 def make_problem(
-    settings: shared.SharedSettings,
+    settings: "grids.SharedSettings",
     model: lm.LanguageModel,
     task: Task,
     split: splits.FewShotSplit,

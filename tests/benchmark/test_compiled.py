@@ -18,8 +18,7 @@ from knnprompt_jax.models import attention, kernel_proof, registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import packing
-from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import StoreOptions, rowwise
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -137,7 +136,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
     head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32))
     hidden_NE = jnp.asarray(rng.normal(size=(8, width)), jnp.float32)
     states = lm.States(hidden_NE, jax.nn.logsumexp(head.logits(hidden_NE), -1))
-    store = store_lib.build(classifiers.StoreOptions(kind="factored"), "kl", head, states, np.arange(8) % 2, (0, 1))
+    store = store_lib.build(StoreOptions(kind="factored"), "kl", head, states, np.arange(8) % 2, (0, 1))
     mesh, whole = make_mesh(tpus("v5e:2x4"), 8, 1), jax.sharding.PartitionSpec()
 
     def abstract(tree, rows, split):

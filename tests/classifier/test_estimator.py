@@ -7,7 +7,7 @@ from scipy import special
 
 import knnprompt_jax as kp
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.settings.classifiers import StoreOptions
+from knnprompt_jax.store import StoreOptions
 from tests import prompt_groups
 from tests.store import worlds
 

@@ -8,7 +8,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
 from knnprompt_jax.report import look
-from knnprompt_jax.settings.classifiers import StoreOptions
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
 CASES = [("factored", "kl"), ("dense", "reverse_kl"), ("factored", "kl_labels"), ("dense", "reverse_kl_labels")]

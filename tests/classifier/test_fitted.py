@@ -5,7 +5,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors
-from knnprompt_jax.settings.classifiers import StoreOptions
+from knnprompt_jax.store import StoreOptions
 
 TEXTS = ["red", "green", "blue", "hot", "cold", "up", "down"]
 LABELS = ["no", "yes", "no", "yes", "no", "yes", "no"]

@@ -8,8 +8,8 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import schema
+from knnprompt_jax.classifier.classifier_options import AutoOptions
 from knnprompt_jax.experts.pool import Choice, Estimate, Member, Outcome
-from knnprompt_jax.settings.classifiers import AutoOptions
 
 MEMBERS = (Member("probe", 2, 0.3, 4.0, 1.0, 0.7, 0.9), Member("words", None, 1.0, 6.0, 0.2, 0.3, 0.8))
 CHOICE = Choice(

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the published procedure runs in PyT
 transformers = pytest.importorskip("transformers")
 
 from knnprompt_jax import shipped  # noqa: E402
-from knnprompt_jax.settings import shared  # noqa: E402
+from knnprompt_jax.settings import grids  # noqa: E402
 from knnprompt_jax.study import comparison  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 from tests import processes  # noqa: E402
@@ -127,7 +127,7 @@ def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, d
     options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS}
     options["methods"] = "icl,knn,knn_reverse_kl"
     records = comparison.run(
-        shared.ComparisonSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
+        grids.ComparisonSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
     )
     ours = {(record.method, record.seed): record for record in records}
     train, evaluation = (read(data / task / f"{split}.jsonl") for split in ("train", "dev_subsample"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -25,7 +25,7 @@ def predict() -> Callable[..., method.Prediction]:
     def run(
         name: str, problem: method.Problem, model: lm.LanguageModel | None = None, /, **changes
     ) -> method.Prediction:
-        declared = registry.get(name)
+        declared = all_methods.get(name)
         options = synthetic_lib.options_of(name, **changes)
         if obstacle := declared.obstacle(problem, options):
             raise errors.UserError(obstacle)

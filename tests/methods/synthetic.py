@@ -9,9 +9,8 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import lm
-from knnprompt_jax.methods import calibrations, method, registry
+from knnprompt_jax.methods import all_methods, calibrations, method
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -115,12 +114,12 @@ def make() -> Synthetic:
 
 def options_of(name: str, **changes: Any) -> Any:
     """Return the default options of a method with some changes."""
-    return dataclasses.replace(registry.get(name).options(methods.MethodOptions()), **changes)
+    return dataclasses.replace(all_methods.get(name).options(all_methods.MethodOptions()), **changes)
 
 
 def predict(name: str, inputs: method.Inputs, **changes: Any) -> method.Prediction:
     """Return the prediction of a method with its default options and some changes."""
-    return registry.get(name).predict(inputs, options_of(name, **changes))
+    return all_methods.get(name).predict(inputs, options_of(name, **changes))
 
 
 def normalised(scores: np.ndarray) -> np.ndarray:

@@ -8,8 +8,6 @@ import pytest
 import rank_bm25
 
 from knnprompt_jax.methods import demonstrations, method
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 from tests.methods import whole_texts
@@ -31,7 +29,7 @@ def weather() -> method.Problem:
 
 
 def select(problem: method.Problem, **options: str) -> list[list[Example]]:
-    return demonstrations.select(problem, methods.RetrievalOptions(**options))
+    return demonstrations.select(problem, demonstrations.RetrievalOptions(**options))
 
 
 def sentences(rows):
@@ -59,7 +57,7 @@ def test_encoders_select_by_cosine(weather, embed):
         assert rows == [weather.train_rows[row] for row in np.argsort(-cosines_N)[:2]]
 
 
-@pytest.mark.parametrize("order", methods.ORDERS)
+@pytest.mark.parametrize("order", demonstrations.ORDERS)
 def test_each_query_follows_its_own_demonstrations(weather, predict, order):
     prediction = predict("prompt_compose_bm25", weather, whole_texts.model(), order=order)
     for index, (query, rows) in enumerate(zip(weather.evaluation, select(weather, order=order), strict=True)):
@@ -106,7 +104,7 @@ def test_combinations():
     np.testing.assert_allclose(demonstrations.combine(log_p_UQC, "vote"), [[0.5, 0, 0.5], [0, 1, 0]])
 
 
-@pytest.mark.parametrize("combination", methods.COMBINATIONS)
+@pytest.mark.parametrize("combination", demonstrations.COMBINATIONS)
 def test_combinations_of_certain_predictions_do_not_overflow(combination):
     log_p_UQC = np.array([[[0.0, -800.0]], [[0.0, -900.0]]])
     np.testing.assert_allclose(demonstrations.combine(log_p_UQC, combination), [[1.0, 0.0]])
@@ -140,24 +138,21 @@ def test_an_ensemble_averages_the_predictions_after_each_set(predict):
 def test_many_shots_leave_room_for_the_longest_query(context, most, count):
     problem = whole_texts.trec(1, 2)
     problem = dataclasses.replace(problem, tokenize=lambda texts: [[1] for _ in texts])  # One special token.
-    options = methods.ManyShotOptions(most=most)
 
-    def rows_within(limit, options):
-        counter = method.TokenCounter(lambda texts: np.full(len(texts), 10), limit)
-        return demonstrations.many_shot_rows(problem, counter, options)
+    def rows_within(limit, most):
+        return demonstrations.many_shot_rows(problem, lambda texts: np.full(len(texts), 10), limit, most)
 
-    shuffled = rows_within(1000, methods.ManyShotOptions())
+    shuffled = rows_within(1000, 0)
     assert sorted(row.row for row in shuffled) == sorted(row.row for row in problem.train_rows)
     assert shuffled != problem.train_rows
-    assert rows_within(context, options) == shuffled[:count]
+    assert rows_within(context, most) == shuffled[:count]
 
 
 def test_many_shots_predict_as_one_long_prompt(predict):
     problem = whole_texts.trec(1, 2)
     model = whole_texts.model()
     prediction = predict("icl_many_shot", problem, model)
-    counter = method.TokenCounter(lambda texts: layout.count_tokens(problem.tokenize, texts), model.context)
-    rows = demonstrations.many_shot_rows(problem, counter, methods.ManyShotOptions())
+    rows = demonstrations.many_shot_rows(problem, model.count_tokens, model.context, 0)
     assert 0 < len(rows) < 18
     want_QC = [whole_texts.icl(problem, rows, query) for query in problem.evaluation]
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=3e-5)

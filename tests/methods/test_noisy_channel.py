@@ -11,7 +11,6 @@ from knnprompt_jax import errors
 from knnprompt_jax.methods import method, noisy_channel
 from knnprompt_jax.models import tokenizers
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
@@ -55,7 +54,7 @@ def make_problem(task, demo_shots=2, count=3):
 
 def scores(problem, **options):
     context = method.Inputs(problem, whole_texts.model(), {})
-    return noisy_channel.scores(context, methods.NoisyChannelOptions(**options))
+    return noisy_channel.scores(context, noisy_channel.NoisyChannelOptions(**options))
 
 
 @pytest.mark.parametrize("context", [67, 0])
@@ -118,7 +117,7 @@ def test_a_given_template_is_the_only_candidate(predict):
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
 def test_published_limits(task, text):
     verbalization = noisy_channel.verbalization_of(catalogue.get(task))
-    assert noisy_channel.limits(methods.NoisyChannelOptions(), verbalization, 2048) == (text, 1024)
+    assert noisy_channel.limits(noisy_channel.NoisyChannelOptions(), verbalization, 2048) == (text, 1024)
 
 
 def test_special_tokens_are_added_once():

@@ -7,14 +7,13 @@ import pathlib
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import calibrations, method, registry
-from knnprompt_jax.settings import methods
+from knnprompt_jax.methods import all_methods, calibrations, method
 from tests.methods import whole_texts
 from tests.methods.synthetic import tokenize_words
 
 CALIBRATIONS = {declared.name for declared in calibrations.METHODS}
 COMPARE_LABEL_WORDS = CALIBRATIONS | {"icl", "knn_kl_labels", "icl_ensemble", "prompt_compose_bm25"}
-BY_NAME = {name for name, declared in registry.METHODS.items() if declared.entry.excluded_because}
+BY_NAME = {name for name, declared in all_methods.METHODS.items() if declared.excluded_because}
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 
 
@@ -26,7 +25,7 @@ def with_tokens(problem, a, b, c, **changes):
 
 def select(names, problem, **changes):
     """Select methods with default options, except for these groups."""
-    return registry.select(names, problem, methods.MethodOptions(**changes))
+    return all_methods.select(names, problem, all_methods.MethodOptions(**changes))
 
 
 def names_of(selected):
@@ -35,7 +34,7 @@ def names_of(selected):
 
 def test_all_are_the_methods_that_need_not_be_named(problem):
     selected, reasons = select(["all"], with_tokens(problem, [1], [2], [3]))
-    assert names_of(selected) == [name for name in registry.METHODS if name not in BY_NAME]
+    assert names_of(selected) == [name for name in all_methods.METHODS if name not in BY_NAME]
     assert set(reasons) == BY_NAME
     assert all("name the method" in reason for reason in reasons.values())
 
@@ -46,7 +45,7 @@ def test_names_keep_their_order_without_duplicates(problem):
     assert reasons == {}
 
 
-@pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"], []])
+@pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"]])
 def test_unknown_methods_are_refused_with_the_choices(problem, names):
     with pytest.raises(errors.UserError, match="method.*choose from icl, .*encoder_knn"):
         select(names, problem)
@@ -136,7 +135,7 @@ def test_texts_without_words_are_refused(problem):
 
 @pytest.mark.parametrize("name", ["encoder_probe", "encoder_knn", "auto"])
 def test_a_missing_encoder_is_refused_before_weights_load(problem, name):
-    changes = {name: methods.MethodOptions.groups()[name](encoder="./no")}
+    changes = {name: all_methods.MethodOptions.groups()[name](encoder="./no")}
     with pytest.raises(errors.UserError, match=f"'{name}' does not apply: no such folder: ./no"):
         select([name], problem, **changes)
 
@@ -154,6 +153,6 @@ def test_every_method_is_documented():
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
     described = {cells[0].strip("`"): cells[1:] for cells in rows if len(cells) == 4}
     assert {name: cells[0] for name, cells in described.items()} == {
-        name: declared.title for name, declared in registry.METHODS.items()
+        name: declared.title for name, declared in all_methods.METHODS.items()
     }
     assert {name for name, cells in described.items() if cells[1].startswith("**by name**")} == BY_NAME

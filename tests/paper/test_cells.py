@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import registry
+from knnprompt_jax.methods import all_methods
 from knnprompt_jax.paper import cells
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
@@ -43,9 +43,9 @@ def test_regimes_decide_shots_and_demonstrations(rows, given, expected):
     ],
 )
 def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, name, given, turned):
-    method = registry.get(name)
+    method = all_methods.get(name)
     for direction, distance in turned.items():
-        settings = choosing(make_grid(methods=name, direction=direction), **{method.entry.base: given})
+        settings = choosing(make_grid(methods=name, direction=direction), **{method.base: given})
         *_, cell = cells_of(settings, rows)
         assert cell.options(settings) == dataclasses.replace(method.options(settings), distance=distance)
 

@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import paper_grid as grid_lib
 from tests.runs.conftest import choosing, world  # noqa: F401
@@ -41,7 +41,7 @@ def test_records_are_those_of_a_comparison(grid):
         [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
     )
     options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
-    other = shared.ComparisonSettings(model=grid.models[0], shots=7, output=f"{grid.output}/main", **options)
+    other = grids.ComparisonSettings(model=grid.models[0], shots=7, output=f"{grid.output}/main", **options)
     for theirs in comparison.run(choosing(other, knn={"distance": "reverse_kl"})):
         ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
         assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)

@@ -17,8 +17,7 @@ from knnprompt_jax import states as states_lib
 from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
-from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.store import StoreOptions, representations, rowwise
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests import prompt_groups
@@ -110,9 +109,7 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
     classes_N = np.arange(NUM_ANCHORS) % 4
     answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
     for kind in ("dense", "factored"):
-        store = store_lib.build(
-            classifiers.StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS
-        )
+        store = store_lib.build(StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS)
         saved_stores.check_shards(store, model.mesh)
         everything = store.search(queries, NUM_ANCHORS)
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
@@ -193,7 +190,7 @@ def check_deterministic() -> None:
         queries = states.take_replicated(slice(NUM_ANCHORS, None))
         classes_N = np.arange(NUM_ANCHORS) % 4
         for kind, distance in itertools.product(("dense", "factored"), ("kl", "reverse_kl")):
-            options = classifiers.StoreOptions(kind)
+            options = StoreOptions(kind)
             store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_TOKENS)
             near = store.search(queries, 5)
             alone = store.search(queries.take_replicated(slice(7, 8)), 5)

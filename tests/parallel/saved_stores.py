@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 import knnprompt_jax as kp
 from knnprompt_jax import parallel
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import store as store_lib
 
 TEXTS = [
@@ -30,7 +30,7 @@ def check_shards(store: store_lib.Store, mesh: Mesh | None) -> None:
 
 
 def check(kind: str, path: pathlib.Path) -> None:
-    options = classifiers.StoreOptions(kind)
+    options = StoreOptions(kind)
     model = kp.LanguageModel.from_pretrained("tiny", mesh=parallel.make_mesh(1, 2))
     fitted = kp.KNNPrompting(model, demo_shots=1, store_options=options).fit(TEXTS[:-1], LABELS[:-1])
     fitted.save(path)

@@ -10,7 +10,7 @@ from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
@@ -53,8 +53,8 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
-def job(world, tmp_path) -> shared.ComparisonSettings:
-    return shared.ComparisonSettings(
+def job(world, tmp_path) -> grids.ComparisonSettings:
+    return grids.ComparisonSettings(
         model=str(world / "model"),
         task="mr",
         data_dir=str(world / "data"),

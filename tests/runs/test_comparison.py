@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import shared
+from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import sources, splits
@@ -58,7 +58,7 @@ def test_repeated_rows_are_counted_and_named_only_in_files_of_the_users_own(tmp_
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     evaluation_path = path.with_name("dev_subsample.jsonl")
     evaluation_path.write_text(json.dumps(rows[0]), encoding="utf-8")
-    settings = shared.ComparisonSettings(task="mr", data_dir="" if has_file else str(tmp_path))
+    settings = grids.ComparisonSettings(task="mr", data_dir="" if has_file else str(tmp_path))
     given = {"train_file": str(path), "eval_file": str(evaluation_path)} if has_file else {}
     inputs.load_rows(settings, "mr", **given)
     assert caplog.messages == [
@@ -75,17 +75,17 @@ def interrupted(seed: int) -> method.Method:
             raise KeyboardInterrupt
         return method.Prediction(np.zeros(13, int), note=f"seed {context.seed}", candidates=(0.25, 0.75))
 
-    return dataclasses.replace(registry.get("tfidf"), predict=predict, check=method.check_nothing)
+    return dataclasses.replace(all_methods.get("tfidf"), predict=predict, check=method.check_nothing)
 
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.METHODS, "tfidf", interrupted(2))
+    monkeypatch.setitem(all_methods.METHODS, "tfidf", interrupted(2))
     mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True, cache_gb=0)
     with pytest.raises(KeyboardInterrupt):
         comparison.run(mine)
     kept = {(one.method, one.seed): one for one in records.read_all(tmp_path / "results")}
     assert set(kept) == {("icl", 1), ("tfidf", 1), ("knn", 1), ("icl", 2)} and len(passes) == 2
-    monkeypatch.setitem(registry.METHODS, "tfidf", interrupted(-1))
+    monkeypatch.setitem(all_methods.METHODS, "tfidf", interrupted(-1))
     done = comparison.run(mine)
     assert [(one.seed, one.method) for one in done] == [(s, name) for s in (1, 2) for name in ("icl", "tfidf", "knn")]
     assert [prompts for prompts, _ in passes[2:]] == [14 + 13], "of seed 2 alone"
@@ -185,7 +185,7 @@ def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp
         caplog.clear()
         settings = {"shots": 4, "demo_shots": 1, "seeds": seeds, "context": 100, "methods": "knn", "cache_gb": 0}
         done = comparison.run(
-            shared.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
+            grids.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
         )
         assert {record.source["split"] for record in done} == {""}, "files have no split"
         assert "1 texts exceed the context of 100 tokens" in caplog.text

@@ -8,9 +8,10 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import options
+from knnprompt_jax.classifier import classifier_options
 from knnprompt_jax.report import look
 from knnprompt_jax.runs import fitting, refitting
-from knnprompt_jax.settings import classifiers, commands
+from knnprompt_jax.settings import commands
 
 OPTIONS = {
     "text_columns": ("the title", "body"),
@@ -66,7 +67,7 @@ def test_a_declared_task_is_named_and_a_classifier_of_python_has_no_command(fitt
     assert (again.task, again.text_columns, again.empty) == ("mood.yaml", (), None)
     for other in (
         dataclasses.replace(content, file_options={}),
-        dataclasses.replace(content, options=classifiers.PublishedOptions()),
+        dataclasses.replace(content, options=classifier_options.PublishedOptions()),
         dataclasses.replace(content, task=dataclasses.replace(content.task, name="trec")),
     ):
         assert refitting.command(other, "mine") == ""
@@ -76,7 +77,7 @@ def test_options_by_their_default_are_left_out(fitted):
     _, content = fitted
     plain = dataclasses.replace(
         content,
-        options=classifiers.AutoOptions(random_state=commands.SEED),
+        options=classifier_options.AutoOptions(random_state=commands.SEED),
         model=dataclasses.replace(content.model, name="smollm2"),
         file_options=commands.FitSettings(classifier="x", task="demo").file_options(),
         task=kp.Task.infer(["a", "b"], ["x", "y"]),

@@ -8,8 +8,8 @@ from jax.sharding import AbstractMesh
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.methods import registry
-from knnprompt_jax.settings import methods, shared
+from knnprompt_jax.methods import all_methods
+from knnprompt_jax.settings import grids
 from knnprompt_jax.study import engine
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
@@ -31,14 +31,14 @@ def model(world):
 
 @pytest.fixture(scope="module")
 def rows(world):
-    return inputs.load_rows(shared.ComparisonSettings(task="mr", data_dir=str(world / "data")), "mr")
+    return inputs.load_rows(grids.ComparisonSettings(task="mr", data_dir=str(world / "data")), "mr")
 
 
 def run_of(job, rows, model, name="knn", seed=1):
     model = inputs.read_model(model.name, job)
     split = splits.draw(rows.train, rows.task, shots=job.shots, demo_shots=job.demo_shots, seed=seed)
     problem = inputs.make_problem(job, model, rows.task, split, rows.evaluation)
-    method = registry.get(name)
+    method = all_methods.get(name)
     return engine.MethodRun(
         name=name,
         method=method,
@@ -66,7 +66,7 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
     job = dataclasses.replace(job, dtype="float32")
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
-        if field.name in NEUTRAL or field.name in methods.MethodOptions.groups():
+        if field.name in NEUTRAL or field.name in all_methods.MethodOptions.groups():
             continue
         if "group" in field.metadata:
             group = getattr(job, field.name)
@@ -85,16 +85,16 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
 
 def test_every_option_of_every_method_changes_the_key(job, rows, model, world, monkeypatch):
     monkeypatch.setattr(lm, "find_fingerprint", lambda name, weights: "0" * 64)
-    for name, declared in registry.METHODS.items():
+    for name, declared in all_methods.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
-        for option, default, metadata in options_lib.declarations(methods.MethodOptions.groups()[declared.entry.base]):
-            if option in declared.entry.preset:
+        for option, default, metadata in options_lib.declarations(all_methods.MethodOptions.groups()[declared.base]):
+            if option in declared.preset:
                 continue
-            if declared.entry.preset and option in ("centroid", "distance"):
+            if declared.preset and option in ("centroid", "distance"):
                 continue  # Class means need a distance between distributions.
             if isinstance(default, str) and not metadata["choices"] or isinstance(default, tuple):
                 continue  # Names of models and lists, which other tests change.
-            changed = choosing(job, **{declared.entry.base: {option: other_value(default, metadata)}})
+            changed = choosing(job, **{declared.base: {option: other_value(default, metadata)}})
             keys[option] = run_of(changed, rows, model, name).key
         assert len({*keys.values()}) == len(keys), (name, keys)
 

@@ -5,14 +5,13 @@ import sys
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings import benchmark, classifiers, commands, grids, shared
+from knnprompt_jax.settings import benchmark, commands, grids
 from tests import processes
 
 CLASSIFIER = b"PK\x03\x04 and more"
 WRONG = [
     (commands.PredictionSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
-    (commands.PredictionSettings, {"classifier": "rows.csv", "text": "a"}, "rows.csv: not a classifier, or damaged"),
-    (commands.PredictionSettings, {"classifier": "folder", "text": "a"}, "folder: a folder, but a classifier is a file"),
+    (commands.PredictionSettings, {"classifier": "folder", "text": "a"}, "folder: it is a folder, and a file is needed"),
     (commands.PredictionSettings, {"classifier": "good", "input": "folder"}, "folder: it is a folder, and a file is needed"),
     (
         commands.PredictionSettings,
@@ -33,7 +32,7 @@ WRONG = [
     (commands.ExplanationSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
     (commands.LookSettings, {"classifier": "nope"}, "nope: No such file or directory"),
     (commands.FitSettings, {"classifier": "new", "train_file": "nope.csv"}, "nope.csv: No such file or directory"),
-    (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: a folder, but a classifier"),
+    (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it is a folder, and a file is needed"),
     (
         commands.FitSettings,
         {"classifier": "new", "train_file": "rows.csv", "corrections": "nope.csv"},
@@ -54,7 +53,7 @@ WRONG = [
         {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"},
         "nope.yaml: cannot read the task declaration: No such file or directory",
     ),
-    (shared.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is a file, and a folder is"),
+    (grids.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is a file, and a folder is"),
     (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "smolm2")}, "unknown model 'smolm2': did you mean"),
 ]  # fmt: skip
 
@@ -146,7 +145,7 @@ def test_a_promise_is_a_share_and_chooses_the_probability(options, message):
     "kind",
     [
         *(commands.FitSettings, commands.PredictionSettings, commands.EvaluationSettings, commands.LookSettings),
-        *(commands.ExplanationSettings, shared.ComparisonSettings, benchmark.BenchmarkSettings, grids.GridSettings),
+        *(commands.ExplanationSettings, grids.ComparisonSettings, benchmark.BenchmarkSettings, grids.GridSettings),
     ],
 )
 def test_the_mesh_has_one_spelling(kind):
@@ -174,6 +173,6 @@ def test_the_mesh_has_one_spelling(kind):
 def test_shares_of_classes(text, expected):
     if isinstance(expected, str) and expected != text:
         with pytest.raises(errors.UserError, match=expected):
-            classifiers.parse_prior(text)
+            commands.parse_prior(text)
     else:
-        assert classifiers.parse_prior(text) == expected
+        assert commands.parse_prior(text) == expected

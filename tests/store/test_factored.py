@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax import distances
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
-DIRECTIONS = pytest.mark.parametrize("direction", classifiers.DIRECTIONS)
+DIRECTIONS = pytest.mark.parametrize("direction", distances.DIRECTIONS)
 
 
 @DIRECTIONS
@@ -24,9 +25,7 @@ def test_the_kind_changes_no_prediction(decoded, direction):
     """For states of a real pass, where float64 tells the k-th anchor from the next by more than float32 mistakes."""
     sorted_QN = np.sort(worlds.divergences(direction, decoded.logp_QV, decoded.logp_NV))
     dense, factored = (
-        store_lib.build(
-            classifiers.StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_tokens
-        )
+        store_lib.build(StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_tokens)
         for kind in ("dense", "factored")
     )
     for k in (1, 3):

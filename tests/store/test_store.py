@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import distances, errors
-from knnprompt_jax.settings import classifiers
-from knnprompt_jax.store import rowwise
+from knnprompt_jax.store import StoreOptions, rowwise
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
@@ -48,7 +47,7 @@ def test_small_representations_are_kept_as_they_are(world, kind, distance):
 def test_the_size_of_an_anchor_is_known_before_there_is_one(world, kind, distance):
     store = world.build(kind, distance, rows=slice(0, 7))
     config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH)
-    found = store_lib.anchor_bytes(classifiers.StoreOptions(kind), distance, config, len(worlds.LABEL_TOKENS))
+    found = store_lib.anchor_bytes(StoreOptions(kind), distance, config, len(worlds.LABEL_TOKENS))
     assert found == rowwise.row_bytes(store.keys)
     assert store.num_bytes == 7 * (found + 4)
 

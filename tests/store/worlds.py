@@ -10,7 +10,7 @@ from knnprompt_jax import lm
 from knnprompt_jax.check import worlds
 from knnprompt_jax.check.worlds import LABEL_TOKENS, MARGIN, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.settings import classifiers
+from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -40,7 +40,7 @@ class World:
         **further: Any,
     ) -> store_lib.Store:
         """Return a store of some of the anchors; `further` are further arguments of `store_lib.build`."""
-        options = classifiers.StoreOptions(kind, memory_mb)
+        options = StoreOptions(kind, memory_mb)
         anchors = self.anchors.take_replicated(rows)
         classes_N = self.classes_N[rows]
         return store_lib.build(options, distance, self.head, anchors, classes_N, LABEL_TOKENS, **further)

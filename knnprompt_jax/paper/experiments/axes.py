@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax.methods import knn, method, registry
+from knnprompt_jax.methods import all_methods, knn, method
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.report import accuracies, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
@@ -147,7 +147,7 @@ def _predict_with_any_k(method_inputs: method.Inputs, settings: Any) -> method.P
 
 
 # Another name, because its records have other keys.
-_ANY_K = dataclasses.replace(registry.get("knn"), code_suffix=" with any k", predict=_predict_with_any_k)
+_ANY_K = dataclasses.replace(all_methods.get("knn"), code_suffix=" with any k", predict=_predict_with_any_k)
 
 
 def _every_k(settings: grids.GridSettings, rows: inputs.Rows, max_demo_shots: int) -> Iterator[cells.GridCell]:

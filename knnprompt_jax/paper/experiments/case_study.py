@@ -17,8 +17,8 @@ from knnprompt_jax.methods import knn, method
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import maps, names, page, results
 from knnprompt_jax.report.results import Record
-from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.store.search import KNNOptions
 
 NEIGHBOURS = 5
 _COMPONENTS = 50
@@ -80,7 +80,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
     icl_N = words[inputs.label_probabilities(both).argmax(-1)]
     icl_right_N = icl_N == labels_N
     knn_right_Q = knn_Q == labels_N[num_anchors:]
-    options = classifiers.KNNOptions(**record.settings["options"])
+    options = KNNOptions(**record.settings["options"])
     neighbours = knn.find_neighbours(inputs, options, min(NEIGHBOURS, num_anchors))
     points = [
         maps.Point(task.retrieval_text(row), label, other=other)
