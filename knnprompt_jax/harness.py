@@ -127,8 +127,14 @@ class HarnessModel(model_lib.TemplateLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        """Return log p of each continuation after its context in nats, and whether greedy decoding produces it."""
+        """Return log p of each continuation after its context in nats, and whether greedy decoding produces it.
+
+        Raises:
+            UserError: a continuation has no tokens; an empty sum would win against every other option.
+        """
         wanted = [(tuple(context), tuple(target)) for _, context, target in requests]
+        if () in (target for _, target in wanted):
+            raise errors.UserError("an option has no tokens of its own after its context: change the task's options")
         texts = sorted(set(wanted))
         grouped = list(families(list(enumerate(texts))))
         order = [index for indices, _ in grouped for index in indices]

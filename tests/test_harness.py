@@ -148,6 +148,13 @@ def test_invalid_context_length(length):
         harness.HarnessModel("tiny", max_length=length)
 
 
+@pytest.mark.parametrize("pair", [("The site", ""), ("", "")])
+def test_an_option_without_tokens_is_refused(ours, pair):
+    """A score of nothing, 0 nats, would win against every other option."""
+    with pytest.raises(errors.UserError, match="no tokens of its own"):
+        ours.loglikelihood(requests(pair), disable_tqdm=True)
+
+
 def test_arguments_that_do_not_exist_are_refused():
     harness.HarnessModel("tiny", batch_size="auto", max_batch_size=None, device="cuda:0")
     with pytest.raises(errors.UserError, match="dtpye: no argument of this model; choose from pretrained, revision"):
