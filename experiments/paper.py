@@ -6,21 +6,16 @@ python experiments/paper.py --config=configs/data_scaling.py --data_dir=data --m
 Rerun the same command to resume after an interruption: finished runs are not repeated.
 """
 
-import sys
-
-from absl import flags
-
 from knnprompt_jax import app
 from knnprompt_jax.settings import grids
 
 FLAGS = app.Flags(grids.GridSettings, config="configs/few_shot.py")
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.", module_name=sys.argv[0])
 
 
 def main() -> None:
     from knnprompt_jax.study import paper_grid as grid
 
-    grid.run(FLAGS.value, DRY_RUN.value)
+    grid.run(FLAGS.value, FLAGS.value.dry_run)
 
 
 if __name__ == "__main__":

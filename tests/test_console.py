@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 
 import pytest
 
@@ -40,15 +39,6 @@ def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
         assert f"\n  {name} " in printed
     imported = {line.rpartition("|")[2].strip() for line in imports.splitlines()}
     assert "knnprompt_jax.console" in imported and not {"jax", "numpy", "absl", "sklearn"} & imported
-
-
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"]])
-def test_a_closed_standard_output_is_named(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["knnprompt", *arguments])
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(SystemExit, match="2"):
-        console.main()
-    assert capsys.readouterr().err == "error: standard output is closed\n"
 
 
 @pytest.mark.parametrize("command", console.COMMANDS)

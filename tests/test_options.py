@@ -45,33 +45,33 @@ def test_values_become_those_of_python(values):
     assert json.loads(json.dumps(checked))["seeds"] == list(checked["seeds"])
 
 
-MISTAKES = [
-    ({"k": 3.0}, "k=3.0: it must be a whole number"),
-    ({"k": True}, "k=True: it must be a whole number"),
-    ({"k": 0}, "k=0: at least 1 is required"),
-    ({"rate": float("nan")}, "rate=nan: it must be a finite number"),
-    ({"rate": 1.5}, "rate=1.5: at most 1 is allowed"),
-    ({"rate": 10**400}, f"rate=1{'0' * 94}…{'0' * 49}: at most 1 is allowed"),
-    ({"k": 2**31}, "k=2147483648: at most 2147483647 is allowed"),
-    ({"seeds": 5}, "seeds=5: give several values, for example seeds=(1, 2)"),
-    ({"seeds": ((1, 2),)}, "seeds=((1, 2),): each must be a whole number"),
-    ({"seeds": (4, -2)}, "seeds=(4, -2): at least -1 is required"),
-    ({"seeds": ()}, "seeds=(): give at least one value"),
-    ({"output": ""}, "output='': give a value"),
-    ({"kinds": ("dense", 3)}, "kinds=('dense', 3): choose from dense, factored"),
-    ({"distance": "cosine"}, "distance='cosine': choose from kl, reverse_kl"),
-    ({"remat": 1}, "remat=1: it must be True or False"),
-    ({"output": "a\0b"}, "output='a\\x00b': it must be UTF-8 text without NUL characters"),
-    ({"output": "caf\udce9"}, "output='caf\\udce9': it must be UTF-8 text without NUL characters"),
-]
-
-
-@pytest.mark.parametrize(("values", "message"), MISTAKES)
-def test_mistakes(values, message):
-    for make in (Settings, lambda **values: options.from_config(Settings, values)):
-        with pytest.raises(errors.UserError) as caught:
-            make(**values)
-        assert str(caught.value).startswith(message)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"k": 3.0}, "k=3.0: give a whole number"),
+        ({"k": True}, "k=True: give a whole number"),
+        ({"k": "three"}, "k=three: give a whole number"),
+        ({"k": 0}, "k=0: give a whole number from 1 to 2147483647"),
+        ({"k": 2**31}, "k=2147483648: give a whole number from 1 to 2147483647"),
+        ({"rate": float("nan")}, "rate=nan: give a number from 0 to 1"),
+        ({"seeds": 5}, "seeds=5: give several values, for example seeds=(1, 2)"),
+        ({"seeds": (4, -2)}, "seeds=(4, -2): give a whole number from -1 to"),
+        ({"seeds": ()}, "seeds=(): give at least one value"),
+        ({"output": ""}, "output=: give a value"),
+        ({"kinds": ("dense", 3)}, "kinds=('dense', 3): choose from dense, factored"),
+        ({"distance": "cosine"}, "distance=cosine: choose from kl, reverse_kl"),
+        ({"remat": 1}, "remat=1: give True or False"),
+        ({"output": "a\0b"}, "output='a\\x00b': give UTF-8 text"),
+        ({"shots": 3}, "shots: no such option; choose from distance, k, kinds"),
+        ({"store": {"memory": 3}}, "store.memory: no such option; choose from memory_mb"),
+        ({"store": {"memory_mb": 0.5}}, "store.memory_mb=0.5: give a number from 1 to"),
+        ({"store": 3}, "store: no such option"),
+    ],
+)
+def test_mistakes_name_the_option_the_value_and_the_choices(values, message):
+    with pytest.raises(errors.UserError) as caught:
+        options.from_config(Settings, values)
+    assert str(caught.value).startswith(message)
 
 
 class Shots(options.Options):
@@ -82,25 +82,8 @@ def test_a_word_stands_for_a_value():
     assert Shots("all").shots == options.from_config(Shots, {"shots": "all"}).shots == 0
     assert dataclasses.replace(Shots("all")).shots == 0, "options are made of options"
     assert options.from_config(Shots, {"shots": "7"}).shots == 7
-    with pytest.raises(errors.UserError, match="shots='0': at least 1 is required"):
-        Shots("0")
-    with pytest.raises(errors.UserError, match="shots='any': it must be a whole number or all"):
+    with pytest.raises(errors.UserError, match="shots=any: give a whole number from 1 to 2147483647 or all"):
         Shots("any")
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"shots": 3}, "unknown option 'shots': choose from distance, k, kinds"),
-        ({"store": {"memory": 3}}, "unknown option 'store.memory': choose from store.memory_mb"),
-        ({"store": {"memory_mb": 0.5}}, "store.memory_mb=0.5: at least 1 is required"),
-        ({"store": 3}, "store=3: it is a group of options"),
-    ],
-)
-def test_mistakes_in_a_config_are_named_with_their_group(values, message):
-    with pytest.raises(errors.UserError) as caught:
-        options.from_config(Settings, values)
-    assert str(caught.value).startswith(message)
 
 
 def test_a_config_replaces_defaults():

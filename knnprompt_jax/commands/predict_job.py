@@ -8,7 +8,7 @@ import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from knnprompt_jax import app, errors, parallel, progress, states
+from knnprompt_jax import errors, parallel, progress, states
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.classifier.inputs import ANSWERED, NOVEL, UNCERTAIN, Predictions
@@ -122,7 +122,6 @@ def _label(
     num_truncated = 0
     try:
         while batch := parallel.call_in_main(functools.partial(next, batches, None)):
-            app.note_finished(f"{output.progress.rows:,} rows are finished, the batch after them is dropped")
             readings = fitted.read_prompts(batch.queries, cache, title="")
             predictions = fitted.answer(readings, settings.neighbours).abstaining(least)
             predictions = predictions.rejecting(fitted.novelty(readings), settings.reject_novel)

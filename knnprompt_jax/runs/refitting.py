@@ -50,7 +50,7 @@ def command(content: Content, classifier: str, further: Sequence[str] = (), corr
     }
     defaults = {**shared.FileOptions().file_options(), **shared.MODEL_DEFAULTS}
     given = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
-    flags = options.to_flags(options.from_config(commands.FitSettings, given))
+    flags = to_flags(options.from_config(commands.FitSettings, given))
     return " ".join(["knnprompt fit", *map(characters.shell_word, flags)])
 
 
@@ -79,3 +79,17 @@ def _prior(given: Any, labels_C: np.ndarray) -> str:
         return given or ""
     shares = given if isinstance(given, Mapping) else dict(zip(np.sort(labels_C).tolist(), given, strict=True))
     return ",".join(f"{label}={share}" for label, share in shares.items())
+
+
+def to_flags(given: options.Options) -> list[str]:
+    """Return the options that differ from their defaults as flags: `--name=value`, `--name` for True."""
+    values = options.flattened(given.to_dict())
+    flags = []
+    for name, default, _ in options.declarations(type(given)):
+        value = values[name]
+        if value is True and not default:
+            flags.append(f"--{name}")
+        elif value != default:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            flags.append(f"--{name}={text}")
+    return flags

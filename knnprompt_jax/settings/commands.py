@@ -216,11 +216,6 @@ class PredictionSettings(
             raise errors.UserError(f"{self.output}: exists already; choose another file, or add --overwrite")
 
     @property
-    def prints(self) -> bool:
-        """Whether the labels go to standard output."""
-        return self.output == STANDARD
-
-    @property
     def kind(self) -> str:
         """The format of the output."""
         own = "jsonl" if self.output == STANDARD else pathlib.Path(self.output).suffix[1:]

@@ -95,6 +95,7 @@ class GridSettings(SharedSettings):
         choices=DIRECTIONS,
     )
     rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
+    dry_run: bool = options.option(False, "Print the plan and its cost, and run nothing.")
     shard: str = options.option("1/1", "The part of the passes to run: 3/8 is the third of eight.")
 
     def __post_init__(self) -> None:

@@ -190,7 +190,7 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
         ({"experiment": "table_7"}, "--experiment=table_7: choose from data_scaling"),
         ({"tasks": ("mr", "poems")}, "unknown task 'poems'; choose from sst2"),
         ({"methods": ("icl", "bert")}, "unknown method 'bert': choose from icl"),
-        ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
+        ({"shares": (0.25, 0.75)}, "shares=.*: give a number from 0.001 to 0.5"),
         ({"seeds": ()}, r"seeds=\(\): give at least one value"),
         ({"tasks": ()}, r"tasks=\(\): give at least one value"),
         ({"shots": ()}, "robustness: nothing to run with tasks="),
