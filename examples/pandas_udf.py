@@ -21,7 +21,7 @@ import pandas as pd
 
 import knnprompt_jax as kp
 from knnprompt_jax import tables
-from knnprompt_jax.commands import predictions_format
+from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.tasks import cells, formats
 
 
@@ -33,7 +33,7 @@ def label(pickled: bytes, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFra
     classifier = _unpickled(pickled)
     for table in frames:
         answer = classifier.answer(table)
-        names = predictions_format.renamed(tuple(table.columns), ("label", "probability"))
+        names = predictions_file.renamed(tuple(table.columns), ("label", "probability"))
         yield table.set_axis(names, axis=1).assign(label=answer.labels, probability=answer.probabilities.max(-1))
 
 

@@ -14,7 +14,7 @@ import ray
 from pyarrow import csv
 
 import knnprompt_jax as kp
-from knnprompt_jax.commands import predictions_format
+from knnprompt_jax.commands import predictions_file
 
 
 class Worker:
@@ -25,7 +25,7 @@ class Worker:
 
     def __call__(self, table: pd.DataFrame) -> pd.DataFrame:
         answer = self.classifier.answer(table)
-        names = predictions_format.renamed(tuple(table.columns), ("label", "probability"))
+        names = predictions_file.renamed(tuple(table.columns), ("label", "probability"))
         return table.set_axis(names, axis=1).assign(label=answer.labels, probability=answer.probabilities.max(-1))
 
 

@@ -19,7 +19,7 @@ def main() -> None:
     from knnprompt_jax.commands import unlabelled
 
     saved = saving.read(pathlib.Path(FLAGS.value.classifier))
-    row = unlabelled.parse_text(saved.content.task, FLAGS.value.text)
+    row = unlabelled.parse_text(saved.content.task, FLAGS.value.text).fields
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh.model)))
     print(explanation.explain(fitted, row, num_tokens=FLAGS.value.tokens))
 

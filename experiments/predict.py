@@ -25,11 +25,12 @@ def main() -> None:
         return
     is_standard = settings.output == commands.STANDARD
     saved = "" if is_standard else f"saved: {settings.output}, "
-    earlier = f" ({done.earlier:,} by an earlier run)" if done.earlier else ""
-    counted = f": {done.counts}" if done.counts else ""
-    total = done.earlier + done.rows
-    rate = done.rows / max(1e-9, done.seconds)
-    text = f"{saved}{total:,} row{'s' * (total != 1)}{earlier}{counted}, {rate:,.1f} rows/s"
+    total = done.outcomes.total()
+    earlier = f" (after {done.earlier:,} by an earlier run)" if done.earlier else ""
+    has_empty = settings.max_error is not None or settings.reject_novel is not None
+    counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(done.outcomes.items())) if has_empty else ""
+    rate = total / max(1e-9, done.seconds)
+    text = f"{saved}{total:,} row{'s' * (total != 1)}{earlier}{counts and ': '}{counts}, {rate:,.1f} rows/s"
     print(errors.printable(text), file=sys.stderr if is_standard else sys.stdout)
 
 

@@ -30,3 +30,13 @@ def finish(process: subprocess.Popen, status: int = 0) -> tuple[str, str]:
 def run(*command: Any, status: int = 0, **options: Any) -> tuple[str, str]:
     """Run Python with these arguments and return what it prints."""
     return finish(start(*command, **options), status)
+
+
+def predict_in_small_batches(characters: int) -> tuple[str, str]:
+    """Return the arguments of Python that start `predict` with batches of about this size."""
+    code = (
+        "import runpy; from knnprompt_jax.commands import unlabelled; "
+        f"unlabelled.batch_characters = lambda model: {characters}; "
+        "runpy.run_path('experiments/predict.py', run_name='__main__')"
+    )
+    return "-c", code

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from knnprompt_jax import app, errors, options
-from tests import commands, processes
+from tests import processes, shell
 
 
 class Inner(options.Options):
@@ -56,7 +56,7 @@ def parse(tmp_path, monkeypatch):
         pathlib.Path(name).write_text(text)
 
     def parse(*arguments: str, config: str = "", run=lambda main, flags_parser: flags_parser(sys.argv)):
-        with commands.started(["binary", *arguments], run) as printed:
+        with shell.started(["binary", *arguments], run) as printed:
             try:
                 parsed = app.Flags(Settings, config)
                 parsed.run(print)

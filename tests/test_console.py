@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from knnprompt_jax import console
-from tests import commands, processes, test_options_all
+from tests import processes, shell, test_options_all
 
 
 def test_every_binary_has_a_command():
@@ -19,9 +19,9 @@ import sys
 import knnprompt_jax as kp
 assert set(kp.__all__) <= set(dir(kp)) and kp.Task and kp.UserError
 from knnprompt_jax import console
-from tests import commands
+from tests import shell
 for name in sys.argv[1:]:
-    assert "--" in commands.run(f"knnprompt {name} --help")
+    assert "--" in shell.run(f"knnprompt {name} --help")
     print(name, {"flax", "jax", "numpy", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
 """
 
@@ -44,7 +44,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
 @pytest.mark.parametrize("command", console.COMMANDS)
 def test_every_example_of_a_help_text_is_accepted(command):
     """The work that it begins is that of the documents' commands, which `test_docs` runs."""
-    described = commands.run(f"knnprompt {command} --help").partition("\n  --")[0]
+    described = shell.run(f"knnprompt {command} --help").partition("\n  --")[0]
     examples = re.findall(r"^(?:.*\| )?knnprompt (\w+)(.*?)(?: \|.*)?$", described, re.MULTILINE)
     assert examples
     for name, rest in examples:

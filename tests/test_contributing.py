@@ -54,7 +54,7 @@ def outputs(tmp_path_factory):
             else:
                 commands[name] += step["commands"].splitlines()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.commands"],
+        [sys.executable, "-m", "tests.shell"],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy)},
         input=json.dumps(commands),

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from knnprompt_jax import options, shipped
-from tests import commands, test_options_all
+from tests import shell, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -47,7 +47,7 @@ def run(page: str) -> None:
             exec(compile(block["text"], page, "exec"), names)
         elif block["kind"] == "bash":
             for line in block["text"].splitlines():
-                commands.run(line)
+                shell.run(line)
         else:
             assert isinstance(yaml.safe_load(block["text"]), dict)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies
 
 from knnprompt_jax import options
-from tests import commands
+from tests import shell
 
 BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))
 WORDS = ["all", "nan", "None", "(1,)", "1,2", "(", "{1: 2}", "{[]: 1}", "-1", "2147483648", "..", "a/../b", "*"]  # fmt: skip
@@ -28,7 +28,7 @@ def begin(name, *arguments):
         The exit status, None if the work would begin; what it printed; the class of its options.
     """
     binary, status, kind = next(path for path in BINARIES if path.stem == name), None, None
-    with commands.started([str(binary), *arguments], lambda main, flags_parser: flags_parser(sys.argv)) as printed:
+    with shell.started([str(binary), *arguments], lambda main, flags_parser: flags_parser(sys.argv)) as printed:
         try:
             made = runpy.run_path(str(binary))["FLAGS"]
             kind = made.kind

@@ -20,8 +20,8 @@ from knnprompt_jax.commands import predict_job
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands, grids
 from knnprompt_jax.study import comparison
-from tests import commands as shell
-from tests import processes
+from tests import processes, shell
+from tests.processes import predict_in_small_batches
 
 ONE_OF_EACH = {
     "refusals": [],
@@ -96,22 +96,26 @@ def test_two_processes_label_what_one_does(demo_classifier, tmp_path, statuses):
     demo_classifier.save(tmp_path / "saved")
     texts = [f"line {number**2} of many" for number in range(307)]
     (tmp_path / "rows.txt").write_text("\n".join(texts))
-    options = [f"--classifier={tmp_path}/saved", f"--output={tmp_path}/out.jsonl", "--characters=600"]
+    options = [f"--classifier={tmp_path}/saved", f"--output={tmp_path}/out.jsonl"]
+    note = tmp_path / ".out.jsonl.progress"
+    binary = predict_in_small_batches(600)
     for status in statuses:
         joined = distributed_options()
         processes = [
-            start(
-                1, "experiments/predict.py", *options, f"--input={path}", *joined, f"--distributed.process_id={number}"
-            )
+            start(1, *binary, *options, f"--input={path}", *joined, f"--distributed.process_id={number}")
             for number, path in enumerate((tmp_path / "rows.txt", "nowhere.txt"))
         ]
-        while status and not (tmp_path / ".out.jsonl.progress").exists() and processes[0].poll() is None:
+        while (
+            status
+            and not re.search('"rows": [1-9]', note.read_text() if note.exists() else "")
+            and processes[0].poll() is None
+        ):
             time.sleep(0.01)
         for process in processes if status else ():
             process.kill()
         outputs = [process.communicate() for process in processes]
         assert [process.returncode for process in processes] == [status, status], outputs
-    summary = "307 rows, " if statuses == (0,) else r"\d rows after \d+ earlier, "
+    summary = "307 rows, " if statuses == (0,) else r"\d rows \(after \d+ by an earlier run\), "
     assert re.search(summary, outputs[0][0]) and "rows/s" not in outputs[1][0]
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [record["row"] for record in records] == list(range(307))

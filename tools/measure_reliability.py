@@ -223,15 +223,15 @@ def _describe(measured: Measures, thresholds: Sequence[float | None]) -> dict[st
     threshold for these very texts would answer. The first two are None if nothing can be promised.
     """
     right_Q = measured.y_Q == measured.predicted_Q
-    curve = measured.coverage
+    _, rows_T, wrong_T = selective.curve(measured.confidence_Q, right_Q)
     rows = []
     for promise, threshold in zip(PROMISES, thresholds, strict=True):
-        ideal = curve.coverage[curve.accuracy >= 1 - promise].max()
+        ideal = rows_T[wrong_T <= promise * rows_T].max(initial=0)
         counts: list[int | None] = [None, None]
         if threshold is not None:
             answered_Q = measured.confidence_Q >= threshold
             counts = [int(answered_Q.sum()), int((answered_Q & ~right_Q).sum())]
-        rows.append([*counts, 0 if np.isnan(ideal) else round(ideal * len(right_Q))])
+        rows.append([*counts, int(ideal)])
     return {
         "rows": len(right_Q),
         "right": int(right_Q.sum()),
@@ -248,7 +248,7 @@ def measure_novelty(model: kp.LanguageModel, data: Data, unit: Unit, data_dir: p
     found = {}
     for name in OUT_OF_SCOPE[unit.task]:
         others = _examples(_shuffled(data_dir / unit.task / f"{name}.csv"))
-        scopes = [evaluate_job.measure_scope(fitted, measured, others, level, CACHE).overall for level in REJECTED]
+        scopes = [evaluate_job.measure_scope(fitted, measured, others, level, CACHE) for level in REJECTED]
         found[name] = [{key: round(value, 5) for key, value in scope.items()} for scope in scopes]
     return {"test_rows": len(data.test), "accuracy": measured.overall["accuracy"], **found}
 

@@ -1,238 +1,195 @@
-"""The output of predictions: standard output, or a file.
+"""Predictions as JSON lines or CSV, on standard output or in a file that an interrupted run continues."""
 
-A file appears when it is complete, and an interrupted run resumes.
-"""
-
-import collections
 import contextlib
 import dataclasses
-import hashlib
-import itertools
+import functools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax import errors, files
-from knnprompt_jax.classifier import schema
-from knnprompt_jax.commands import unlabelled
-from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks import splits
+import numpy as np
+
+from knnprompt_jax import errors, files, progress, tables
+from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.tasks.task import Example
 
-_BLOCK = 2**20  # Bytes that are read at a time.
+_OWN = ("label", "probability", "novelty", "neighbours")
 
 
-@dataclasses.dataclass
-class Progress:
-    """The finished part of an output, as a file records it.
+def renamed(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return names of columns, with the prefix `input_` where a name is taken."""
+    free: list[str] = []
+    for name in names:
+        while name in {*free, *taken}:
+            name = f"input_{name}"
+        free.append(name)
+    return free
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """The format of predictions.
 
     Attributes:
-        plan: see `FileOutput`.
-        rows: the number of rows of the input, including bad rows.
-        checksum: SHA-256 of these rows.
-        predictions: the number of rows of the output.
-        bytes: the size of the output.
-        content: SHA-256 of the output.
-        kept: the columns of the input that are copied; set before the first batch.
-        outcomes: the number of rows of the output by outcome.
+        kind: "jsonl" or "csv".
+        classes: the labels [C] in the order of the probabilities.
+        copied: the columns of the input that are copied.
+        probabilities: whether the probabilities of all classes are written.
+        neighbours: whether the nearest anchors are written.
     """
 
-    plan: Mapping[str, Any]
-    rows: int = 0
-    checksum: str = hashlib.sha256().hexdigest()
-    predictions: int = 0
-    bytes: int = 0
-    content: str = hashlib.sha256().hexdigest()
-    kept: tuple[str, ...] = ()
-    outcomes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    kind: str
+    classes: Sequence[Any]
+    copied: Sequence[str] = ()
+    probabilities: bool = False
+    neighbours: bool = False
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        """The names of the copied columns in the output."""
+        return renamed(self.copied, ["row", *_OWN, "probabilities", *self._shares])
+
+    @property
+    def _shares(self) -> list[str]:
+        """The CSV column of each class's probability."""
+        return [f"probability_{label}" for label in self.classes]
+
+    def header(self) -> bytes:
+        """Return the header of the output."""
+        own = _OWN if self.neighbours else _OWN[:3]
+        columns = ["row", *self._names, *own, *(self._shares if self.probabilities else ())]
+        return _to_csv([columns]) if self.kind == "csv" else b""
+
+    def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
+        """Return a line (a record in CSV) for each of these rows, with its prediction."""
+        labels = predictions.labels.tolist()
+        records = [self._record(example, labels[index], predictions, index) for index, example in enumerate(examples)]
+        if self.kind == "csv":
+            return _to_csv(map(_flattened, records))
+        # Copied columns may hold lone surrogates; each becomes an escape.
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+        return "".join(lines).encode("utf-8", "backslashreplace")
+
+    def _record(self, example: Example, label: Any, predictions: Predictions, index: int) -> dict[str, Any]:
+        assert predictions.novelty is not None
+        p_C = [_rounded(p) for p in predictions.probabilities[index]]
+        copied = [_to_json(example.extra.get(column)) for column in self.copied]
+        record = {
+            "row": example.row,
+            **dict(zip(self._names, copied, strict=True)),
+            "label": label,
+            "probability": max(p_C),  # That of the likeliest class, even if the label is None.
+            "novelty": _rounded(predictions.novelty[index]),
+        }
+        if self.neighbours:
+            near = zip(predictions.ids[index].tolist(), predictions.distances[index], strict=True)
+            record["neighbours"] = [{"id": number, "distance": _rounded(distance)} for number, distance in near]
+        if self.probabilities:
+            record["probabilities"] = dict(zip(map(str, self.classes), p_C, strict=True))
+        return record
+
+
+def _flattened(record: dict[str, Any]) -> list[Any]:
+    shares = record.pop("probabilities", {})
+    return [*record.values(), *shares.values()]
+
+
+def _to_csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return rows as CSV that a spreadsheet does not run as formulas."""
+    return tables.to_csv([*map(_to_cell, row)] for row in rows).encode("utf-8", "backslashreplace")
+
+
+def _to_cell(value: Any) -> Any:
+    return value if isinstance(value, int | float) else tables.to_cell(to_text(value))
+
+
+def to_text(value: Any) -> str:
+    """Return a cell as text; nested values stay JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else str(value)
+
+
+def _to_json(value: Any) -> Any:
+    """Return a cell as JSON can represent it: dates as text, infinite numbers and NaN as None."""
+    return json.loads(json.dumps(value, default=str), parse_constant=lambda name: None)
+
+
+def _rounded(value: np.floating) -> float:
+    """Round to seven digits, the precision of float32."""
+    return float(f"{value:.7g}")
 
 
 class Output:
-    """Standard output.
+    """Standard output. `rows` counts the rows of the input that are finished."""
 
-    Attributes:
-        progress: what is finished.
-        header: the first bytes of the output; set before the first batch.
-    """
+    rows = 0
 
-    header: bytes = b""
-
-    def __init__(self) -> None:
-        self.progress = Progress({})
-
-    def unfinished(self, read: Callable[[], Iterator[unlabelled.Row]], source: str) -> Iterator[unlabelled.Row]:
-        """Return the rows that no earlier run has finished; see `FileOutput.unfinished`."""
-        return read()
-
-    def write(self, content: bytes, examples: Sequence[Example], outcomes: Iterable[str] = ()) -> None:
-        """Append the predictions of a batch; the header precedes the first batch."""
-        progress = self.progress
-        if not progress.bytes:
-            content = self.header + content
-        progress.bytes += len(content)
-        progress.predictions += len(examples)
-        if examples:
-            progress.rows = examples[-1].row + 1
-        progress.outcomes = collections.Counter(progress.outcomes) + collections.Counter(outcomes)
-        self.put(content, examples)
-
-    def put(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append bytes, which `progress` already counts."""
+    def write(self, content: bytes, rows: int) -> None:
+        """Append the predictions of a batch, after which `rows` rows of the input are finished."""
+        self.rows = rows
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
 
     def finish(self) -> None:
-        """Complete the output; without rows, it is only the header."""
-        if not self.progress.bytes:
-            self.write(b"", ())
+        """Complete the output."""
 
 
 class FileOutput(Output):
-    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` records how much is finished."""
+    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` notes how much is finished."""
 
-    def __init__(self, path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False):
-        """Begin or resume the file.
+    def __init__(self, path: pathlib.Path, job: str, header: bytes, overwrite: bool = False):
+        """Begin the file, or continue after the last complete batch of the same job.
 
         Args:
             path: the file, which the caller has locked.
-            plan: everything that the predictions depend on, except the rows.
-            overwrite: replace an earlier file once the new one is complete, and drop the unfinished output of a run
-                with another plan or other rows.
+            job: the digest of everything that the predictions depend on.
+            header: the first bytes of the file.
+            overwrite: whether to replace an earlier file once the new one is complete.
 
         Raises:
-            UserError: the file exists already, or an unfinished run had another plan or was damaged.
+            UserError: the file exists already, or cannot be written.
         """
-        super().__init__()
-        self.path = path
-        self.plan = plan
-        self._overwrite = overwrite
+        self._path = path
+        self._job = job
         self._draft = files.draft(path)
         self._note = self._draft.with_suffix(".progress")
         with files.refusals(path):
-            if not self._draft.exists():  # A process died after it had moved the finished file to its path.
+            self.rows, self._bytes = self._finished()
+            if not self._bytes:
                 self._note.unlink(missing_ok=True)
             if path.exists() and not overwrite:
                 raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
-            if self._note.exists():
-                self._resume()
-            else:
-                self._begin()
+            if self._draft.exists() and not self._bytes:
+                progress.note(f"{path}: starting anew: the unfinished output has another input or other options")
+            with self._draft.open("ab") as file:
+                file.truncate(self._bytes)
+        if not self._bytes:
+            self.write(header, 0)
 
-    def unfinished(self, read: Callable[[], Iterator[unlabelled.Row]], source: str) -> Iterator[unlabelled.Row]:
-        """Return the rows after those that an earlier run has finished.
+    def _finished(self) -> tuple[int, int]:
+        """Return the numbers of rows of the input and of bytes that an earlier run of the same job finished."""
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            note = json.loads(self._note.read_bytes())
+            if note["job"] == self._job and note["bytes"] <= self._draft.stat().st_size:
+                return note["rows"], note["bytes"]
+        return 0, 0
 
-        Args:
-            read: returns the rows of the input from the first one on.
-            source: the path of the input, or - for standard input, which can be read only once, as can a pipe.
-
-        Raises:
-            UserError: a bad row precedes the last finished one, or the input does not begin with the finished rows
-                (with `overwrite`, the output of a file then begins anew).
-        """
-        remaining = read()
-        num_seen = 0
-        for row in remaining:
-            if isinstance(row, errors.UserError) and num_seen < self.progress.rows:
-                raise row
-            if isinstance(row, errors.UserError) or row.row >= self.progress.rows:
-                remaining = itertools.chain([row], remaining)
-                break
-            self._digest.update(splits.row_content(row))
-            num_seen = row.row + 1
-        if self._digest.hexdigest() == self.progress.checksum:
-            return remaining
-        problem = f"its first {self.progress.rows} rows are not those labelled already: choose another output, or"
-        is_standard = source == commands.STANDARD
-        if is_standard or pathlib.Path(source).is_fifo():  # Its first rows are consumed, and cannot be labelled again.
-            raise errors.UserError(f"{'standard input' if is_standard else source}: {problem} remove {self._draft}")
-        if not self._overwrite:
-            raise errors.UserError(f"{source}: {problem} add --overwrite")
-        self._begin()
-        return read()
-
-    def put(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append bytes durably and record them as finished."""
-        with files.refusals(self.path), self._draft.open("ab") as file:
+    def write(self, content: bytes, rows: int) -> None:
+        """Append the predictions of a batch durably, after which `rows` rows of the input are finished."""
+        with files.refusals(self._path), self._draft.open("ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        self._written.update(content)
-        for example in examples:
-            self._digest.update(splits.row_content(example))
-        self.progress.checksum = self._digest.hexdigest()
-        self.progress.content = self._written.hexdigest()
-        files.write(self._note, json.dumps(vars(self.progress)))
+        self.rows = rows
+        self._bytes += len(content)
+        files.write(self._note, json.dumps({"job": self._job, "rows": rows, "bytes": self._bytes}))
 
     def finish(self) -> None:
         """Move the complete file to its path."""
-        super().finish()
-        with files.refusals(self.path):
-            files.finish_file(self.path)
+        with files.refusals(self._path):
+            files.finish_file(self._path)
             self._note.unlink(missing_ok=True)
-
-    def _resume(self) -> None:
-        """Continue an unfinished run, unless its plan differs."""
-        try:
-            progress = schema.decode(Progress, schema.parse(self._note.read_bytes()))
-            written = _digest_of(self._draft, progress.bytes)
-            if written.hexdigest() != progress.content:
-                raise ValueError("the output is not the one that was written")
-        except (ValueError, RecursionError):
-            raise errors.UserError(
-                f"{self.path}: an unfinished run is damaged: remove {self._draft} and {self._note} to start anew"
-            ) from None
-        differing = [name for name, value in self.plan.items() if progress.plan.get(name) != value]
-        if not differing:
-            self.progress = progress
-            self._digest = hashlib.sha256()
-            self._written = written
-            os.truncate(self._draft, progress.bytes)
-        elif self._overwrite:
-            self._begin()
-        else:
-            options = ", ".join(f"--{name}" for name in differing)
-            raise errors.UserError(
-                f"{self.path}: an unfinished run had another {options}: choose another file, or add --overwrite"
-            )
-
-    def _begin(self) -> None:
-        """Begin an empty output, without what earlier runs wrote."""
-        self.progress = Progress(self.plan)
-        self._digest = hashlib.sha256()
-        self._written = hashlib.sha256()
-        with files.refusals(self.path):
-            self._note.unlink(missing_ok=True)
-            self._draft.unlink(missing_ok=True)
-
-
-def _digest_of(path: pathlib.Path, num_bytes: int) -> Any:
-    """Return the SHA-256 object of a file's first bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(min(num_bytes, _BLOCK)):
-            digest.update(block)
-            num_bytes -= len(block)
-    return digest
-
-
-@contextlib.contextmanager
-def opened(path: str, plan: dict[str, Any], overwrite: bool = False) -> Iterator[Output]:
-    """Lock and yield the output.
-
-    Args:
-        path: a file, or - for standard output.
-        plan: see `FileOutput`.
-        overwrite: see `FileOutput`.
-
-    Raises:
-        UserError: another process writes to the file, the file cannot be written, or `FileOutput` refuses it.
-    """
-    if path == commands.STANDARD:
-        yield Output()
-        return
-    files.check_writable(pathlib.Path(path))
-    with files.lock(pathlib.Path(path)):
-        yield FileOutput(pathlib.Path(path), plan, overwrite)

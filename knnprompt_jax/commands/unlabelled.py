@@ -1,135 +1,130 @@
-"""Rows of a file or of standard input as examples without labels, one at a time, and in batches with their prompts."""
+"""Rows without labels as examples, one at a time, and in batches with their prompts."""
 
 import concurrent.futures
 import dataclasses
+import functools
+import hashlib
 import json
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, parallel
+from knnprompt_jax import errors, files, lm, parallel, progress, states
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted, Queries
+from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.models import registry
-from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings.commands import STANDARD
 from knnprompt_jax.tasks import formats, sources
-from knnprompt_jax.tasks.task import Example, Task
-
-Row = Example | errors.UserError
-"""An example without a label, or the error of a bad row."""
+from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 _TOKEN_CHARACTERS = 4  # Characters of a token, about.
 _BATCH_STEPS = 16  # The maximum of a batch.
 _BATCH_OPERATIONS = 4e12  # Of a batch on a CPU: less than a minute on two cores.
 
 
-def read(
-    task: Task,
-    path: str,
-    kind: str = "",
-    encoding: str = "utf-8",
-    on_bad: str = sources.STOP,
-    text_columns: Sequence[str] = (),
-) -> Iterator[Row]:
-    """Yield the rows, numbered from 0, and instead of a bad row its error.
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of a file or of standard input.
 
-    Args:
-        task: gives the fields of the rows.
+    Attributes:
         path: a file, or - for standard input.
-        kind: one of `INPUT_KINDS`; by default the ending of the file's name.
+        kind: the format without its dot; by default the ending of the file's name.
         encoding: the encoding of a text file.
-        on_bad: "skip" logs bad rows and skips them.
+        on_bad: "skip" leaves out rows without a text and logs them; "stop" raises their error.
         text_columns: the columns of the task's fields, in the order of the fields; by default named like them.
-
-    Raises:
-        UserError: the file cannot be read or decoded, or lacks a column; the message names the file and the line.
     """
-    kind = kind_of(path, kind)
-    columns = sources.columns_of(task, text_columns)
-    for index, (place, cells) in enumerate(_parse(path, kind, encoding)):
-        if isinstance(cells, dict) and kind == "txt" and len(task.fields) == 1:
-            cells = {columns[task.fields[0]]: cells["text"]}
-        if isinstance(cells, dict) and kind != "jsonl":
-            _check_columns(path, columns.values(), cells)
-        try:
+
+    path: str
+    kind: str | None = None
+    encoding: str = "utf-8"
+    on_bad: str = sources.STOP
+    text_columns: tuple[str, ...] = ()
+
+    def unlabelled(self, task: Task) -> Iterator[Example]:
+        """Yield the rows as examples without labels, numbered from 0.
+
+        Raises:
+            UserError: the file cannot be read or decoded, or a row is bad; the message names the file and the line.
+        """
+        kind = self.kind or pathlib.PurePath(self.path).suffix[1:].lower()
+        columns = sources.columns_of(task, self.text_columns)
+        if kind == "txt" and len(task.fields) == 1:
+            columns = {task.fields[0]: "text"}
+        for index, (place, cells) in enumerate(self.rows()):
+            try:
+                fields = task.fields_of(place, cells, columns, sources.NAME_COLUMNS)
+            except errors.EmptyCell as error:
+                if self.on_bad != SKIP:
+                    raise sources.with_advice(error) from None
+                logging.warning("left out: %s", error)
+                continue
+            yield Example(fields, "", index, place, extra=cells)
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the place and the cells of each row."""
+        path: Any = _StandardInput() if self.path == STANDARD else pathlib.Path(self.path)
+        for place, cells in formats.parse(path, self.encoding, f".{self.kind}" if self.kind else ""):
             if isinstance(cells, errors.UserError):
                 raise cells
-            fields = task.fields_of(place, cells, columns, sources.NAME_COLUMNS)
-            row = Example(fields, "", index, place, extra=cells)
-        except errors.UserError as error:
-            if sources.is_skipped(error, task, on_bad):
-                logging.warning("left out: %s", error)
-            else:
-                yield sources.with_advice(error)
-        else:
-            yield row
+            yield place, cells
 
 
-def kind_of(path: str, kind: str = "") -> str:
-    """Return the given format of an input, or else the ending of its name."""
-    return kind or pathlib.PurePath(path).suffix[1:].lower()
+def open_table(path: str, settings: Any, content: Content) -> Table:
+    """Return a file of rows, read as the settings say, or else as the rows that a classifier was fitted to."""
+    encoding = settings.file_options(content.file_options)["encoding"]
+    return Table(path, getattr(settings, "format", None), encoding, settings.on_bad, settings.text_columns)
 
 
-def _check_columns(path: str, columns: Iterable[str], cells: dict[str, Any]) -> None:
-    """Raise UserError if a table lacks a column."""
-    if missing := [column for column in columns if column not in cells]:
-        names = errors.alternatives(missing[0], cells)
-        raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {names}{sources.NAME_COLUMNS}")
+def count(table: Table, task: Task) -> int | None:
+    """Return the number of rows of a file, None of a pipe; raise UserError if a row is bad."""
+    if not pathlib.Path(table.path).is_file():
+        return None
+    return sum(1 for _ in (table.rows() if table.on_bad == SKIP else table.unlabelled(task)))
 
 
-def parse_text(task: Task, text: str) -> dict[str, str]:
-    """Parse a text into fields.
-
-    A task with one field takes the whole text. Other tasks take a JSON object; anything else raises UserError.
-    """
-    if len(task.fields) == 1:
-        return task.fields_of("--text", {task.fields[0]: text})
-    try:
-        given = {**json.loads(text)}
-    except (ValueError, TypeError, RecursionError):
-        example = json.dumps(dict.fromkeys(task.fields, "…"), ensure_ascii=False)
-        raise errors.UserError(
-            f"--text: give the fields {errors.join_names(task.fields)} as JSON: --text='{example}'"
-        ) from None
-    # A field may be missing, but not misspelt.
-    if not given.keys() >= {*task.fields} and (unknown := [name for name in given if name not in task.fields]):
-        names = errors.alternatives(unknown[0], task.fields)
-        raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {names}")
-    return task.fields_of("--text", {**dict.fromkeys(task.fields, ""), **given})
+def digest(path: str) -> str:
+    """Return the SHA-256 of a file; of a pipe, which cannot be read again, return a digest that no other run has."""
+    if not pathlib.Path(path).is_file():
+        return uuid.uuid4().hex
+    with files.refusals(pathlib.Path(path)), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
-    if path == STANDARD and kind not in INPUT_KINDS[:-1]:
-        raise errors.UserError(f"--format={kind}: for standard input, choose from {', '.join(INPUT_KINDS[:-1])}")
-    if not kind:
-        with files.refusals(pathlib.Path(path)):
-            pathlib.Path(path).open("rb").close()  # Report a missing file or a folder before its missing ending.
-    if kind not in INPUT_KINDS:
-        raise errors.UserError(f"{path}: set --format= to one of {', '.join(INPUT_KINDS)} (save spreadsheets as CSV)")
-    if path != STANDARD:
-        yield from formats.parse(pathlib.Path(path), encoding, f".{kind}")
-        return
+class _StandardInput:
+    """Standard input as a path for `formats`."""
+
     name = "standard input"
 
-    def message(error: UnicodeError) -> str:
-        return f"{name}, after row {count}: not {encoding.upper()}: {error}"
+    def __str__(self) -> str:
+        return self.name
 
-    count = 0
-    with formats.decoding(encoding, message):
-        text = formats.as_text(sys.stdin.buffer, name, encoding, f".{kind}")
-        for row in formats.TEXT_FORMATS[f".{kind}"](text, name):
-            count += 1
-            yield row
+    def open(self, mode: str) -> Any:
+        return sys.stdin.buffer
+
+    def is_file(self) -> bool:
+        return False
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Some rows and their prompts."""
+def parse_text(task: Task, text: str) -> Example:
+    """Return a text as an example: the whole text, or a JSON object if the task has several fields.
 
-    examples: Sequence[Example]
-    queries: Queries
+    Raises:
+        UserError: the text is empty, or is no JSON object of the fields.
+    """
+    row: Any = {task.fields[0]: text}
+    if len(task.fields) > 1:
+        try:
+            row = {**json.loads(text)}
+        except (ValueError, TypeError, RecursionError):
+            fields = json.dumps(dict.fromkeys(task.fields, "…"), ensure_ascii=False)
+            raise errors.UserError(f"--text: give the fields as JSON: --text='{fields}'") from None
+    return Example(task.fields_of("--text", row), label="", row=0)
 
 
 def batch_characters(model: lm.LanguageModel) -> int:
@@ -143,53 +138,57 @@ def batch_characters(model: lm.LanguageModel) -> int:
     return _TOKEN_CHARACTERS * max(1, tokens)
 
 
-def count(path: str, kind: str = "", encoding: str = "utf-8") -> int | None:
-    """Return the number of rows of a file, bad rows included; None for standard input and pipes."""
-    if path == STANDARD or not pathlib.Path(path).is_file():
-        return None
-    kind = kind_of(path, kind)
-    return sum(1 for _ in _parse(path, kind, encoding))
+def read_batches(
+    fitted: Fitted, rows: Iterable[Example], cache: states.Cache | None, total: int | None = None, finished: int = 0
+) -> Iterator[tuple[list[Example], Readings]]:
+    """Yield the rows and readings of each batch; report progress, and warn of prompts that were cut.
 
-
-def batches(rows: Iterable[Row], fitted: Fitted, characters: int | None = None) -> Iterator[Batch]:
-    """Yield the rows in batches of about `characters` characters.
-
-    Batches have few sizes, because programs are compiled for each size.
-
-    Raises:
-        UserError: on a bad row, after a batch of all rows before it.
+    Args:
+        rows: the rows, which only process 0 needs.
+        total: the number of rows of the input, if it is known.
+        finished: the number of rows of the input that precede these rows.
     """
-
-    def batch(examples: Sequence[Example]) -> Batch:
-        return Batch(examples, fitted.build_prompts(examples))
-
-    error = None
-    enough = characters or batch_characters(fitted.model)
-    waiting: list[Example] = []
-    size = 0
-    for row in rows:
-        if isinstance(row, errors.UserError):
-            error = row
-            break
-        waiting.append(row)
-        size += len(fitted.task.render(row))
-        while size >= enough:  # A long row may fill a batch alone.
-            # Cut to the largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … rows.
-            unit = 2 ** max(0, len(waiting).bit_length() - 3)
-            count = len(waiting) // unit * unit
-            yield batch(waiting[:count])
-            waiting = waiting[count:]
-            size = sum(len(fitted.task.render(example)) for example in waiting)
-    if waiting:
-        yield batch(waiting)
-    if error:
-        raise error
+    batches = _build(rows, fitted)
+    num_rows = 0
+    num_truncated = 0
+    with progress.whole(total, "row", len(fitted.content.views)) as settle:
+        settle(finished)
+        while batch := parallel.call_in_main(functools.partial(next, batches, None)):
+            examples, queries = batch
+            yield examples, fitted.read_prompts(queries, cache, title="")
+            num_rows += len(examples)
+            num_truncated += queries.num_truncated
+            settle(examples[-1].row + 1)
+    if parallel.is_main():
+        layout.warn_truncated(num_truncated, num_rows, fitted.model.context)
 
 
-def prefetch(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches; a thread builds each batch while the previous one is in use."""
+def _build(rows: Iterable[Example], fitted: Fitted) -> Iterator[tuple[list[Example], Queries]]:
+    """Yield the rows and prompts of each batch; a thread builds each batch while the previous one is in use."""
+    batches = ((examples, fitted.build_prompts(examples)) for examples in cut(rows, fitted))
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         following = thread.submit(next, batches, None)
         while batch := following.result():
             following = thread.submit(next, batches, None)
             yield batch
+
+
+def cut(rows: Iterable[Example], fitted: Fitted) -> Iterator[list[Example]]:
+    """Yield the rows in batches of about `batch_characters`.
+
+    Their sizes are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, …, because programs are compiled for each size.
+    """
+    enough = batch_characters(fitted.model)
+    waiting: list[Example] = []
+    size = 0
+    for row in rows:
+        waiting.append(row)
+        size += len(fitted.task.render(row))
+        while size >= enough:  # A long row may fill a batch alone.
+            unit = 2 ** max(0, len(waiting).bit_length() - 3)
+            count = len(waiting) // unit * unit
+            yield waiting[:count]
+            waiting = waiting[count:]
+            size = sum(len(fitted.task.render(example)) for example in waiting)
+    if waiting:
+        yield waiting

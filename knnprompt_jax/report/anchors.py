@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import characters, tables
-from knnprompt_jax.commands import predictions_format
+from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.report import measures
 from knnprompt_jax.runs import corrections
 
@@ -116,7 +116,7 @@ def suggestions(anchors: ClassifiedAnchors, count: int) -> pd.DataFrame:
             [anchors.ids[index], *map(tables.to_cell, texts), *numbers, tables.to_cell("; ".join(reasons[index]))]
         )
     columns = [corrections.TEXT, corrections.LABEL, corrections.SUGGESTED, corrections.CHECKED, *_REASONS]
-    kept = predictions_format.renamed(user_columns, (corrections.ID, *columns))
+    kept = predictions_file.renamed(user_columns, (corrections.ID, *columns))
     return pd.DataFrame(rows, columns=[corrections.ID, *map(tables.to_cell, kept), *columns], dtype=object)
 
 

@@ -1,8 +1,8 @@
-"""Measures of predictions with known labels, and the sections that the pages of `look` and `evaluate` share."""
+"""Measures of predictions with known labels; tables and sections of them for the pages of `look` and `evaluate`."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ from scipy import stats
 from sklearn import metrics
 
 from knnprompt_jax.confidence import selective
+from knnprompt_jax.confidence.novelty import Novelty
 from knnprompt_jax.report import drawing
-from knnprompt_jax.report.page import Listing, Matrix, Section
+from knnprompt_jax.report.page import Listing, Section
 
 CONFIDENCE = 0.95
-_MAX_CLASSES = 40  # A larger matrix is unreadable.
-_MAX_PAIRS = 20  # Pairs of classes that are listed in its place.
+PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2)
+_PROBABILITIES = (0.9, 0.7, 0.5, 0.0)
+_MAX_PAIRS = 20  # Pairs of classes that are listed.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,19 +38,16 @@ class Measures:
     def overall(self) -> dict[str, Any]:
         """Measures of all rows, by name; shares are from 0 to 1."""
         p_Q = self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q]
-        right = int(np.sum(self.y_Q == self.predicted_Q))
-        interval = stats.binomtest(right, len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
+        interval = stats.binomtest(int(self.is_right_Q.sum()), len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
         return {
             "rows": len(self.y_Q),
-            "accuracy": right / len(self.y_Q),
-            "accuracy_low": float(interval.low),  # Wilson's interval.
-            "accuracy_high": float(interval.high),
+            "accuracy": float(self.is_right_Q.mean()),
+            "accuracy_interval": {"low": float(interval.low), "high": float(interval.high)},  # Wilson's, of 95 %.
             "commonest_class": float(np.bincount(self.y_Q).max() / len(self.y_Q)),  # The accuracy of predicting it.
             # The mean of all classes that occur, as label or as prediction.
             "macro_f1": float(metrics.f1_score(self.y_Q, self.predicted_Q, average="macro", zero_division=0)),
             # The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16.
             "log_loss": float(-np.log(np.maximum(p_Q, np.finfo(np.float64).eps)).mean()),
-            "impossible_rows": int(np.sum(p_Q == 0)),
             # Summed over classes: from 0 to 2.
             "brier_score": float(((self.probabilities_QC**2).sum(-1) - 2 * p_Q + 1).mean()),
             "expected_calibration_error": self.calibration_error,
@@ -66,9 +65,14 @@ class Measures:
     @property
     def confusion_CC(self) -> np.ndarray:
         """The number of rows of each class (rows) that are predicted as each class (columns)."""
-        counts_CC = np.zeros((len(self.labels), len(self.labels)), int)
-        np.add.at(counts_CC, (self.y_Q, self.predicted_Q), 1)
-        return counts_CC
+        num_classes = len(self.labels)
+        counts = np.bincount(self.y_Q * num_classes + self.predicted_Q, minlength=num_classes**2)
+        return counts.reshape(num_classes, num_classes)
+
+    @property
+    def is_right_Q(self) -> np.ndarray:
+        """Whether each prediction is right."""
+        return self.y_Q == self.predicted_Q
 
     @property
     def confidence_Q(self) -> np.ndarray:
@@ -78,7 +82,7 @@ class Measures:
     @functools.cached_property
     def calibration(self) -> pd.DataFrame:
         """The mean confidence, accuracy and number of rows in ten bins of equal width, without the empty ones."""
-        rows = pd.DataFrame({"confidence": self.confidence_Q, "accuracy": self.predicted_Q == self.y_Q, "rows": 1})
+        rows = pd.DataFrame({"confidence": self.confidence_Q, "accuracy": self.is_right_Q, "rows": 1})
         bins_Q = np.minimum((self.confidence_Q * 10).astype(int), 9)
         return rows.groupby(bins_Q).agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
 
@@ -88,16 +92,51 @@ class Measures:
         bins = self.calibration
         return float(np.average(abs(bins.confidence - bins.accuracy), weights=bins.rows))
 
-    @functools.cached_property
-    def coverage(self) -> pd.DataFrame:
-        """The risk-coverage curve: of the rows with at least a probability, the share of all rows and the accuracy."""
-        p_T, rows_T, wrong_T = selective.curve(self.confidence_Q, self.y_Q == self.predicted_Q)
-        coverage_T = rows_T / len(self.y_Q)
-        return pd.DataFrame({"probability": p_T, "coverage": coverage_T, "accuracy": (rows_T - wrong_T) / rows_T})
+    def to_dict(self) -> dict[str, Any]:
+        """Return the measures of all rows and of each class, and the confusion matrix."""
+        counts = {"labels": list(self.labels), "counts": self.confusion_CC.tolist()}
+        return {**self.overall, "classes": self.per_class.to_dict("records"), "confusion": counts}
 
-    def at_coverages(self, shares: Sequence[float]) -> pd.DataFrame:
-        """Return the first points of the curve that cover at least these shares of all rows."""
-        return self.coverage.iloc[np.unique(np.searchsorted(self.coverage.coverage, shares))]
+    def certainty(self, thresholds: Mapping[float, float]) -> list[dict[str, Any]]:
+        """Return the rows answered and the wrong ones among them, if rows below a probability are left to people.
+
+        Args:
+            thresholds: the probability from which on each promised error rate is kept.
+        """
+        points = [*thresholds.items(), *((None, probability) for probability in _PROBABILITIES)]
+        records = []
+        for max_error, probability in sorted(points, key=lambda point: -point[1]):
+            is_answered_Q = self.confidence_Q >= probability
+            counts = {"rows": int(is_answered_Q.sum()), "wrong": int((is_answered_Q & ~self.is_right_Q).sum())}
+            records.append({"max_error": max_error, "probability": probability, **counts})
+        return records
+
+    def scope(self, scores_M: np.ndarray, novelty: Novelty, threshold: float) -> dict[str, Any]:
+        """Return measures of novelty: these rows against M texts that belong to no class, by their novelty scores.
+
+        The measures are those of Larson et al. 2019, "An evaluation dataset for intent classification and out-of-scope
+        prediction": a row of a class that is rejected counts as a wrong prediction. Shares are from 0 to 1.
+        """
+        assert self.novelty_Q is not None
+        is_rejected_Q = novelty.p_values(self.novelty_Q) <= threshold
+        truth = np.repeat([False, True], [len(self.novelty_Q), len(scores_M)])
+        return {
+            "rows": len(scores_M),
+            "area_under_curve": float(metrics.roc_auc_score(truth, np.concatenate([self.novelty_Q, scores_M]))),
+            "reject_novel": threshold,
+            "recall": float((novelty.p_values(scores_M) <= threshold).mean()),
+            "in_scope_rejected": float(is_rejected_Q.mean()),
+            "in_scope_accuracy": float((self.is_right_Q & ~is_rejected_Q).mean()),
+        }
+
+
+def find_thresholds(p_N: np.ndarray, right_N: np.ndarray) -> dict[float, float]:
+    """Return the probability from which on each promise is kept, without promises that cannot be certified.
+
+    `p_N` and `right_N` are those of held-out rows (`selective`).
+    """
+    found = {max_error: selective.threshold(p_N, right_N, max_error) for max_error in PROMISES}
+    return {max_error: threshold for max_error, threshold in found.items() if threshold is not None}
 
 
 def percent(share: float) -> str:
@@ -105,70 +144,102 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}\u00a0%"  # No line break before the sign.
 
 
-def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
-    """Return precision, recall and F1 of each class, the lowest F1 first; `rows` names what was classified.
+def list_overall(measured: Measures) -> Listing:
+    """Return the measures of all rows."""
+    overall = measured.overall
+    low, high = (100 * overall["accuracy_interval"][end] for end in ("low", "high"))
+    smallest = measured.per_class.rows[measured.per_class.rows > 0].min()
+    rows = (
+        ("Accuracy", percent(overall["accuracy"])),
+        (f"Wilson's {100 * CONFIDENCE:.0f} % interval of the accuracy", f"{low:.1f} to {high:.1f}\u00a0%"),
+        ("Accuracy of always predicting the most common class", percent(overall["commonest_class"])),
+        (
+            f"Macro F1: mean of all classes that occur, the smallest with {smallest:,} rows",
+            percent(overall["macro_f1"]),
+        ),
+        ("Log loss: mean −log of the true class's probability, in nats", f"{max(0, overall['log_loss']):.3f}"),
+        ("Brier score: squared error of the probabilities, from 0 (best) to 2", f"{overall['brier_score']:.3f}"),
+        (
+            "Expected calibration error: difference between probability and accuracy, in ten bins",
+            percent(overall["expected_calibration_error"]),
+        ),
+    )
+    return Listing(f"Rows measured: {overall['rows']:,}.", ("Measure", "Value"), rows)
 
-    A class without rows has no recall, one without predictions no precision, and one without either no F1.
-    """
-    num_predictions_C = measured.confusion_CC.sum(0)
-    entries = []
-    classes = measured.per_class.assign(label=labels, predictions=num_predictions_C)
-    classes["occurs"] = (classes.rows > 0) | (classes.predictions > 0)
-    for row in classes.sort_values(["occurs", "f1"], ascending=[False, True], kind="stable").itertuples():
-        precision = percent(row.precision) if row.predictions else "–"
-        recall = percent(row.recall) if row.rows else "–"
-        f1 = percent(row.f1) if row.occurs else "–"
-        entries.append((row.label, f"{row.rows:,}", precision, recall, f1))
+
+def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
+    """Return precision, recall and F1 of each class that has rows, the lowest F1 first; `rows` names the rows."""
+    classes = measured.per_class.assign(label=labels)
+    entries = tuple(
+        (row.label, f"{row.rows:,}", percent(row.precision), percent(row.recall), percent(row.f1))
+        for row in classes[classes.rows > 0].sort_values("f1", kind="stable").itertuples()
+    )
     caption = (
         f"Recall: share of the class's {rows} that are predicted correctly; precision: share of its predictions that "
         "are right; F1: their harmonic mean."
     )
-    headers = ("Label", rows.capitalize(), "Precision", "Recall", "F1")
-    return Listing(caption, headers, tuple(entries))
+    return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), entries)
 
 
-def confusion(measured: Measures, labels: tuple[str, ...], rows: str = "rows") -> Section:
-    """Return the measures of each class and the confusion matrix, or its most confused pairs if it is too large."""
-    text = f"The {rows} by their label and their prediction."
-    listing = list_classes(measured, labels, rows)
-    if len(labels) > _MAX_CLASSES:
-        return Section("classes", "Confusion", text, listings=(listing, _pairs(measured, labels, rows)))
-    caption = "Labels in rows, predictions in columns. The stronger the colour, the larger the share of its row."
-    matrix = Matrix(caption, labels, tuple(map(tuple, measured.confusion_CC.tolist())))
-    return Section("classes", "Confusion matrix", text, listings=(listing,), matrices=(matrix,))
-
-
-def _pairs(measured: Measures, labels: Sequence[str], rows: str) -> Listing:
+def list_confusions(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
     """Return the pairs of a label and another prediction that have the most rows."""
-    counts_CC = measured.confusion_CC
-    num_rows_C = counts_CC.sum(1)
-    np.fill_diagonal(counts_CC, 0)
-    order = np.argsort(-counts_CC, axis=None, kind="stable")[: min(_MAX_PAIRS, np.count_nonzero(counts_CC))]
+    pairs = pd.DataFrame({"true": measured.y_Q, "predicted": measured.predicted_Q})[~measured.is_right_Q]
+    counts = pairs.groupby(["true", "predicted"]).size().sort_values(ascending=False, kind="stable")
+    entries = tuple(
+        (labels[true], labels[predicted], f"{count:,}", percent(count / measured.per_class.rows[true]))
+        for (true, predicted), count in counts.head(_MAX_PAIRS).items()
+    )
+    caption = f"The most confused pairs of classes. Share: of the {rows} that have the label."
+    return Listing(caption, ("Label", "Prediction", rows.capitalize(), "Share"), entries)
+
+
+def list_certainty(certainty: Sequence[Mapping[str, Any]]) -> Listing:
+    """Return the table of `Measures.certainty` as text."""
     entries = []
-    for true, predicted in zip(*np.unravel_index(order, counts_CC.shape), strict=True):
-        count = counts_CC[true, predicted]
-        entries.append((labels[true], labels[predicted], f"{count:,}", percent(count / num_rows_C[true])))
-    caption = f"The most confused pairs of {len(labels)} classes. Share: of the {rows} that have the label."
-    return Listing(caption, ("Label", "Prediction", rows.capitalize(), "Share"), tuple(entries))
+    for row in certainty:
+        answered = row["rows"]
+        wrong = f"{percent(row['wrong'] / answered)} ({row['wrong']:,})" if answered else "–"
+        promise = f"{100 * row['max_error']:g}\u00a0%" if row["max_error"] else "–"
+        entries.append((selective.rounded(row["probability"]), f"{answered:,}", wrong, promise))
+    caption = (
+        "Rows answered if less probable predictions are left to people, and what was wrong among them. Promise: what "
+        f"predict --max_error= promises from this probability on, for {100 * selective.CONFIDENCE:.0f}\u00a0% of the draws "
+        "of train rows and texts from the same mixture."
+    )
+    return Listing(caption, ("Probability at least", "Rows answered", "Wrong among them", "Promise"), tuple(entries))
 
 
-def calibration(measured: Measures, rows: str = "rows") -> Section:
-    """Return the reliability diagram: accuracy against the probability of the prediction, in bins."""
-    bins = measured.calibration
+def list_scope(scope: Mapping[str, Any]) -> Listing:
+    """Return the table of `Measures.scope` as text."""
+    threshold = scope["reject_novel"]
+    rows = (
+        ("Area under the curve: how often novelty ranks a pair rightly", percent(scope["area_under_curve"])),
+        ("Out-of-scope recall: share of the texts out of scope that are rejected", percent(scope["recall"])),
+        (
+            f"Rows of the classes that are rejected; {percent(threshold)} is expected",
+            percent(scope["in_scope_rejected"]),
+        ),
+        ("Accuracy, if rejected rows count as wrong", percent(scope["in_scope_accuracy"])),
+    )
+    caption = f"Texts out of scope: {scope['rows']:,}; rejected: novelty p-value at most {threshold:g}."
+    return Listing(caption, ("Measure", "Value"), rows)
+
+
+def confusion(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Section:
+    """Return the measures of each class and the most confused pairs of classes."""
+    text = f"The {rows} by their label and their prediction."
+    listings = (list_classes(measured, labels, rows), list_confusions(measured, labels, rows))
+    return Section("classes", "Classes", text, listings=listings)
+
+
+def calibration(measured: Measures, rows: str = "rows", listings: tuple[Listing, ...] = ()) -> Section:
+    """Return tables and the reliability diagram: accuracy against the probability of the prediction, in bins."""
+    bins = 100 * measured.calibration
     panel = drawing.Panel("", "probability, %", "right, %")
     panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
-    errors = np.sqrt(bins.accuracy * (1 - bins.accuracy) / bins.rows)
-    panel.axes.errorbar(
-        100 * bins.confidence, 100 * bins.accuracy, 100 * errors, **drawing.line_style(0), elinewidth=0.8
-    )
-    for confidence, accuracy, count in bins.itertuples(index=False):
-        point = (100 * confidence, 100 * accuracy)
-        panel.axes.annotate(f"{count}", point, (5, -9), textcoords="offset points", fontsize=7)
+    panel.axes.plot(bins.confidence, bins.accuracy, **drawing.line_style(0))
     panel.axes.set(xlim=(0, 105), ylim=(0, 105))
-    caption = (
-        f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the "
-        f"dotted line both agree. Expected calibration error: {100 * measured.calibration_error:.1f} points."
-    )
+    caption = f"Accuracy of predictions by their probability, in ten bins of {rows}; on the dotted line both agree."
     text = "Are predictions with probability p % right in p % of cases?"
     figure = drawing.Figure("calibration", caption, (panel.svg,))
-    return Section("calibration", "Calibration", text, figures=(figure,))
+    return Section("certainty", "Certainty", text, listings=listings, figures=(figure,))

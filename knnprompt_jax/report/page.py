@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from knnprompt_jax import errors, files
+from knnprompt_jax import tables as text_tables
 from knnprompt_jax.report import drawing, tables
 from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table
@@ -17,7 +18,6 @@ from knnprompt_jax.report.tables import Table
 _LIBRARIES = ("jinja2", "matplotlib")
 _PAGE = "index.html"
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
-_NARROW = 44  # Characters of the longest row that fits on a phone.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,18 +29,14 @@ class Listing:
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def is_wide(self) -> bool:
-        """Whether a row is too long for a phone."""
-        return any(sum(map(len, row)) > _NARROW for row in self.rows)
+    def text(self) -> str:
+        """The table for a terminal."""
+        return text_tables.render(self.headers, self.rows)
 
-
-@dataclasses.dataclass(frozen=True)
-class Matrix:
-    """Counts of pairs of classes, [row, column]."""
-
-    caption: str
-    labels: tuple[str, ...]
-    counts_CC: tuple[tuple[int, ...], ...]
+    @property
+    def cells(self) -> list[list[str]]:
+        """The headers and the rows as cells that a spreadsheet does not run as formulas."""
+        return [[*map(text_tables.to_cell, row)] for row in (self.headers, *self.rows)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +56,6 @@ class Section:
     findings: Sequence[tuple[str, ...]] = ()
     tables: tuple[Table, ...] = ()
     listings: tuple[Listing, ...] = ()
-    matrices: tuple[Matrix, ...] = ()
     figures: tuple[drawing.Figure, ...] = ()
     maps: tuple[maps_lib.Map, ...] = ()
 
@@ -71,17 +66,11 @@ class Section:
         return [verdict for verdict in verdicts if verdict is not None]
 
 
-def missing_libraries() -> str:
-    """Return which libraries a page needs that are missing, and how to install them; empty if none is missing."""
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    return f"the page needs {', '.join(missing)}: pip install 'knnprompt_jax[report]'" if missing else ""
-
-
 def check_libraries(alternative: str = "") -> None:
     """Raise UserError, with an alternative, if a library that a page needs is missing."""
-    message = missing_libraries()
-    if message:
-        raise errors.UserError(message + alternative)
+    if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
+        names = ", ".join(missing)
+        raise errors.UserError(f"the page needs {names}: pip install 'knnprompt_jax[report]'{alternative}")
 
 
 @contextlib.contextmanager

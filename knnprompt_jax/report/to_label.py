@@ -7,7 +7,7 @@ import numpy as np
 
 from knnprompt_jax import characters, errors, states, tables
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.commands import predictions_format, unlabelled
+from knnprompt_jax.commands import predictions_file, unlabelled
 from knnprompt_jax.confidence import acquisition
 from knnprompt_jax.experts import expert, linear
 from knnprompt_jax.experts.expert import Readings
@@ -58,12 +58,8 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
     """
     source = settings.file_options(fitted.content.file_options)
     label_column = str(source["label_column"])
-    examples = []
-    arguments = {"encoding": source["encoding"], "on_bad": settings.on_bad, "text_columns": settings.text_columns}
-    for row in unlabelled.read(fitted.task, settings.input, **arguments):
-        if isinstance(row, errors.UserError):
-            raise row
-        examples.append(row)
+    table = unlabelled.open_table(settings.input, settings, fitted.content)
+    examples = list(table.unlabelled(fitted.task))
     new, notes = _new(fitted, examples, label_column)
     if not new:
         raise errors.UserError(f"{settings.input}: no row to label: {'; '.join(notes) or 'the file has none'}")
@@ -144,7 +140,7 @@ def to_csv(chosen: ToLabel, task: Task) -> bytes:
     """
     rows = [(*task.fields, chosen.label_column, *cells.ADDED, *chosen.others)]
     for example, added in zip(chosen.examples, _added(chosen), strict=True):
-        others = [predictions_format.to_text(example.extra.get(name)) for name in chosen.others]
+        others = [predictions_file.to_text(example.extra.get(name)) for name in chosen.others]
         rows.append((*(example.fields[field] for field in task.fields), "", *added, *others))
     content = tables.to_csv([[*map(tables.to_cell, row)] for row in rows])
     return content.encode("utf-8-sig", "backslashreplace")

@@ -21,15 +21,14 @@ PRIOR_HELP = (
 )
 SEED = 1
 STANDARD = "-"  # Standard input or output.
-INPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
+INPUT_KINDS = ("csv", "tsv", "jsonl", "txt")
 OUTPUT_KINDS = ("jsonl", "csv")
-IDS = "ids"
 SMALLEST_P = 0.0001  # Limits of --reject_novel.
 LARGEST_P = 0.9999
 SUGGESTIONS = "suggestions.csv"
 TO_LABEL = "to_label.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
-_WITH_TEXT = {"text", "classifier", "mesh", "output", "output_format", "probabilities", "abstain", "overwrite"}
+_WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrite"}
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
 
 
@@ -151,9 +150,8 @@ class PredictionSettings(
         STANDARD, "File to write, or - for standard output.", nonempty=True, check=_check_output
     )
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
-    format: str = options.option("", f"Format of the input: {', '.join(INPUT_KINDS)}; by default its name's ending.")
-    output_format: str | None = options.option(
-        None, "Format of the output; by default its name's ending.", choices=OUTPUT_KINDS
+    format: str | None = options.option(
+        None, "Format of the input; by default its name's ending. Required for standard input.", choices=INPUT_KINDS
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     neighbours: bool = options.option(False, "Write the nearest anchors with their distances too.")
@@ -164,9 +162,6 @@ class PredictionSettings(
         least=0.001,
         most=0.999,
     )
-    abstain: float = options.option(
-        0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
-    )
     reject_novel: float | None = options.option(
         None,
         "Leave the label empty if the text is unlike the train rows: if its p-value, in the column novelty, is at most this. 0.02 "
@@ -174,35 +169,25 @@ class PredictionSettings(
         least=SMALLEST_P,
         most=LARGEST_P,
     )
-    keep: str = options.option(
-        IDS,
-        "Columns to copy: ids (those named like id or ticket_id), all, none, or names joined by commas.",
-        nonempty=True,
+    keep: tuple[str, ...] | None = options.option(
+        None, "Columns to copy; by default those named like id or ticket_id.", nonempty=False
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
-    characters: int = options.option(0, "Characters of text per batch; 0: chosen for the model.", least=0)
     distributed: DistributedOptions = options.group(DistributedOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.input) == bool(self.text):
             raise errors.UserError("--input, --text: give a file of rows or one text")
-        if self.max_error is not None:
-            self.refuse(("abstain",), "with --max_error, which chooses the probability")
-            self.refuse(
-                ("class_prior",), "with --max_error, which assumes that classes are as common as among the rows"
-            )
+        if self.input == STANDARD and not self.format:
+            raise errors.UserError(f"--input=-: choose its --format from {', '.join(INPUT_KINDS)}")
         if self.text:
             self.refuse((name for name in vars(self) if name not in _WITH_TEXT), "with --text")
-        if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
-            raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
-        if self.output != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.classifier):
-            raise errors.UserError(f"--output={self.output}: it is the classifier, which would be lost")
+        for path in (self.input, self.classifier):
+            if self.output != STANDARD and os.path.realpath(self.output) == os.path.realpath(path):
+                raise errors.UserError(f"--output={self.output}: it is {path}, which would be lost")
         if self.kind not in OUTPUT_KINDS:
-            formats = " or ".join(OUTPUT_KINDS)
-            raise errors.UserError(
-                f"--output={self.output}: the format is not {formats}; name it with --output_format="
-            )
+            raise errors.UserError(f"--output={self.output}: the name should end in .{' or .'.join(OUTPUT_KINDS)}")
 
     def check_names(self) -> None:
         """Raise UserError if a file cannot be used, or the output exists already.
@@ -218,8 +203,7 @@ class PredictionSettings(
     @property
     def kind(self) -> str:
         """The format of the output."""
-        own = "jsonl" if self.output == STANDARD else pathlib.Path(self.output).suffix[1:]
-        return self.output_format or own
+        return "jsonl" if self.output == STANDARD else pathlib.Path(self.output).suffix[1:]
 
 
 class EvaluationSettings(

@@ -11,7 +11,7 @@ from knnprompt_jax import errors, options
 from knnprompt_jax.check import construction, environment, findings, peers, runner, search_speed
 from knnprompt_jax.check import inputs as inputs_lib
 from knnprompt_jax.settings import check as settings_lib
-from tests import commands, test_parallel
+from tests import shell, test_parallel
 
 
 def found(*findings):
@@ -93,9 +93,9 @@ def test_the_exit_status(only, finding, status, tmp_path):
     command = f"python experiments/check.py --output={tmp_path}"
     if status:
         with pytest.raises(AssertionError, match="FAIL"):
-            commands.run(command)
+            shell.run(command)
     else:
-        assert "record: " in commands.run(command)
+        assert "record: " in shell.run(command)
     [path] = tmp_path.glob("check-*.json")
     record = json.loads(path.read_text())
     assert record["failed"] == status and record["settings"]["minutes"] == 8

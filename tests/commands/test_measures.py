@@ -1,14 +1,11 @@
 """Measures of predictions, from numbers worked out by hand."""
 
-import csv
 import dataclasses
-import io
 import warnings
 
 import numpy as np
 import pytest
 
-from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.report import measures
 from knnprompt_jax.report.measures import Measures
 
@@ -46,66 +43,44 @@ def test_probabilities(measured):
     truth = [1.0, 0.8, 0.4, 0.8, 0.2, 0.0, 0.8]
     loss = -np.mean(np.log(np.maximum(truth, np.finfo(float).eps)))
     assert measured.overall["log_loss"] == pytest.approx(loss)
-    assert measured.overall["impossible_rows"] == 1
     squares = [0, 0.08, 0.72, 0.08, 0.36 + 0.64 + 0.04, 0.36 + 0.16 + 1, 0.04 + 0.01 + 0.01]
     assert measured.overall["brier_score"] == pytest.approx(np.mean(squares))
     # Bins by confidence: 0.6 three times, never right; 0.8 three times, always right; 1 once, right.
     assert measured.overall["expected_calibration_error"] == pytest.approx((3 * 0.6 + 3 * 0.2 + 0) / 7)
 
 
-def test_risk_and_coverage(measured):
-    """Rows of equal probability are answered together."""
-    np.testing.assert_allclose(measured.coverage, [(1.0, 1 / 7, 1.0), (0.8, 4 / 7, 1.0), (0.6, 1.0, 4 / 7)])
-    np.testing.assert_allclose(measured.at_coverages([0.5, 0.5, 1.0]).coverage, [4 / 7, 1.0])
-
-
-def test_csv_and_text(measured):
-    lines = evaluate_job.to_csv(measured).splitlines()
-    assert lines[0] == "measure,class,value"
-    assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
-    assert "rows,'=1+1,4" in evaluate_job.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
-    odd = evaluate_job.to_csv(dataclasses.replace(measured, labels=("x\ry", "b", "c")))
-    assert {len(row) for row in csv.reader(io.StringIO(odd, newline=""))} == {3}
-    padded = dataclasses.replace(measured, labels=("a", "a ", "c"))
-    assert "\n'a ' " in evaluate_job.describe(padded) and "rows,a ,2" in evaluate_job.to_csv(padded)
-    assert "Wilson's 95 % interval: 25.0 to 84.2 %." in evaluate_job.describe(measured).replace("\u00a0", " ")
-
-
-def test_a_class_without_rows_has_no_recall_and_one_without_predictions_no_precision(measured):
-    without = dataclasses.replace(measured, y_Q=np.minimum(measured.y_Q, 1))
-    assert measures.list_classes(without, without.labels).rows[2] == ("c", "0", "–", "–", "–")
-    swapped = dataclasses.replace(measured, y_Q=measured.predicted_Q, predicted_Q=without.y_Q * 2)
-    classes = {row[0]: row for row in measures.list_classes(swapped, swapped.labels).rows}
-    assert classes["b"][2:4] == ("–", "0.0\u00a0%")
-    assert classes["c"][1:4] == ("0", "0.0\u00a0%", "–")
+def test_certainty_has_the_promises_and_what_held():
+    """Of 97 held-out rows, 60 of probability 0.9 are right, and 37 of 0.6 are wrong in 10 cases."""
+    thresholds = measures.find_thresholds(np.repeat([0.9, 0.6], [60, 37]), np.arange(97) < 87)
+    assert thresholds == {0.05: 0.9, 0.1: 0.9, 0.2: 0.6}, "smaller promises cannot be certified"
+    confidence_Q = np.array([0.95, 0.9, 0.9, 0.89, 0.6, 0.5, 0.5])
+    p_QC = np.stack([confidence_Q, 1 - confidence_Q], -1)
+    measured = Measures(("a", "b"), np.array([0, 0, 1, 1, 0, 1, 0]), np.zeros(7, int), p_QC)
+    certainty = measured.certainty(thresholds)
+    assert {"max_error": 0.05, "probability": 0.9, "rows": 3, "wrong": 1} in certainty
+    assert {"max_error": 0.2, "probability": 0.6, "rows": 5, "wrong": 2} in certainty
+    assert measures.list_certainty(certainty).rows[-3:] == (
+        ("0.6000", "5", "40.0\u00a0% (2)", "20\u00a0%"),
+        ("0.5000", "7", "42.9\u00a0% (3)", "–"),
+        ("0.0000", "7", "42.9\u00a0% (3)", "–"),
+    )
+    none_answered = Measures(("a", "b"), np.array([0]), np.array([0]), np.array([[0.4, 0.6]]))
+    assert measures.list_certainty(none_answered.certainty({})).rows[0] == ("0.9000", "0", "–", "–")
 
 
 def test_classes_are_listed_by_f1_and_named_by_titles(measured):
     listed = [(row[0], row[-1]) for row in measures.list_classes(measured, ("A_x", "B", "C")).rows]
     assert listed == [("C", "0.0\u00a0%"), ("B", "50.0\u00a0%"), ("A_x", "66.7\u00a0%")]
+    without = dataclasses.replace(measured, y_Q=np.minimum(measured.y_Q, 1))
+    assert [row[0] for row in measures.list_classes(without, without.labels).rows] == ["b", "a"], "c has no rows"
 
 
-def test_many_classes_have_their_most_confused_pairs_in_place_of_a_matrix(measured, monkeypatch):
-    (matrix,) = measures.confusion(measured, measured.labels).matrices
-    assert matrix.counts_CC == ((3, 1, 0), (1, 1, 0), (1, 0, 0))
-    monkeypatch.setattr(measures, "_MAX_CLASSES", 2)
-    section = measures.confusion(measured, measured.labels)
-    assert not section.matrices
+def test_the_most_confused_pairs_are_listed(measured, monkeypatch):
     pairs = [("a", "b", "1", "25.0\u00a0%"), ("b", "a", "1", "50.0\u00a0%"), ("c", "a", "1", "100.0\u00a0%")]
-    assert list(section.listings[1].rows) == pairs
-    monkeypatch.setattr(measures, "_MAX_PAIRS", 2)
+    assert list(measures.list_confusions(measured, measured.labels).rows) == pairs
+    monkeypatch.setattr(measures, "_MAX_PAIRS", 1)
     skewed = dataclasses.replace(measured, predicted_Q=np.array([0, 2, 2, 1, 0, 2, 0]))
-    pairs = [("a", "c", "2", "50.0\u00a0%"), ("b", "a", "1", "50.0\u00a0%")]
-    assert list(measures.confusion(skewed, skewed.labels).listings[1].rows) == pairs, "the last row is right"
-
-
-def test_the_threshold_of_coverage_answers_the_rows_that_it_stands_for(measured):
-    """Its digits are cut, not rounded: `--abstain` with a larger number would leave rows out."""
-    p_QC = np.array([[0.7278, 0.2722, 0.0], [0.6667, 0.3333, 0.0], [0.5001, 0.4999, 0.0]])
-    measured = Measures(("a", "b", "c"), np.array([0, 0, 1]), np.array([0, 0, 0]), p_QC)
-    rows = evaluate_job._coverage(measured).rows
-    assert [row[1] for row in rows] == ["0.666", "0.500"]
-    assert all(np.mean(measured.confidence_Q >= float(row[1])) >= float(row[0][:-2]) / 100 - 1e-3 for row in rows)
+    assert measures.list_confusions(skewed, skewed.labels).rows == (("a", "c", "2", "50.0\u00a0%"),)
 
 
 @pytest.mark.parametrize(("num_classes", "y", "predicted"), [(1, [0, 0], [0, 0]), (3, [2, 2], [2, 2]), (2, [0], [1])])

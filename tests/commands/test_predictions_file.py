@@ -1,113 +1,107 @@
-"""An output file appears when it is complete; an interrupted run is resumed at any point."""
+"""Predictions as JSON lines and as CSV; a file of them appears when it is complete, and resumes at any point."""
 
-import functools
+import csv
+import datetime
 import json
-import os
 
+import numpy as np
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.commands import predictions_file
+from knnprompt_jax.commands.predictions_file import FileOutput
 from knnprompt_jax.tasks.task import Example
 from tests.commands.conftest import failure
 
-PLAN = {"store": ["s"], "probabilities": False}
-ROWS = [Example({"text": text}, "", number, extra={"id": number}) for number, text in enumerate("abcdef")]
+PREDICTIONS = Predictions(
+    labels=np.array(["ünder", None], object),
+    probabilities=np.array([[0.0, 1 / 3, 2 / 3], [0.25, 0.5, 0.25]], np.float32),
+    distances=np.array([[0.1, 12345.678], [3e-8, 0.5]], np.float32),
+    ids=np.array([[7, 10**12], [0, 1]]),
+    novelty=np.array([1 / 3, 1.0]),
+)
+CLASSES = ["=SUM(A1)", "over", "ünder"]
+
+
+def written(kind, **options):
+    """The records that are read back, with copied columns that need care."""
+    extra = {
+        "label": "=x",
+        "input_label": [1, {"a": float("inf")}],
+        "odd": "\ud83d\r",
+        "date": datetime.date(2026, 1, 2),
+    }
+    rows = [Example({}, "", number, extra=extra) for number in (4, 6)]
+    form = predictions_file.Format(kind, CLASSES, (*extra, "missing"), **options)
+    content = (form.header() + form.lines(rows, PREDICTIONS)).decode()
+    if kind == "csv":
+        return list(csv.DictReader(content.split("\n")[:-1]))
+    return [json.loads(line) for line in content.splitlines()]
+
+
+COPIED = {"input_label": "=x", "input_input_label": [1, {"a": None}], "odd": "\ud83d\r", "date": "2026-01-02"}
+
+
+def test_json_lines():
+    first, second = written("jsonl", probabilities=True, neighbours=True)
+    own = {"label": "ünder", "probability": 0.6666667, "novelty": 0.3333333}
+    near = [{"id": 7, "distance": 0.1}, {"id": 10**12, "distance": 12345.68}]
+    shares = {"=SUM(A1)": 0.0, "over": 0.3333333, "ünder": 0.6666667}
+    assert first == {"row": 4, **COPIED, "missing": None, **own, "neighbours": near, "probabilities": shares}
+    assert list(first)[:2] == ["row", "input_label"]
+    assert (second["label"], second["probability"]) == (None, 0.5), "that of the likeliest class"
+    assert list(written("jsonl")[0]) == ["row", *COPIED, "missing", "label", "probability", "novelty"]
+
+
+def test_csv_runs_no_formulas():
+    first, second = written("csv", probabilities=True, neighbours=True)
+    cells = {"row": "4", "input_label": "'=x", "input_input_label": '[1, {"a": null}]', "odd": "\\ud83d\r"}
+    cells |= {"date": "2026-01-02", "missing": "", "label": "ünder", "probability": "0.6666667", "novelty": "0.3333333"}
+    shares = {"probability_=SUM(A1)": "0.0", "probability_over": "0.3333333", "probability_ünder": "0.6666667"}
+    near = '[{"id": 7, "distance": 0.1}, {"id": 1000000000000, "distance": 12345.68}]'
+    assert first == {**cells, "neighbours": near, **shares} and second["label"] == ""
+    assert list(written("csv")[0]) == list(cells)
 
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "out.jsonl"
+    return tmp_path / "out.csv"
 
 
-def unfinished(output, examples=ROWS, source="rows.csv"):
-    return list(output.unfinished(functools.partial(iter, examples), source))
-
-
-@pytest.mark.parametrize("bad", [None, 1])
-def test_other_rows_are_refused_or_begin_anew(path, bad):
-    """A row that was bad, and so left out, counts as another row where it is good."""
-    predictions_file.FileOutput(path, PLAN).write(b"one\n", [row for row in ROWS[:3] if row.row != bad])
-    begins = "rows.csv: its first 3 rows are not those labelled already: choose another output"
-    others = [ROWS[1:], ROWS[:2], [ROWS[0], Example({"text": "x"}, "", 1), *ROWS[2:]], [] if bad is None else ROWS]
-    for examples in others:
-        assert failure(unfinished, predictions_file.FileOutput(path, PLAN), examples).startswith(begins)
-    pipe = path.parent / "pipe"
-    os.mkfifo(pipe)
-    for source, name in (("-", "standard input"), (str(pipe), str(pipe))):
-        piped = predictions_file.FileOutput(path, PLAN, overwrite=True)
-        assert failure(unfinished, piped, ROWS[1:], source).startswith(f"{name}: its first 3 rows")
-    pipe.unlink()
-    assert unfinished(predictions_file.FileOutput(path, PLAN, overwrite=True), ROWS[1:]) == ROWS[1:]
-    assert not list(path.parent.iterdir())
-
-
-def test_a_run_with_another_plan_is_refused_or_dropped(path):
-    path.write_bytes(b"old\n")
-    other = {"store": ["t"], "probabilities": True}
-    predictions_file.FileOutput(path, other, overwrite=True).write(b"one\n", ROWS[:3])
-    assert predictions_file.FileOutput(path, other, overwrite=True).progress.rows == 3 and path.read_bytes() == b"old\n"
-    path.unlink()
-    assert "an unfinished run had another --store, --probabilities: choose another file" in failure(
-        predictions_file.FileOutput, path, PLAN
-    )
-    assert predictions_file.FileOutput(path, PLAN, overwrite=True).progress.rows == 0 and not list(
-        path.parent.iterdir()
-    )
-
-
-def test_two_runs_exclude_each_other(path):
-    with (
-        predictions_file.opened(str(path), PLAN),
-        pytest.raises(errors.UserError, match="another process is writing to it"),
-    ):
-        predictions_file.opened(str(path), PLAN).__enter__()
-
-
-def test_standard_output_counts_rows_and_not_predictions(capfdbinary):
-    output = predictions_file.Output()
-    output.write(b"one\nfour\n", [ROWS[0], ROWS[3]])
-    assert (output.progress.rows, output.progress.predictions) == (
-        4,
-        2,
-    ) and capfdbinary.readouterr().out == b"one\nfour\n"
-
-
-@pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN})])
-def test_runs_whose_note_is_none_are_refused(path, note):
-    predictions_file.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
-    (path.parent / ".out.jsonl.progress").write_text(note)
-    refuses_damage(path)
-
-
-@pytest.mark.parametrize("change", [{"outcomes": ["answered"]}, {"bytes": 0}, {"bytes": 3}, {"bytes": -1}])
-def test_runs_whose_note_has_other_counts_are_refused(path, change):
-    predictions_file.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
-    note = path.parent / ".out.jsonl.progress"
-    note.write_text(json.dumps(json.loads(note.read_text()) | change))
-    refuses_damage(path)
-
-
-@pytest.mark.parametrize("content", [b"on", b"", b"onE\n"])
-def test_runs_whose_output_is_damaged_are_refused(path, content):
-    predictions_file.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
-    (path.parent / ".out.jsonl.writing").write_bytes(content)
-    refuses_damage(path)
-
-
-def test_what_follows_the_finished_output_is_dropped(path, monkeypatch):
-    monkeypatch.setattr(predictions_file, "_BLOCK", 3)
-    predictions_file.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
-    with (path.parent / ".out.jsonl.writing").open("ab") as file:
+def test_an_interrupted_file_goes_on_after_its_last_complete_batch(path):
+    FileOutput(path, "job", b"header\n").write(b"one\n", 3)
+    with (path.parent / ".out.csv.writing").open("ab") as file:
         file.write(b"half a li")
-    resumed = predictions_file.FileOutput(path, PLAN)
-    assert unfinished(resumed) == ROWS[3:]
-    resumed.write(b"two\n", ROWS[3:])
-    predictions_file.FileOutput(path, PLAN).finish()
-    assert path.read_bytes() == b"one\ntwo\n"
+    resumed = FileOutput(path, "job", b"header\n")
+    assert resumed.rows == 3 and not path.exists()
+    resumed.write(b"two\n", 5)
+    FileOutput(path, "job", b"header\n").finish()
+    assert path.read_bytes() == b"header\none\ntwo\n" and [*path.parent.iterdir()] == [path]
+    assert "exists already" in failure(FileOutput, path, "job", b"header\n")
 
 
-def refuses_damage(path):
-    draft, progress = path.parent / ".out.jsonl.writing", path.parent / ".out.jsonl.progress"
-    message = failure(predictions_file.FileOutput, path, PLAN)
-    assert message == f"{path}: an unfinished run is damaged: remove {draft} and {progress} to start anew"
+@pytest.mark.parametrize("damage", ["job", "note", "none", "short"])
+def test_anything_else_starts_anew(path, damage, capsys):
+    """Even if the other job dies before its first batch, and the first job is run again."""
+    draft = path.parent / ".out.csv.writing"
+    note = path.parent / ".out.csv.progress"
+    FileOutput(path, "job", b"header\n").write(b"one\n", 3)
+    job = "other" if damage == "job" else "job"
+    if damage == "note":
+        note.write_text("{")
+    elif damage == "none":
+        note.unlink()
+    elif damage == "short":
+        draft.write_bytes(b"header\no")
+    anew = FileOutput(path, job, b"HEADER\n")
+    assert anew.rows == 0 and draft.read_bytes() == b"HEADER\n" and "starting anew" in capsys.readouterr().err
+    assert FileOutput(path, "third", b"").rows == 0
+
+
+def test_an_earlier_file_is_replaced_when_the_new_one_is_complete(path):
+    path.write_bytes(b"old\n")
+    output = FileOutput(path, "job", b"header\n", overwrite=True)
+    output.write(b"one\n", 1)
+    assert path.read_bytes() == b"old\n"
+    output.finish()
+    assert path.read_bytes() == b"header\none\n"

@@ -1,107 +1,110 @@
-"""Rows of every format come one at a time, bad ones in their place."""
+"""Rows without labels, and their batches of few sizes, which give the predictions of one call for all rows."""
 
-import dataclasses
 import io
 import sys
 
+import numpy as np
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, states
 from knnprompt_jax.commands import unlabelled
-from knnprompt_jax.tasks.task import Task
+from knnprompt_jax.models import registry
+from knnprompt_jax.tasks.task import Example, Task
 
 ONE = Task("mood", ("sentence",), "{sentence}\nMood:", ("bad", "good"), ("bad", "good"))
 TWO = Task("pairs", ("first", "second"), "{first} {second}:", ("0", "1"), ("no", "yes"))
-CONTENTS = {
-    "csv": '\ufeffid,sentence\r\n1,"a, b"\r\n\r\n2,"two\nlines"\n3,nul\0byte\n',
-    "tsv": 'id\tsentence\n1\ta, b\n2\t"two\nlines"\n3\tnul\0byte\n',
-    "jsonl": '{"sentence": "a, b"}\n\n{"sentence": "two\\nlines"}\n{"sentence": "nul\\u0000byte"}\n',
-    "txt": "a, b\r\n\n \ntwo\rlines\n",
-}
 
 
-def texts(task, *arguments, **options):
-    found = unlabelled.read(task, *arguments, **options)
-    return [str(one) if isinstance(one, errors.UserError) else " | ".join(one.fields.values()) for one in found]
-
-
-@pytest.mark.parametrize("kind", CONTENTS)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_formats(tmp_path, monkeypatch, kind, encoding):
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("csv", '\ufeffid,sentence\r\n1,"a, b"\r\n\r\n2,"two\nlines"\n'), ("txt", "a, b\r\n\n \ntwo\nlines\n")],
+)
+def test_files_and_standard_input_have_the_same_rows(tmp_path, monkeypatch, kind, content):
     path = tmp_path / f"rows.{kind}"
-    path.write_bytes(CONTENTS[kind].encode(encoding))
+    path.write_bytes(content.encode())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes()))))
-    expected = ["a, b", "two", "lines"] if kind == "txt" else ["a, b", "two\nlines", "nul\0byte"]
-    assert texts(ONE, str(path), encoding=encoding) == texts(ONE, "-", kind, encoding) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "task", "content", "message"),
-    [
-        ("csv", ONE, "text,x\na,1\n", "has no column 'sentence'; it has text, x"),
-        ("txt", TWO, "one\n", "has no column 'first'; it has text"),
-        ("csv", ONE, "\n", "it is empty; a header with the columns' names is needed"),
-    ],
-)
-def test_a_missing_column_is_an_error_and_not_a_bad_row(tmp_path, kind, task, content, message):
-    path = tmp_path / f"rows.{kind}"
-    path.write_text(content)
-    with pytest.raises(errors.UserError, match=f"rows.{kind}: {message}"):
-        texts(task, str(path), on_bad="skip")
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "message"),
-    [
-        ("csv", "sentence,x\na,1\nb\nc,2\n", "3: 1 cell, but the header has 2"),
-        ("csv", "sentence,x\na,1\n  ,1\nc,2\n", "3: field 'sentence' is empty; --on_bad=skip leaves such rows out"),
-        ("jsonl", '{"sentence": "a"}\n{"sentence": \n{"sentence": "c"}\n', "2: not JSON:"),
-        ("jsonl", '{"sentence": "a"}\n{"sentence": "b\\ud800"}\n{"sentence": "c"}\n', "2: field 'sentence' holds half"),
-    ],
-)
-def test_skipped_bad_rows_are_logged_with_their_line(tmp_path, caplog, kind, content, message):
-    path = tmp_path / f"rows.{kind}"
-    path.write_text(content)
-    first, bad, last = texts(ONE, str(path))
-    assert bad.startswith(f"{path}:{message}") and (first, last) == ("a", "c")
-    assert [row.row for row in unlabelled.read(ONE, str(path), on_bad="skip")] == [0, 2]
-    assert f"left out: {bad.partition(';')[0]}" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nowhere.csv",), "nowhere.csv: cannot read the file: No such file"),
-        (("/",), "/: Is a directory"),
-        (("rows.doc",), "rows.doc: set --format= to one of csv, tsv, jsonl, txt, parquet"),
-        (("-",), "--format=: for standard input, choose from csv, tsv, jsonl, txt$"),
-        (("-", "txt"), "standard input, after row 1: not UTF-8"),
-        (("-", "txt", "klingon"), "encoding='klingon': unknown"),
-    ],
-)
-def test_unreadable_inputs(monkeypatch, arguments, message):
-    monkeypatch.setattr(
-        sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"good\n" + b"x" * 9000 + b"\n\xff\n")))
+    tables = (unlabelled.Table(str(path)), unlabelled.Table("-", kind=kind))
+    expected = ["a, b", "two", "lines"] if kind == "txt" else ["a, b", "two\nlines"]
+    for table in tables:
+        assert [row.fields["sentence"] for row in table.unlabelled(ONE)] == expected
+    assert unlabelled.count(tables[0], ONE) == len(expected) and unlabelled.count(tables[1], ONE) is None
+    assert unlabelled.digest(str(path)) == unlabelled.digest(str(path)) and unlabelled.digest("-") != unlabelled.digest(
+        "-"
     )
-    with pytest.raises(errors.UserError, match=message):
-        list(unlabelled.read(ONE, *arguments))
 
 
 @pytest.mark.parametrize(
     ("task", "text", "expected"),
     [
         (ONE, "a, b", {"sentence": "a, b"}),
-        (ONE, " ", "--text: field 'sentence' is empty"),
+        (ONE, " ", "--text: .*'sentence' is empty"),
         (TWO, '{"first": "a", "second": "b", "x": 1}', {"first": "a", "second": "b"}),
-        (TWO, '{"first": "a"}', "--text: field 'second' is empty"),
-        (dataclasses.replace(TWO, empty="allow"), '{"first": "a"}', {"first": "a", "second": ""}),
-        (TWO, '{"First": "a", "second": "b"}', "--text: no field 'First'; choose from first, second"),
-        (TWO, "a", "--text: give the fields first, second as JSON: --text="),
+        (TWO, '{"First": "a", "second": "b"}', "--text: .*'first'"),
+        (TWO, '["a"]', "--text: give the fields as JSON"),
+        (TWO, "a", '--text: give the fields as JSON: --text=\'{"first": '),
     ],
 )
 def test_the_text_of_the_command_line_becomes_fields(task, text, expected):
     if isinstance(expected, dict):
-        assert unlabelled.parse_text(task, text) == expected
+        assert unlabelled.parse_text(task, text).fields == expected
     else:
         with pytest.raises(errors.UserError, match=expected):
             unlabelled.parse_text(task, text)
+
+
+def as_rows(texts):
+    return [Example({"sentence": text}, "", number) for number, text in enumerate(texts)]
+
+
+@pytest.fixture
+def hidden(classifier, monkeypatch):
+    def read(texts, characters):
+        """The states of texts in batches of a size."""
+        monkeypatch.setattr(unlabelled, "batch_characters", lambda model: characters)
+        batches = unlabelled.read_batches(classifier.fitted_, as_rows(texts), None)
+        return [np.asarray(readings.states[1].hidden_NE) for _, readings in batches]
+
+    return read
+
+
+def test_batches_share_programs_and_give_the_states_of_one_call(classifier, rows, hidden):
+    model = classifier.model
+    texts = [row["sentence"] for row in rows]
+    first = hidden(texts[:90], 1500)
+    compilations = model.statistics.compilations
+    prefix_tokens = model.statistics.prefix_tokens
+    rest = hidden(texts[90:], 1500)
+    assert len(rest) > 2 and model.statistics.compilations <= compilations + 1
+    assert model.statistics.prefix_tokens == prefix_tokens, "the prefix stays in memory"
+    wanted = states.read(model, classifier.fitted_.build_prompts(as_rows(texts)).prompts[1]).hidden_NE
+    np.testing.assert_allclose(np.concatenate(first + rest), np.asarray(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_texts_of_all_lengths(classifier, hidden, caplog):
+    """One character, a text that joins the template's colon, more than a row, more than the context."""
+    texts = ["a", ": b", "word " * 150, "many words " * 900, "c"]
+    wanted = states.read(classifier.model, classifier.fitted_.build_prompts(as_rows(texts)).prompts[1]).hidden_NE
+    for characters in (10**6, 1):
+        found = np.concatenate(hidden(texts, characters))
+        np.testing.assert_allclose(found, np.asarray(wanted), rtol=2e-4, atol=2e-4)
+    assert "1 of 5 prompts are longer than the context" in caplog.text
+
+
+@pytest.mark.parametrize("lengths", [np.arange(1, 40), np.array([3, 7, 400])])
+def test_batches_have_few_sizes_and_resume_from_any_of_them(classifier, lengths, monkeypatch):
+    """A row that fills a batch alone ends it in a resumed run too."""
+    monkeypatch.setattr(unlabelled, "batch_characters", lambda model: 1500)
+    rows = as_rows(["word " * count for count in np.random.default_rng(0).choice(lengths, 499)])
+    batches = [[example.row for example in batch] for batch in unlabelled.cut(rows, classifier.fitted_)]
+    assert len(batches) > 30 and len({len(batch) for batch in batches[:-1]}) <= 12
+    assert [row for batch in batches for row in batch] == list(range(499))
+    for number in (1, 6, 20):
+        rest = unlabelled.cut(rows[batches[number][0] :], classifier.fitted_)
+        assert [[example.row for example in batch] for batch in rest] == batches[number:]
+
+
+@pytest.mark.parametrize(("parameters", "steps"), [(10**6, 16), (134_000_000, 5), (10**10, 0)])
+def test_a_batch_costs_a_bounded_number_of_operations_on_a_cpu(classifier, monkeypatch, parameters, steps):
+    monkeypatch.setattr(registry, "num_parameters", lambda config: parameters)
+    characters = unlabelled.batch_characters(classifier.model)
+    assert characters // (4 * classifier.model.step_tokens) == steps and characters >= 4

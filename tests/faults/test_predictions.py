@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from knnprompt_jax import files
 from knnprompt_jax.commands import predictions_file
-from knnprompt_jax.tasks.task import Example
 from tests import processes
 from tests.faults import injection
 
@@ -15,9 +15,11 @@ NAME = "out.jsonl"
 
 def predict(folder):
     """Write predictions as the job does, without a model."""
-    with predictions_file.opened(str(folder / NAME), {"store": "s"}) as output:
-        for number in range(output.progress.rows, 3):
-            output.write(b"%d a prediction\n" % number, [Example({}, "", number)])
+    path = folder / NAME
+    with files.lock(path):
+        output = predictions_file.FileOutput(path, "job", b"header\n")
+        for number in range(output.rows, 3):
+            output.write(b"%d a prediction\n" % number, number + 1)
         output.finish()
 
 
@@ -41,7 +43,7 @@ def test_a_binary_that_is_killed_after_every_batch(tmp_path):
     table.write_text("".join(f"text number {number * number} of many\n" for number in range(997)))
     fit = ("--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--experts=knn", f"--classifier={store}")
     processes.run("experiments/fit.py", *fit)
-    options = ["experiments/predict.py", f"--classifier={store}", f"--input={table}", "--characters=4000"]
+    options = [*processes.predict_in_small_batches(4000), f"--classifier={store}", f"--input={table}"]
     processes.run(*options, f"--output={tmp_path}/whole.jsonl")
     kills, note = 0, tmp_path / ".killed.jsonl.progress"
     while not (tmp_path / "killed.jsonl").exists():

@@ -10,7 +10,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.report import drawing, maps, page
-from knnprompt_jax.report.page import Listing, Matrix, Section
+from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table, TableRow
 
@@ -50,8 +50,8 @@ def test_no_text_becomes_active_and_every_id_is_unique():
         figure = drawing.Figure(
             "figure", HOSTILE, (panel.svg, panel.svg), drawing.legend({HOSTILE: drawing.line_style(0)})
         )
-    listing, matrix = Listing(HOSTILE, (HOSTILE,), ((HOSTILE,),)), Matrix(HOSTILE, (HOSTILE, "b"), ((2, 1), (0, 0)))
-    rendered = render(tables=(table,), listings=(listing,), matrices=(matrix,), figures=(figure,), maps=(shown,))
+    listing = Listing(HOSTILE, (HOSTILE,), ((HOSTILE,),))
+    rendered = render(tables=(table,), listings=(listing,), figures=(figure,), maps=(shown,))
     parsed = Parser()
     parsed.feed(rendered)
     assert (parsed.tags["img"], parsed.tags["script"]) == (0, 2)  # The map's data and the page's script.

@@ -400,7 +400,7 @@ def test_texts_in_columns_of_other_names(tmp_path):
         predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl")))
     place["text_columns"] = ("subject", "title")
     assert "Rows measured: 7." in evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
-    predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep="all"))
+    predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep=("title",)))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     expected = kp.load(tmp_path / "mine").predict([{"title": row[0], "body": row[1]} for row in rows])
     assert [record["label"] for record in records] == expected.tolist()

@@ -132,11 +132,9 @@ def test_right_names_are_accepted(folder):
     [
         ({"max_error": 0}, "max_error=0: at least 0.001 is required"),
         ({"max_error": 1.0}, "max_error=1.0: at most 0.999 is allowed"),
-        ({"max_error": 0.1, "abstain": 0.6}, "--abstain: has no effect with --max_error"),
-        ({"max_error": 0.1, "class_prior": "uniform"}, "--class_prior: has no effect with --max_error"),
     ],
 )
-def test_a_promise_is_a_share_and_chooses_the_probability(options, message):
+def test_a_promise_is_a_share(options, message):
     with pytest.raises(errors.UserError, match=f"^{message}"):
         commands.PredictionSettings(classifier="good", text="a", **options)
 
