@@ -20,5 +20,4 @@ def get_config() -> grids.GridSettings:
         methods=("icl", "knn"),
         shots=(32,),
         seeds=(1,),
-        restore_dropped=True,
     )

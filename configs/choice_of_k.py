@@ -21,5 +21,4 @@ def get_config() -> grids.GridSettings:
         shots=(32,),
         seeds=tuple(range(1, 11)),
         regime="few-shot",
-        restore_dropped=True,
     )

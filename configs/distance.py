@@ -18,5 +18,4 @@ def get_config() -> grids.GridSettings:
         methods=("icl", "knn_l2", "knn"),
         shots=(32,),
         seeds=(1, 2, 3, 4, 5),
-        restore_dropped=True,
     )

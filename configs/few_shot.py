@@ -20,5 +20,4 @@ def get_config() -> grids.GridSettings:
         shots=(2, 4, 8, 16, 32),
         seeds=tuple(range(1, 11)),
         regime="few-shot",
-        restore_dropped=True,
     )

@@ -19,5 +19,4 @@ def get_config() -> grids.GridSettings:
         methods=("knn",),
         shots=(32, 64, 128, 256, 512, 1024),
         seeds=(1, 2, 3, 4, 5),
-        restore_dropped=True,
     )

@@ -20,5 +20,4 @@ def get_config() -> grids.ImbalanceSettings:
         few_shots=(32,),
         shares=(0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625),
         seeds=tuple(range(1, 11)),
-        restore_dropped=True,
     )

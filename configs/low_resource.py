@@ -27,5 +27,4 @@ def get_config() -> grids.GridSettings:
         methods=("icl", "icl_ensemble", "knn"),
         shots=(128,),
         seeds=(1, 2, 3, 4, 5),
-        restore_dropped=True,
     )

@@ -17,5 +17,4 @@ def get_config() -> grids.CountSettings:
         tasks=("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec"),
         models=("gpt2-xl",),
         contexts=(1024, 2048),
-        restore_dropped=True,
     )

@@ -24,5 +24,4 @@ def get_config() -> grids.PriorSettings:
         shares=(0.125, 0.25, 0.375, 0.5),
         seeds=tuple(range(1, 11)),
         regime="few-shot",
-        restore_dropped=True,
     )

@@ -26,5 +26,4 @@ def get_config() -> grids.GridSettings:
         ),
         shots=(32, 64, 128, 256, 512, 1024),
         seeds=(1, 2, 3, 4, 5),
-        restore_dropped=True,
     )

@@ -18,5 +18,4 @@ def get_config() -> grids.GridSettings:
         methods=("icl", "knn"),
         shots=(32, 64, 128, 256, 512, 1024),
         seeds=tuple(range(1, 11)),
-        restore_dropped=True,
     )

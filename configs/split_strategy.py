@@ -20,5 +20,4 @@ def get_config() -> grids.SplitSettings:
         demo_shots=(1, 2, 4, 8, 16),
         anchor_shots=(1, 2, 4, 8, 16),
         seeds=tuple(range(1, 11)),
-        restore_dropped=True,
     )

@@ -19,5 +19,4 @@ def get_config() -> grids.GridSettings:
         methods=("icl", "knn"),
         shots=(1024,),
         seeds=(1, 2, 3, 4, 5),
-        restore_dropped=True,
     )

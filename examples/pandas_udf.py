@@ -22,7 +22,8 @@ import pandas as pd
 import knnprompt_jax as kp
 from knnprompt_jax import tables
 from knnprompt_jax.commands import predictions_file
-from knnprompt_jax.tasks import cells, formats
+from knnprompt_jax.tasks.columns import is_empty
+from knnprompt_jax.tasks.table_file import Table
 
 
 def label(pickled: bytes, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -45,7 +46,7 @@ def _unpickled(pickled: bytes) -> Any:
 def main(path: str, source: str, output: str) -> None:
     """Label a file of rows, 256 at a time, with a saved classifier; write a CSV file."""
     # pandas would read the id 007 as 7, and the texts "NA" and "None" as missing.
-    rows = (row for _, row in formats.read(pathlib.Path(source)))
+    rows = (row for _, row in Table(source).rows())
     batches = iter(lambda: list(itertools.islice(rows, 256)), [])
     # As objects, a column of whole numbers with an empty cell does not become one of floats.
     frames = (pd.DataFrame(batch, dtype=object) for batch in batches)
@@ -63,7 +64,7 @@ def main(path: str, source: str, output: str) -> None:
 
 def _cell(value: Any) -> str:
     """Return a value as a cell that a spreadsheet does not run as a formula."""
-    return "" if cells.is_empty(value) and not isinstance(value, str) else tables.to_cell(str(value))
+    return "" if is_empty(value) and not isinstance(value, str) else tables.to_cell(str(value))
 
 
 if __name__ == "__main__":

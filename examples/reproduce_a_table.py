@@ -50,4 +50,4 @@ if __name__ == "__main__":
     parser.add_argument("--tasks", default="demo")
     parser.add_argument("--data_dir", default="")
     parser.add_argument("--output", default="results")
-    print(main(restore_dropped=False, seeds="1,2,3", **vars(parser.parse_args())))
+    print(main(seeds="1,2,3", **vars(parser.parse_args())))

@@ -104,7 +104,7 @@ def test_support_tickets(tmp_path, capsys, monkeypatch):
 
 
 def test_one_table(tmp_path, capsys):
-    values = {"models": "tiny", "tasks": "demo", "shots": "8", "seeds": "1,2", "restore_dropped": False}
+    values = {"models": "tiny", "tasks": "demo", "shots": "8", "seeds": "1,2"}
     chart = reproduce_a_table.main(**values, output=str(tmp_path))
     assert chart.stat().st_size > 5_000
     assert "kNN, L2 of hidden states" in capsys.readouterr().out

@@ -103,7 +103,7 @@ def test_readme_section_on_own_texts(folder):
 
 
 def test_configs_are_found_from_any_folder(folder):
-    plan = ("--models=tiny", "--tasks=demo", "--data_dir=", "--restore_dropped=False")
+    plan = ("--models=tiny", "--tasks=demo", "--data_dir=")
     told = knnprompt(folder, "paper", "--config=configs/distance.py", *plan, "--dry_run")
     assert "records" in told
     assert "Released" not in knnprompt(folder, "compare", "--help")

@@ -1,7 +1,7 @@
 """Measure the construction of a datastore beside llama.cpp on the same GGUF file, and beside PyTorch.
 
 pip install llama-cpp-python
-python tools/benchmark_llama.py --model=smollm2 --task=trec --data_dir=data --restore_dropped --peer_suffixes=64
+python tools/benchmark_llama.py --model=smollm2 --task=trec --data_dir=data --peer_suffixes=64
 
 The options are those of experiments/benchmark.py. llama.cpp reads the cached prefix before the clock starts; suffixes
 sorted by length go in batches without padding, in the file's quantised weights.

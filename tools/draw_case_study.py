@@ -1,6 +1,6 @@
 """Draw docs/case_study.png: the maps of a case study, side by side.
 
-python experiments/paper.py --config=configs/case_study.py --models=smollm2 --direction=kl --restore_dropped=False
+python experiments/paper.py --config=configs/case_study.py --models=smollm2 --direction=kl
 python tools/draw_case_study.py results/case_study
 """
 

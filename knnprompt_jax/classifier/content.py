@@ -23,7 +23,7 @@ from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
 FORMAT = 12
-_FILE_OPTIONS = {"encoding": str, "label_column": str, "merge_labels": bool}  # How the rows' file was read.
+_FILE_OPTIONS = {"label_column": str}  # How the rows' file was read.
 AnyOptions = PublishedOptions | AutoOptions
 _LARGEST = 1e6  # Of an expert's setting, factor and weight.
 
@@ -51,7 +51,7 @@ class _Kept:
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
-        file_options: how the file of the rows was read, if there was one: encoding, label column, merged labels.
+        file_options: how the file of the rows was read, if there was one: the label column.
         origin: the digest of everything that the fit was made from, as in `origin_of`; "" after a change.
     """
 

@@ -20,8 +20,8 @@ from knnprompt_jax.classifier import classifier_options, explanation, fitting, i
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
-from knnprompt_jax.tasks import cells, defects
-from knnprompt_jax.tasks.task import SKIP, Example, Task
+from knnprompt_jax.tasks import columns, defects
+from knnprompt_jax.tasks.task import Example, Task
 
 # A search over k, or repeated predictions of the same texts, read each text once.
 _CACHE = states_lib.TwoLevelCache(256 * 2**20, disk_bytes=2 * 2**30)
@@ -83,8 +83,7 @@ class Classifier(scikit.ScikitInterface):
         task = Task.infer(X, y) if self.task is None else self.task
         rows = inputs.labelled(task, X, y)
         if not rows:
-            reason = f"all {len(y)} rows lack a text or a label" if y else "X is empty"
-            raise errors.UserError(f"{reason}: at least one row is needed")
+            raise errors.UserError("X is empty: at least one row is required")
         for warning in defects.label_warnings(rows):
             logging.warning("%s", warning)
         if found := defects.describe(rows, ()):
@@ -112,7 +111,7 @@ class Classifier(scikit.ScikitInterface):
             return self.fit(X, y)
         fitted = self._check_fitted()
         y = inputs.label_list(y)
-        task = fitted.task.with_labels(inputs.label_strings(y, fitted.task.empty == SKIP))
+        task = fitted.task.with_labels(inputs.label_strings(y))
         num_rows = fitted.content.num_rows
         examples = inputs.labelled(task, X, y, num_rows)
         self.fitted_ = fitting.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
@@ -163,12 +162,12 @@ class Classifier(scikit.ScikitInterface):
         """Return the accuracy, a share; labels that are no classes count as wrong predictions.
 
         Raises:
-            UserError: a label is missing, or differs from a class only in its form; X and y of different lengths.
+            UserError: a label is missing; X and y of different lengths.
         """
-        task = self._check_fitted().task
-        labels = inputs.scored_labels(task, y)
+        self._check_fitted()
+        labels = inputs.label_strings(inputs.label_list(y))
         predicted = list(map(str, self.predict(X)))
-        cells.check_paired(len(predicted), len(labels))
+        columns.check_paired(len(predicted), len(labels))
         return float(metrics.accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:

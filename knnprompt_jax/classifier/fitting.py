@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import characters, lm, parallel, states
+from knnprompt_jax import lm, parallel, states
 from knnprompt_jax.classifier import content as content_lib
 from knnprompt_jax.classifier import draws, inputs
 from knnprompt_jax.classifier import fitted as fitted_lib
@@ -134,7 +134,6 @@ def _announce(earlier: Task, task: Task) -> None:
         if label not in earlier.labels and parallel.is_main():
             near = difflib.get_close_matches(label, earlier.labels, 1, 0.8)
             similar = f"; the class {near[0]!r} is similar" if near else ""
-            similar = characters.difference(label, earlier.labels) or similar
             print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import characters, errors, lm
-from knnprompt_jax.tasks import cells
-from knnprompt_jax.tasks.cells import as_python, check_ordered, is_empty, is_number, label_string, rows_of, whole
-from knnprompt_jax.tasks.task import SKIP, Example, Task
+from knnprompt_jax import errors, lm
+from knnprompt_jax.tasks import columns
+from knnprompt_jax.tasks.columns import is_empty, is_number, label_string, rows_of, whole
+from knnprompt_jax.tasks.task import Example, Task
 
 UNIFORM = "uniform"
 ANSWERED = "answered"
@@ -94,45 +94,25 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     """
     rows = rows_of(X, task.fields)
     labels = label_list(y)
-    cells.check_paired(len(rows), len(labels))
+    columns.check_paired(len(rows), len(labels))
     examples = []
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
         place = f"row {index}"
-        try:
-            fields = task.fields_of(place, row)
-            examples.append(Example(fields, task.label_of(place, label), first + index, place))
-        except errors.EmptyCell:
-            if task.empty != SKIP:
-                raise
+        examples.append(Example(task.fields_of(place, row), task.label_of(place, label), first + index, place))
     return examples
 
 
 def label_list(y: Any) -> list[Any]:
     """Return labels as a list; raise UserError unless there can be one for each row."""
     is_table = hasattr(y, "columns") or getattr(y, "ndim", 1) != 1
-    if is_table or isinstance(y, str | bytes) or not isinstance(y, Iterable):
+    if is_table:
         raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
-    check_ordered("y", y)
-    return list(as_python(y))
+    return columns.as_list("y", y)
 
 
-def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[str]:
+def label_strings(labels: Iterable[Any]) -> list[str]:
     """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
-    given = [(index, label) for index, label in enumerate(labels) if not (skips_missing and is_empty(label))]
-    return [label_string(f"label {index}", label) for index, label in given]
-
-
-def scored_labels(task: Task, y: Any) -> list[str]:
-    """Return labels as the task writes them; other labels stay as they are.
-
-    Raises:
-      UserError: a label that is missing, or that differs from one of the task's only in its form.
-    """
-    names = label_strings(label_list(y))
-    for index, name in enumerate(names):
-        if task.find_label(name) is None and characters.similar(name, task.labels) is not None:
-            task.label_of(f"label {index}", name)  # It raises the error, which names the form.
-    return [task.find_label(name) or name for name in names]
+    return [label_string(f"label {index}", label) for index, label in enumerate(labels)]
 
 
 def labels_like(task: Task, y: Iterable[Any]) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from knnprompt_jax.report import drawing, measures, page
 from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks import defects, sources
+from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_MISTAKES = 20  # Mistakes that are listed on the page.
@@ -120,14 +120,7 @@ def measure_scope(
 
 def _load_rows(settings: commands.EvaluationSettings, saved: saving.Saved) -> list[Example]:
     """Return the labelled rows; warn if the classifier was fitted to some of them."""
-    examples = sources.load_rows(
-        saved.content.task,
-        "evaluation",
-        path=settings.input,
-        on_bad=settings.on_bad,
-        text_columns=settings.text_columns,
-        **settings.file_options(saved.content.file_options),
-    )
+    examples = settings.table(settings.input, saved.content.file_options).labelled(saved.content.task)
     if found := defects.matches(examples, saved.content.rows):
         repeat = "repeats" if len(found) == 1 else "repeat"
         message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
@@ -140,8 +133,7 @@ def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Save
     if not settings.out_of_scope:
         return []
     novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
-    table = unlabelled.open_table(settings.out_of_scope, settings, saved.content)
-    others = list(table.unlabelled(saved.content.task))
+    others = list(settings.table(settings.out_of_scope).unlabelled(saved.content.task))
     if not others:
         raise errors.UserError(f"{settings.out_of_scope}: has no rows")
     return others

@@ -92,7 +92,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
 def _open(settings: commands.PredictionSettings, saved: saving.Saved) -> Iterator[_Work]:
     """Lock the output and read the input once, so that a bad row of a file is refused before the model loads."""
     task = saved.content.task
-    table = unlabelled.open_table(settings.input, settings, saved.content)
+    table = settings.table(settings.input)
     total = unlabelled.count(table, task)
     rows = iter([unlabelled.parse_text(task, settings.text)]) if settings.text else table.unlabelled(task)
     first = next(rows, None)

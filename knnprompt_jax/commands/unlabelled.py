@@ -1,84 +1,25 @@
 """Rows without labels as examples, one at a time, and in batches with their prompts."""
 
 import concurrent.futures
-import dataclasses
 import functools
 import hashlib
 import json
 import pathlib
-import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from absl import logging
-
 from knnprompt_jax import errors, files, lm, parallel, progress, states
-from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.classifier.fitted import Fitted, Queries
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings.commands import STANDARD
-from knnprompt_jax.tasks import formats, sources
-from knnprompt_jax.tasks.task import SKIP, Example, Task
+from knnprompt_jax.tasks.table_file import SKIP, Table
+from knnprompt_jax.tasks.task import Example, Task
 
 _TOKEN_CHARACTERS = 4  # Characters of a token, about.
 _BATCH_STEPS = 16  # The maximum of a batch.
 _BATCH_OPERATIONS = 4e12  # Of a batch on a CPU: less than a minute on two cores.
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Rows of a file or of standard input.
-
-    Attributes:
-        path: a file, or - for standard input.
-        kind: the format without its dot; by default the ending of the file's name.
-        encoding: the encoding of a text file.
-        on_bad: "skip" leaves out rows without a text and logs them; "stop" raises their error.
-        text_columns: the columns of the task's fields, in the order of the fields; by default named like them.
-    """
-
-    path: str
-    kind: str | None = None
-    encoding: str = "utf-8"
-    on_bad: str = sources.STOP
-    text_columns: tuple[str, ...] = ()
-
-    def unlabelled(self, task: Task) -> Iterator[Example]:
-        """Yield the rows as examples without labels, numbered from 0.
-
-        Raises:
-            UserError: the file cannot be read or decoded, or a row is bad; the message names the file and the line.
-        """
-        kind = self.kind or pathlib.PurePath(self.path).suffix[1:].lower()
-        columns = sources.columns_of(task, self.text_columns)
-        if kind == "txt" and len(task.fields) == 1:
-            columns = {task.fields[0]: "text"}
-        for index, (place, cells) in enumerate(self.rows()):
-            try:
-                fields = task.fields_of(place, cells, columns, sources.NAME_COLUMNS)
-            except errors.EmptyCell as error:
-                if self.on_bad != SKIP:
-                    raise sources.with_advice(error) from None
-                logging.warning("left out: %s", error)
-                continue
-            yield Example(fields, "", index, place, extra=cells)
-
-    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the place and the cells of each row."""
-        path: Any = _StandardInput() if self.path == STANDARD else pathlib.Path(self.path)
-        for place, cells in formats.parse(path, self.encoding, f".{self.kind}" if self.kind else ""):
-            if isinstance(cells, errors.UserError):
-                raise cells
-            yield place, cells
-
-
-def open_table(path: str, settings: Any, content: Content) -> Table:
-    """Return a file of rows, read as the settings say, or else as the rows that a classifier was fitted to."""
-    encoding = settings.file_options(content.file_options)["encoding"]
-    return Table(path, getattr(settings, "format", None), encoding, settings.on_bad, settings.text_columns)
 
 
 def count(table: Table, task: Task) -> int | None:
@@ -94,21 +35,6 @@ def digest(path: str) -> str:
         return uuid.uuid4().hex
     with files.refusals(pathlib.Path(path)), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class _StandardInput:
-    """Standard input as a path for `formats`."""
-
-    name = "standard input"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def open(self, mode: str) -> Any:
-        return sys.stdin.buffer
-
-    def is_file(self) -> bool:
-        return False
 
 
 def parse_text(task: Task, text: str) -> Example:

@@ -7,13 +7,13 @@ import numpy as np
 
 from knnprompt_jax import characters, errors, states, tables
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.commands import predictions_file, unlabelled
+from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.confidence import acquisition
 from knnprompt_jax.experts import expert, linear
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.tasks import cells
+from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.task import Example, Task
 
 HEADERS = ("text", "predicted", "probability", "novelty", "why")
@@ -56,9 +56,8 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
     Raises:
         UserError: the file cannot be read, or every row is labelled or repeats another.
     """
-    source = settings.file_options(fitted.content.file_options)
-    label_column = str(source["label_column"])
-    table = unlabelled.open_table(settings.input, settings, fitted.content)
+    table = settings.table(settings.input, fitted.content.file_options)
+    label_column = table.label_column
     examples = list(table.unlabelled(fitted.task))
     new, notes = _new(fitted, examples, label_column)
     if not new:
@@ -72,7 +71,7 @@ def choose(fitted: Fitted, settings: commands.LookSettings, k: int) -> ToLabel:
     chosen_Q = rank(fitted, readings, p_NC, settings.budget)
     chosen_readings = readings.take(chosen_Q)
     novelty_Q = fitted.novelty(chosen_readings)
-    not_copied = {*fitted.task.fields, *settings.text_columns, label_column, *cells.ADDED}
+    not_copied = {*fitted.task.fields, *settings.text_columns, label_column, *columns.ADDED}
     names = dict.fromkeys(name for index in chosen_Q for name in new[index].extra)
     return ToLabel(
         label_column=label_column,
@@ -104,7 +103,7 @@ def rank(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np
 def _new(fitted: Fitted, examples: Sequence[Example], label_column: str) -> tuple[list[Example], list[str]]:
     """Return the rows without a label whose text is new, and how many others there are."""
     seen = {_key(fitted.task, row) for row in fitted.content.rows}
-    unlabelled = [example for example in examples if cells.is_empty(example.extra.get(label_column))]
+    unlabelled = [example for example in examples if columns.is_empty(example.extra.get(label_column))]
     first: dict[str, Example] = {}
     for example in unlabelled:
         first.setdefault(_key(fitted.task, example), example)
@@ -138,7 +137,7 @@ def to_csv(chosen: ToLabel, task: Task) -> bytes:
 
     It begins with a byte order mark, so that spreadsheets and `fit --encoding` read it as UTF-8.
     """
-    rows = [(*task.fields, chosen.label_column, *cells.ADDED, *chosen.others)]
+    rows = [(*task.fields, chosen.label_column, *columns.ADDED, *chosen.others)]
     for example, added in zip(chosen.examples, _added(chosen), strict=True):
         others = [predictions_file.to_text(example.extra.get(name)) for name in chosen.others]
         rows.append((*(example.fields[field] for field in task.fields), "", *added, *others))
@@ -147,7 +146,7 @@ def to_csv(chosen: ToLabel, task: Task) -> bytes:
 
 
 def _added(chosen: ToLabel) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of the columns `cells.ADDED`."""
+    """Yield the cells of the columns `columns.ADDED`."""
     numbers = zip(chosen.probabilities_Q, chosen.novelty_Q, strict=True)
     for predicted, (probability, p_value), why in zip(chosen.predicted, numbers, chosen.whys, strict=True):
         yield predicted, f"{probability:.3f}", f"{p_value:.3f}", why

@@ -1,13 +1,12 @@
 """Read a file of corrected labels: reviewed suggestions of `look`, or a table of ids and labels."""
 
-import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from knnprompt_jax import characters, errors, tables
-from knnprompt_jax.tasks import formats
-from knnprompt_jax.tasks.cells import is_empty, label_string
+from knnprompt_jax.tasks.columns import is_empty, label_string
+from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example, Task
 
 ID = "id"
@@ -46,7 +45,7 @@ def read(path: str, encoding: str, task: Task, rows: Sequence[Example], merge_la
     wanted: dict[int, str] = {}
     checked = set()
     names: frozenset[str] = frozenset()
-    for place, cells in formats.read(pathlib.Path(path), encoding):
+    for place, cells in Table(path, encoding=encoding).rows():
         if cells.keys() != names:
             _check_columns(place, cells, task)
             names = frozenset(cells)
@@ -151,4 +150,4 @@ def _label(place: str, cells: Mapping[str, Any], column: str, task: Task, merges
         return ""
     text = label_string(place, cells[column])
     own = tables.from_cell(text.strip())
-    return task.find_label(text, merges) or task.find_label(own, merges) or own
+    return own

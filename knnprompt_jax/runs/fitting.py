@@ -81,17 +81,15 @@ def run(settings: commands.FitSettings) -> Result:
 def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example], set[int], list[str]]:
     """Return the task, the train rows, corrected and without duplicates, the checked rows, and remarks about both."""
     name = settings.task or catalogue.OWN
-    task, train = inputs.load_train(settings, name, "".join(settings.train_file[:1]), settings.train_file[1:])
+    task, train = inputs.load_train(settings, name, settings.train_file)
     if name == catalogue.OWN:
         progress.note(_describe_columns(task, train))
     checked: set[int] = set()
     changes: list[tuple[Example, str]] = []
     for path in settings.corrections:
-        merges = bool(settings.merge_labels)
-        found = corrections.read(path, settings.encoding or "utf-8", task, train, merges)
+        found = corrections.read(path, settings.encoding, task, train)
         changes += [(row, found.labels[row.row]) for row in train if row.row in found.labels]
         corrected = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
-        inputs.log_warnings(f"{path}: {message}" for message in defects.new_labels(train, corrected))
         train = corrected
         task = _corrected(task, train, is_inferred=name == catalogue.OWN)
         checked |= found.checked
@@ -132,7 +130,7 @@ def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
     elif found := defects.describe(train, ()):
         logging.warning("%s (see --drop_duplicates): %s", found, defects.places(train))
-    inputs.log_warnings(defects.label_warnings(rows, inputs.MERGE))
+    inputs.log_warnings(defects.label_warnings(rows))
 
 
 def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | None:

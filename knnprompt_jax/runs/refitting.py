@@ -10,7 +10,6 @@ from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.tasks import catalogue
-from knnprompt_jax.tasks.task import ALLOW, ERROR
 
 TRAIN_FILE = "train.csv"  # The file of a classifier does not name its train file.
 
@@ -36,7 +35,7 @@ def command(content: Content, classifier: str, further: Sequence[str] = (), corr
         "dtype": content.model.dtype,
         "deterministic": content.model.deterministic,
         "classifier": classifier,
-        "train_file": (TRAIN_FILE, *further),
+        "train_file": TRAIN_FILE,
         "corrections": tuple(corrections),
         "demo_shots": _demo_shots(fit.demo_shots),
         "experts": fit.experts,
@@ -58,11 +57,10 @@ def _row_options(content: Content) -> dict[str, Any]:
     """Return the options by which the rows of the classifier's file were read."""
     task = content.task
     if task.name != catalogue.OWN:
-        empty = None if task.empty == ERROR else task.empty
-        return {**content.file_options, "empty": empty, "task": f"{task.name}.yaml"}
+        return {**content.file_options, "task": f"{task.name}.yaml"}
     # A name with a comma cannot be given, so it was not.
     columns = () if any("," in field for field in task.fields) else task.fields
-    return {**content.file_options, "empty": None if task.empty == ALLOW else task.empty, "text_columns": columns}
+    return {**content.file_options, "text_columns": columns}
 
 
 def _demo_shots(given: Any) -> tuple[int, ...] | None:

@@ -84,18 +84,15 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
     FURTHER = (
-        *("encoding", "empty", "merge_labels", "restore_dropped", "drop_duplicates", "data_dir", "hub", "corrections"),
+        *("encoding", "delimiter", "drop_duplicates", "data_dir", "hub", "corrections"),
         *("label_token", "truncation", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
     )
 
     classifier: str = options.option(
         "", "File of the classifier.", nonempty=True, check=lambda name: files.check_writable(pathlib.Path(name))
     )
-    train_file: tuple[str, ...] = options.option(
-        (),
-        "CSV, TSV, JSONL or Parquet file with a row for each text and its label. More files, after commas, need the text and "
-        "label columns of the first; their rows without a label are left out.",
-        check=files.check_readable,
+    train_file: str = options.option(
+        "", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.", check=files.check_readable
     )
     corrections: tuple[str, ...] = options.option(
         (),

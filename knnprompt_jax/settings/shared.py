@@ -11,8 +11,8 @@ from knnprompt_jax import errors, files, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.models import DTYPES
 from knnprompt_jax.prompts import PromptOptions
-from knnprompt_jax.tasks import catalogue, sources, splits
-from knnprompt_jax.tasks.task import EMPTY
+from knnprompt_jax.tasks import catalogue, splits, table_file
+from knnprompt_jax.tasks.table_file import Table
 
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 TASK_HELP = (
@@ -145,20 +145,36 @@ class DrawOptions(TaskOptions):
 
 
 class FileOptions(options_lib.Options):
-    """The encoding of files of rows, and the treatment of bad rows."""
+    """The format of files of rows, and the treatment of bad rows."""
 
-    encoding: str | None = options_lib.option(
-        None,
-        "Encoding of rows; by default utf-8, or the one that the classifier in use was fitted with.",
-        nonempty=True,
+    encoding: str = options_lib.option(
+        "utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True
     )
-    on_bad: str = options_lib.option(sources.STOP, "What to do with bad rows.", choices=sources.ON_BAD)
+    delimiter: str | None = options_lib.option(
+        None,
+        "What separates the cells of CSV and TSV files; by default what splits the header and the first rows alike.",
+        choices=tuple(table_file.DELIMITERS),
+    )
+    on_bad: str = options_lib.option(
+        table_file.STOP, "What to do with rows without a text or a label.", choices=table_file.ON_BAD
+    )
+
+    def table(self, path: str, saved: Mapping[str, Any] | None = None) -> Table:
+        """Return a file of rows with these options; `saved`: those of the file that a classifier was fitted to."""
+        return Table(
+            path,
+            **self.file_options(saved),
+            text_columns=getattr(self, "text_columns", ()),  # Not every command has all of them.
+            on_bad=self.on_bad,
+            encoding=self.encoding,
+            delimiter=self.delimiter or "",
+            kind=getattr(self, "format", None) or "",
+        )
 
     def file_options(self, saved: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return encoding, label column and merging of labels: as given, as in `saved` (a classifier's), or default."""
-        defaults = {"encoding": "utf-8", "label_column": "label", "merge_labels": False, **(saved or {})}
-        given = {name: getattr(self, name, None) for name in defaults}  # Not every command has all of them.
-        return defaults | {name: value for name, value in given.items() if value is not None}
+        """Return the label column: as given, as in `saved`, or the default."""
+        given = getattr(self, "label_column", None)
+        return {"label_column": given or (saved or {}).get("label_column", "label")}
 
 
 class LabelledFileOptions(FileOptions):
@@ -166,12 +182,6 @@ class LabelledFileOptions(FileOptions):
 
     label_column: str | None = options_lib.option(
         None, "Label column; by default label, or the one that the classifier in use was fitted with.", nonempty=True
-    )
-
-    merge_labels: bool | None = options_lib.option(
-        None,
-        "Make labels that differ only in case, blanks, invisible characters, number format or composition of accents one "
-        "class (not ß and ss). By default not, or as the classifier in use was fitted.",
     )
 
 
@@ -194,29 +204,18 @@ class RowOptions(LabelledFileOptions):
     text_columns: tuple[str, ...] = options_lib.option(
         (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates."
     )
-    empty: str | None = options_lib.option(
-        None,
-        "Rows with an empty text: read them without the empty lines of the template (allow), leave them out (skip), or "
-        f"stop (error). By default allow for task {catalogue.OWN}, otherwise error.",
-        choices=EMPTY,
-    )
     hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
-    restore_dropped: bool = options_lib.option(
-        False, "Read train_dropped.jsonl too, to restore the train rows as published."
-    )
 
     def check_rows(self, task: str, has_file: bool = False) -> None:
         """Raise UserError on an option without effect on the rows of this task."""
         if task != catalogue.OWN:
             self.refuse(("text_columns",), f"with --task={task}, which names its fields")
-        else:
-            self.refuse(("data_dir", "hub"), f"with --task={task}")
         if has_file:
-            self.refuse(("restore_dropped",), "with --train_file, only with --data_dir")
+            self.refuse(("data_dir", "hub"), "with --train_file, which has the rows")
         else:
-            self.refuse(("encoding",), "on rows of --data_dir, --hub or the demo, which are UTF-8")
+            self.refuse(("encoding", "delimiter"), "on rows of --data_dir, --hub or the demo")
         if self.hub:
-            self.refuse(("label_column", "merge_labels"), "with --hub, whose columns and labels the task names")
+            self.refuse(("data_dir", "label_column"), "with --hub, whose columns and labels the task names")
 
 
 class EvaluationOptions(RowOptions):

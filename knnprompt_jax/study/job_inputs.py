@@ -17,12 +17,11 @@ from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import statistics
 from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
-from knnprompt_jax.tasks.task import ALLOW, Example, Task
+from knnprompt_jax.tasks.task import Example, Task
 
 if TYPE_CHECKING:
     from knnprompt_jax.settings import grids  # It imports all methods.
 
-MERGE = "add --merge_labels to make them one class"
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
 
@@ -105,7 +104,7 @@ def row_options(settings: shared.EvaluationOptions) -> dict[str, Any]:
 
     Files are not among them, because the key of a run covers its rows by content.
     """
-    names = ("rows", "drop_duplicates", "restore_dropped", "hub", "context")
+    names = ("rows", "drop_duplicates", "hub", "context")
     given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
     split = "" if getattr(settings, "eval_file", "") else settings.split or shared.SPLIT
     return {"split": split, **given}
@@ -122,50 +121,47 @@ def load_rows(
         UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
     task, train = load_train(settings, name, train_file)
-    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
+    if eval_file:
+        evaluation = settings.table(eval_file).labelled(task)
+    else:
+        evaluation = _load_split(settings, task, name, settings.split or shared.SPLIT)
     if found := defects.describe(train, evaluation):
         removed = "; removed" if settings.drop_duplicates else ""
         is_published = name in catalogue.PAPER_TASKS and not train_file
         places = "" if is_published else defects.places(train)
         logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
-    log_warnings(defects.alike((row.label for row in train), MERGE))
+    log_warnings(defects.label_warnings(train))
     if settings.drop_duplicates:
         train = defects.drop(train, evaluation)
     return Rows(task, train, evaluation[: count or None])
 
 
-def load_train(
-    settings: shared.RowOptions, name: str, path: str = "", further: Sequence[str] = ()
-) -> tuple[Task, list[Example]]:
+def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
     """Load a task and its train rows, from the file at `path` if there is one.
 
-    The task "own" is inferred from the file's columns. The rows of `further` files are numbered on; those without a
-    label are left out.
+    The task "own" is inferred from the file's columns.
 
     Raises:
-        UserError: the task or its rows cannot be read (`sources.load_rows`).
+        UserError: the task or its rows cannot be read (`Table.labelled`, `sources.load_rows`).
     """
-    if name == catalogue.OWN and not path:
-        raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
     if name == catalogue.OWN:
-        empty = settings.empty or ALLOW
-        arguments = {"on_bad": settings.on_bad, "further": further, **settings.file_options()}
-        return sources.load_table(path, settings.text_columns, empty, **arguments)
+        if not path:
+            raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
+        return settings.table(path).infer()
     task = catalogue.get(name)
-    task = dataclasses.replace(task, empty=settings.empty or task.empty)
-    arguments = {"further": further, **_row_arguments(settings, name, path)}
-    return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **arguments)
+    return task, settings.table(path).labelled(task) if path else _load_split(settings, task, name, "train")
 
 
-def _row_arguments(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:
-    """Return the arguments of `sources.load_rows` that say where the rows of a task are, and how they are read."""
-    return {
-        "data_dir": settings.data_dir or None,
-        "path": path or None,
-        "hub_source": catalogue.hub_source(name) if settings.hub else None,
-        "on_bad": settings.on_bad,
+def _load_split(settings: shared.RowOptions, task: Task, name: str, split: str) -> list[Example]:
+    """Load a split of a task from its folder, from the Hub or from the package."""
+    return sources.load_rows(
+        task,
+        split,
+        data_dir=settings.data_dir or None,
+        hub_source=catalogue.hub_source(name) if settings.hub else None,
+        on_bad=settings.on_bad,
         **settings.file_options(),
-    }
+    )
 
 
 def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) -> int:

@@ -3,42 +3,57 @@
 To add a task, write a YAML file like those in `published/`, there or anywhere.
 """
 
+import dataclasses
 import importlib.resources
 import pathlib
+from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
-from absl import logging
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import defects
-from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Task
 
 DEMO = "demo"
 OWN = "own"  # Made from the columns of a table.
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")
 SUFFIXES = (".yaml", ".yml", ".json")
-_MAX_BYTES = 2**24
-_MAX_DEPTH = 100
-_REQUIRED = ("fields", "template", "labels", "label_words")
-_WORDS = (list, "a list of words")
-_TEXT = (str, "a text")
-_SHAPES: dict[str, tuple[Any, str]] = {  # The type of each key's value, whose members are texts, and its description.
-    "fields": _WORDS,
-    "template": _TEXT,
-    "labels": _WORDS,
-    "label_words": (list | dict, "a list of words, or have a word for each label"),
-    "name": _TEXT,
-    "retrieval_template": _TEXT,
-    "description": _TEXT,
-    "hub": (dict, "a mapping"),
+_REQUIRED: dict[str, tuple[type, ...]] = {
+    "fields": (list,),
+    "template": (str,),
+    "labels": (list,),
+    "label_words": (list, dict),
 }
-_HUB: dict[str, type] = {
-    **dict.fromkeys(("dataset", "config", "label_column", "revision"), str),
-    **dict.fromkeys(("columns", "labels", "splits"), dict),
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "retrieval_template": (str,),
+    "description": (str,),
+    "hub": (dict,),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class HubSource:
+    """A task's dataset on the Hub, with the names of its columns, splits and labels.
+
+    Attributes:
+        dataset: the id on the Hub, or a folder that `datasets` can load.
+        columns: the Hub's column of each field.
+        labels: the label string of each value of `label_column`; None and -1 mean no label.
+        splits: the Hub's split of each of our splits.
+        config: the configuration of the dataset, if it has several.
+        label_column: the Hub's column of the labels.
+        revision: the branch, tag or commit on the Hub.
+    """
+
+    dataset: str
+    columns: Mapping[str, str]
+    labels: Mapping[Any, str]
+    splits: Mapping[str, str]
+    config: str | None = None
+    label_column: str = "label"
+    revision: str | None = None
 
 
 def names() -> list[str]:
@@ -73,26 +88,20 @@ def read_task(path: Traversable) -> Task:
     `label_words` is a list in the order of `labels`, or maps each label to its word.
 
     Raises:
-        UserError: the file cannot be read, a key is unknown, missing or repeated, or `Task` refuses the declaration.
+        UserError: the file cannot be read, a key is unknown or missing, or `Task` refuses the declaration.
     """
     values = _load(path)
-    name = values.get("name", path.name.rpartition(".")[0])
-    if pathlib.PurePath(name).name != name or name == ".." or not name.isprintable():
-        raise _error(path, "name", "should be valid as the name of a file")
-    labels = values["labels"]
     words = values["label_words"]
     if isinstance(words, dict):
-        if unknown := set(words) ^ set(labels):
-            raise _error(path, "label_words", f"and labels differ in {min(unknown)!r}")
-        words = [words[label] for label in labels]
-    for warning in defects.alike(labels):
-        logging.warning("%s: %s", path, warning)
+        if words.keys() != set(values["labels"]):
+            raise errors.UserError(f"{path}: 'labels' and 'label_words' have different labels")
+        words = [words[label] for label in values["labels"]]
     with errors.prefixed(str(path)):
         return Task(
-            name=name,
+            name=values.get("name", pathlib.PurePath(path.name).stem),
             fields=tuple(values["fields"]),
             template=values["template"].rstrip("\n"),  # A block of YAML ends in a newline.
-            labels=tuple(labels),
+            labels=tuple(values["labels"]),
             label_words=tuple(words),
             retrieval_template=values.get("retrieval_template", "").rstrip("\n"),
         )
@@ -109,27 +118,22 @@ def hub_source(name: str) -> HubSource:
     """
     task = get(name)
     path = _path(name)
-    source = {
+    given: dict[str, Any] = {
         "columns": {field: field for field in task.fields},
         "labels": {label: label for label in task.labels},
         "splits": {split: split for split in ("train", "dev", "test")},
         **_load(path).get("hub", {}),
     }
-    if "dataset" not in source:
-        raise _error(path, "hub", "should have the key dataset")
-    for key, value in source.items():
-        if key not in _HUB:
-            raise _error(path, "hub", f"has the unknown key {key!r}; choose from {errors.join_names(_HUB)}")
-        if not _has_type(value, _HUB[key]):
-            expected = "a word" if _HUB[key] is str else "names to names"
-            raise _error(path, "hub", f"should have {expected} at {key}")
-    unknown = set(source["columns"]) ^ set(task.fields) or set(source["labels"].values()) - set(task.labels)
-    if unknown:
-        raise _error(path, "hub", f"and the task differ in {min(unknown)!r}")
-    # A dataset may have numbers as labels.
-    numbers = {int(value): label for value, label in source["labels"].items() if value.isdecimal()}
-    source["labels"] = {**source["labels"], **numbers}
-    return HubSource(**source)
+    try:
+        # A dataset may have numbers as labels.
+        numbers = {int(value): label for value, label in given["labels"].items() if value.isdecimal()}
+        source = HubSource(**given | {"labels": given["labels"] | numbers})
+        is_valid = source.columns.keys() == set(task.fields) and set(source.labels.values()) <= set(task.labels)
+    except (TypeError, AttributeError) as error:
+        raise errors.UserError(f"{path}: 'hub' is not valid: {errors.one_line(error)}") from None
+    if not is_valid:
+        raise errors.UserError(f"{path}: 'hub' should have a column for each field, and labels of the task")
+    return source
 
 
 def _path(name: str) -> Traversable:
@@ -143,68 +147,24 @@ def _path(name: str) -> Traversable:
     return importlib.resources.files("knnprompt_jax") / "tasks" / "published" / f"{name}.yaml"
 
 
-_Base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # The one in C is ten times as fast.
-
-
-class _Loader(_Base):
-    """A loader that keeps every value as the string written (a label `no` or `01` too), and refuses repeated keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        if repeated := errors.repeated(key.value for key, _ in node.value):
-            raise yaml.YAMLError(f"{repeated[0]!r} is given twice")
-        return mapping
-
-
 def _load(path: Traversable) -> dict[str, Any]:
-    """Return the keys of a declaration with their values, all of the expected types."""
+    """Return the keys of a declaration with their values as strings (a label `no` or `01` too), lists or mappings."""
     try:
-        content = _content(path)
-        _check_depth(content)
-        values = yaml.load(content, _Loader)
+        values = yaml.load(path.read_bytes(), yaml.BaseLoader)
     except OSError as refused:
         raise errors.UserError(f"{path}: cannot read the task declaration: {refused.strerror}") from refused
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise errors.UserError(f"{path}: not a task declaration: {errors.one_line(error)}") from None
-    required = errors.join_names(_REQUIRED)
-    if not isinstance(values, dict):
-        raise errors.UserError(f"{path}: not a task declaration: it should have the keys {required}")
+    types = _REQUIRED | _OPTIONAL
+    if not isinstance(values, dict) or not _REQUIRED.keys() <= values.keys() <= types.keys():
+        keys = errors.join_names(values) if isinstance(values, dict) else "none"
+        raise errors.UserError(
+            f"{path}: a task declaration needs the keys {errors.join_names(_REQUIRED)} and may have "
+            f"{errors.join_names(_OPTIONAL)}; it has {keys}"
+        )
     for key, value in values.items():
-        if key not in _SHAPES:
-            raise _error(path, key, f"is not a key of a task declaration; choose from {errors.join_names(_SHAPES)}")
-        kind, shape = _SHAPES[key]
-        if not (isinstance(value, dict) if key == "hub" else _has_type(value, kind)):
-            raise _error(path, key, f"should be {shape}")
-    if missing := [key for key in _REQUIRED if key not in values]:
-        raise errors.UserError(f"{path}: the task declaration lacks {missing[0]!r}; it needs {required}")
+        members = value.values() if isinstance(value, dict) else value  # Those of a text are its characters.
+        if not isinstance(value, types[key]) or (key != "hub" and not all(isinstance(each, str) for each in members)):
+            kinds = " or ".join(kind.__name__ for kind in types[key])
+            raise errors.UserError(f"{path}: {key!r} should be a {kinds} of texts")
     return values
-
-
-def _check_depth(content: bytes) -> None:
-    """Raise RecursionError at deep nesting, at which the loader in C would end the process."""
-    depth = 0
-    for event in yaml.parse(content, _Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise RecursionError(f"nested more than {_MAX_DEPTH} deep")
-
-
-def _content(path: Traversable) -> bytes:
-    """Return the bytes of a regular file of bounded size; raise UserError at a device, a pipe or a larger file."""
-    if isinstance(path, pathlib.Path) and path.exists() and not (path.is_file() or path.is_dir()):
-        raise errors.UserError(f"{path}: not a regular file")
-    with path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise errors.UserError(f"{path}: more than {_MAX_BYTES:,} bytes: is it a task declaration?")
-    return content
-
-
-def _has_type(value: Any, kind: Any) -> bool:
-    """Whether a value of YAML has this type, and all its members are words."""
-    members = value.values() if isinstance(value, dict) else value  # Those of a text are its characters.
-    return isinstance(value, kind) and all(isinstance(member, str) for member in members)
-
-
-def _error(path: Traversable, key: str, message: str) -> errors.UserError:
-    return errors.UserError(f"{path}: {key!r} {message}")

@@ -34,7 +34,6 @@ def test_a_config_belongs_to_its_experiment(name):
     settings = grids.shipped(name)
     assert settings.experiment == name
     assert experiments.of(settings).name == name
-    assert settings.restore_dropped, "the paper drew from the published train file"
 
 
 @pytest.mark.parametrize("name", [name for name, each in experiments.EXPERIMENTS.items() if not each.count])

@@ -1,10 +1,13 @@
-"""The declared tasks, to the character."""
+"""The declared tasks, to the character, and declarations in files."""
+
+import json
 
 import pytest
+import yaml
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import catalogue
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks.task import Example, Task
 
 REVIEW = "Review: A\nSentiment:", "0 1", "negative positive"
 TOPICS = "company school artist athlete politics transportation building nature village animal plant album film book"
@@ -19,6 +22,18 @@ PUBLISHED = {
     "cb": ("premise: A\nhypothesis: B\nprediction:", "contradiction entailment neutral", "false true neither"),
     "rte": ("premise: A\nhypothesis: B\nprediction:", "not_entailment entailment", "false true"),
 }
+LINES = {
+    "fields": "[title, body]",
+    "template": "|\n  {title}\n\n  Text: {body}\n  Team:",
+    "labels": "[no, 01, 2.0]",
+    "label_words": "{no: billing, 01: outage, 2.0: login}",
+}
+
+
+def write(folder, **lines):
+    path = folder / "support.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in (LINES | lines).items() if value is not None))
+    return str(path)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -33,8 +48,74 @@ def test_declarations_are_the_published_ones(name):
     assert {"train", "test"} <= set(source.splits)
 
 
+@pytest.mark.parametrize(
+    "words", [LINES["label_words"], "{01: outage, 2.0: login, no: billing}", "[billing, outage, login]"]
+)
+def test_labels_like_no_and_01_stay_strings(tmp_path, words):
+    assert catalogue.get(write(tmp_path, label_words=words)) == Task(
+        name="support",
+        fields=("title", "body"),
+        template="{title}\n\nText: {body}\nTeam:",
+        labels=("no", "01", "2.0"),
+        label_words=("billing", "outage", "login"),
+    )
+
+
+@pytest.mark.parametrize("suffix", catalogue.SUFFIXES)
+def test_a_published_name_needs_the_published_task(tmp_path, suffix):
+    path = tmp_path / f"mr{suffix}"
+    content = yaml.load((catalogue.demo_folder() / "../../tasks/published/mr.yaml").read_bytes(), yaml.BaseLoader)
+    path.write_text(json.dumps(content))
+    assert catalogue.get(str(path)) == catalogue.get("mr")
+    path.write_text(json.dumps(content | {"label_words": ["bad", "good"]}))
+    with pytest.raises(errors.UserError, match=f"mr{suffix}: 'mr' is the name of one of this package's tasks"):
+        catalogue.get(str(path))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ({"colour": "red"}, "needs the keys fields, .* it has fields, template, labels, label_words, colour"),
+        ({"labels": None}, "it has fields, template, label_words"),
+        ({"label_words": "{no: a, 01: b, 3: c}"}, "'labels' and 'label_words' have different labels"),
+        ({"label_words": "{no: [a], 01: b, 2.0: c}"}, "'label_words' should be a list or dict of texts"),
+        ({"template": "[a]"}, "'template' should be a str of texts"),
+        ({"fields": "[title, body"}, "not a task declaration: .*line 1"),
+        ({"fields": "[" * 20_000}, "not a task declaration"),
+        ({"name": "own"}, "'own' is the name of one of this package's tasks; give yours another `name:`"),
+        ({"labels": '!!python/object/apply:os.system ["touch here"]'}, "have different labels"),  # It runs nothing.
+        ({"template": "'{title}'"}, "template '{title}' has the fields title in braces"),
+    ],
+)
+def test_errors_name_file_and_key(tmp_path, lines, message):
+    with pytest.raises(errors.UserError, match=f"support.yaml: .*{message}"):
+        catalogue.get(write(tmp_path, **lines))
+
+
 def test_unknown_names_list_the_choices():
     with pytest.raises(errors.UserError, match="unknown task 'sst'; choose from sst2, .*trec, sst5, demo"):
         catalogue.get("sst")
-    with pytest.raises(errors.UserError, match="task.json: 'hub' should have the key dataset"):
-        catalogue.hub_source("demo")
+    with pytest.raises(errors.UserError, match="none.yaml: cannot read the task declaration: No such file"):
+        catalogue.get("none.yaml")
+
+
+def test_rows_on_the_hub(tmp_path):
+    path = write(tmp_path, hub="{dataset: us/support, columns: {title: t, body: b}, labels: {0: no, x: 01, 7: '2.0'}}")
+    source = catalogue.hub_source(path)
+    assert (source.dataset, source.columns, source.label_column) == ("us/support", {"title": "t", "body": "b"}, "label")
+    assert source.labels == {"0": "no", 0: "no", "x": "01", "7": "2.0", 7: "2.0"}
+    assert source.splits == {"train": "train", "dev": "dev", "test": "test"}
+
+
+@pytest.mark.parametrize(
+    ("hub", "message"),
+    [
+        (None, "'hub' is not valid: .*missing .*dataset"),
+        ("{dataset: a, colour: b}", "'hub' is not valid: .*colour"),
+        ("{dataset: a, columns: {title: t}}", "'hub' should have a column for each field"),
+        ("{dataset: a, labels: [no]}", "'hub' is not valid"),
+    ],
+)
+def test_errors_in_hub(tmp_path, hub, message):
+    with pytest.raises(errors.UserError, match=f"support.yaml: {message}"):
+        catalogue.hub_source(write(tmp_path, hub=hub))

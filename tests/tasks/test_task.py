@@ -18,7 +18,7 @@ def test_query_ends_at_the_colon_and_labelled_text_in_word_and_newline():
     assert task.render(example, "1") == "Text: fine \nMood: good\n"
     assert task.retrieval_text(example) == "fine "
     assert (task.class_index("1"), task.num_classes) == (1, 2)
-    with pytest.raises(errors.UserError, match="no label '2'; choose from 0, 1"):
+    with pytest.raises(errors.UserError, match="unknown label '2'; choose from 0, 1"):
         task.class_index("2")
 
 
@@ -38,26 +38,20 @@ def test_templates_may_begin_with_any_field_and_double_braces():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"fields": ()}, "fields is empty"),
-        ({"label_words": ("bad", "")}, "non-empty strings"),
+        ({"fields": ()}, "fields must be non-empty strings"),
+        ({"label_words": ("bad", "")}, "label_words must be non-empty strings"),
         ({"labels": ("0", "0")}, "labels holds '0' more than once"),
         ({"label_words": ("bad",)}, "2 labels but 1 label words"),
-        ({"template": "Text: {text}\nMood:"}, r"\{text\}; choose from the fields sentence"),
-        ({"template": "Text: {} {sentence}\nMood:"}, "name is required in braces; write {sentence}$"),
         ({"label_words": (" bad", "good")}, "label_words has blanks at the ends of ' bad'; write 'bad'$"),
-        ({"template": "Text: {sentence\nMood:"}, "is not a template: '{' at character 6 is not closed; "),
-        ({"template": "{sentence=}\nMood:"}, "only a field can be in braces, without '='; write {sentence}$"),
-        ({"template": "{sentence!r}\nMood:"}, "only a field can be in braces, without '!r'; write {sentence}$"),
-        ({"template": "{sentence:>9}\nMood:"}, "without ':>9'; write {sentence}$"),
-        ({"template": "{sentence.text}\nMood:"}, "without '.text'; write {sentence}$"),
-        ({"template": "{ sentence }\nMood:"}, "choose from the fields sentence; ' sentence ' and .* only in blanks$"),
-        ({"template": "{sen\u00adtence}\nMood:"}, r"has {sen\\xadtence}; .* differ only in invisible characters$"),
-        ({"template": "{sentence}}\nMood:"}, "is not a template: single '}' at character 10"),
-        ({"fields": ("a{b",), "template": "{a{b}:"}, "cannot name the field 'a{b', which has a brace"),
-        ({"template": "{{sentence}}\nMood:"}, "{{sentence}} is text in braces; write {sentence}$"),
-        ({"template": "Mood:"}, "does not use the field 'sentence'"),
+        ({"labels": ("0 ", "1")}, "labels has blanks at the ends of '0 '; write '0'$"),
+        ({"template": "Text: {text}\nMood:"}, "has the fields text in braces, and the task the fields sentence: they"),
+        ({"template": "{sentence!r}\nMood:"}, "has the fields sentence!r in braces"),
+        ({"template": "{{sentence}}\nMood:"}, "has the fields none in braces"),
+        ({"template": "Text: {sentence\nMood:"}, "is not a template: the '{' at character 6 is single; "),
+        ({"template": "{sentence}}\nMood:"}, "is not a template: the '}' at character 10"),
+        ({"fields": ("a{b",), "template": "{a{b}:"}, "is not a template"),
         ({"template": "Text: {sentence}\nMood: "}, "ends in white space"),
-        ({"retrieval_template": "{premise}"}, "retrieval_template has {premise}"),
+        ({"retrieval_template": "{premise}"}, "retrieval_template '{premise}' has the fields premise"),
     ],
 )
 def test_contradictory_declarations_are_refused(change, message):
@@ -66,26 +60,27 @@ def test_contradictory_declarations_are_refused(change, message):
 
 
 @pytest.mark.parametrize(
-    ("labels", "given", "known", "merged"),
-    [
-        (("0", "1"), "1.0", "1", "1"),
-        (("0.0", "1.0"), 1, "1.0", "1.0"),
-        (("0", "1"), 1.0, "1", "1"),
-        (("1", "1.0"), "1.00", None, None),
-        (("1", "2"), "01", None, "1"),
-        (("ham", "spam"), " HAM\u200b", None, "ham"),
-        (("caf\u00e9", "th\u00e9"), "cafe\u0301", None, "caf\u00e9"),
-        (("ham", "Ham"), "HAM", None, None),
-    ],
+    ("given", "label"), [("1", "1"), (" 1\n", "1"), (1, "1"), (1.0, "1"), ("1.0", None), (2, None)]
 )
-def test_labels_by_other_names(labels, given, known, merged):
-    task = Task(**MOOD | {"labels": labels})
-    for merges, expected in ((False, known), (True, merged)):
-        if expected:
-            assert task.label_of("a:1", given, merges) == expected
-        else:
-            with pytest.raises(errors.UserError, match="a:1: unknown label .* differ only in"):
-                task.label_of("a:1", given, merges)
+def test_labels_are_stripped_and_whole_numbers_are_texts(given, label):
+    task = Task(**MOOD)
+    if label:
+        assert task.label_of("a:1", given) == label
+    else:
+        with pytest.raises(errors.UserError, match="a:1: unknown label '.*'; choose from 0, 1"):
+            task.label_of("a:1", given)
+
+
+def test_new_labels_come_after_the_others():
+    task = Task(**MOOD).with_labels(["0", "so_so", "3"])
+    assert (task.labels, task.label_words) == (("0", "1", "3", "so_so"), ("bad", "good", "3", "so so"))
+    with pytest.raises(errors.UserError, match="'good' is not a label but the word of '1'"):
+        task.with_labels(["good"])
+
+
+def test_the_same_text_is_that_without_case_blanks_and_order_of_fields():
+    first, second, other = (Example({"a": a, "b": b}, "0") for a, b in (("X y", "z"), ("Z", " x  Y\n"), ("xy", "z")))
+    assert first.text_key == second.text_key != other.text_key
 
 
 def test_examples_with_equal_columns_are_equal_wherever_they_come_from():

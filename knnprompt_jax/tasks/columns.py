@@ -1,0 +1,186 @@
+"""Cells of rows as users give them: texts, labels, empty cells, and columns of ids, numbers or dates."""
+
+import math
+import numbers
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from knnprompt_jax import errors
+
+SUGGESTED = "suggested"
+CHECKED = "checked"
+ADDED = (SUGGESTED, "probability", "novelty", "reason", CHECKED)
+"""The columns that `look` adds to a table. In a table with `suggested` they are no texts of the task."""
+_SHEET_ERRORS = ("#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!")
+_LIST = re.compile(r"\[(|['\"].*|.*,.*)\]", re.DOTALL)  # A list of Python or JSON.
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_MIN_TEXTS = 0.9  # The share of rows that hold a text in a column of texts.
+_DATE_WORD = re.compile(
+    r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|"
+    r"july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?|am|pm|(?-i:[A-Z]{2,4}))\b|(?<=\d)(st|nd|rd|th)\b"
+)  # Upper case: time zones.
+_ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
+
+
+def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return rows as mappings from column to cell; a text becomes the cell of the only field.
+
+    Args:
+        X: texts or rows, or a column or table of pandas, polars or pyarrow.
+        fields: the fields of the task.
+
+    Raises:
+        UserError: X is a single text or row, has no order, or holds something else.
+    """
+    rows = as_list("X", X)
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            if len(fields) > 1 or not (isinstance(row, str) or is_empty(row)):
+                raise errors.UserError(
+                    f"row {index} is a {type(row).__name__}: give rows with the fields {errors.join_names(fields)}"
+                )
+            rows[index] = {fields[0]: row}
+    return rows
+
+
+def as_list(name: str, values: Any) -> list[Any]:
+    """Return texts, rows or labels as a list; raise UserError on a single value, or on values without an order."""
+    for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
+        if hasattr(values, method):
+            values = getattr(values, method)()
+    if hasattr(values, "columns") and hasattr(values, "to_dict"):
+        values = values.to_dict("records")
+    if isinstance(values, str | bytes | Set | Mapping) or not isinstance(values, Iterable):
+        raise errors.UserError(f"{name} is a single {type(values).__name__}: give a list, an array or a table")
+    return list(values)
+
+
+def check_paired(num_rows: int, num_labels: int) -> None:
+    """Raise UserError unless there is a label for each row."""
+    if num_rows != num_labels:
+        raise errors.UserError(f"X has {num_rows} rows, y {num_labels} labels: each row needs one")
+
+
+def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], advice: str = "") -> dict[str, str]:
+    """Return the texts of a row by field.
+
+    Args:
+        place: where the row is.
+        row: its cells by column.
+        columns: the column of each field.
+        advice: the end of the message about a missing column.
+
+    Raises:
+        UserError: a column is missing, or a cell is not a text.
+        EmptyCell: all texts are empty, or one is an error value of a spreadsheet.
+    """
+    texts = {}
+    for field, column in columns.items():
+        if column not in row:
+            raise errors.UserError(f"{place}: no column {column!r}, only {errors.join_names(row)}{advice}")
+        text = "" if is_empty(row[column]) else row[column]
+        if not isinstance(text, str):
+            raise errors.UserError(f"{place}: {column!r} is a {type(text).__name__}, not a text")
+        _check_text(f"{place}: {column!r}", text)
+        texts[field] = text
+    if not any(texts.values()):
+        raise errors.EmptyCell(f"{place}: no text in {errors.join_names(columns.values())}")
+    return texts
+
+
+def label_string(place: str, label: Any) -> str:
+    """Return a label as a string without outer blanks, given a string, whole number or truth value.
+
+    A whole number may be a float: pandas converts a column of integers with an empty cell.
+
+    Raises:
+        UserError: it is something else, or a list of labels.
+        EmptyCell: it is missing, or an error value of a spreadsheet.
+    """
+    if is_empty(label):
+        raise errors.EmptyCell(f"{place}: the label is missing")
+    number = whole(label)
+    if isinstance(label, str):
+        name = label.strip()
+    elif type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
+        name = str(bool(label))
+    elif number is not None:
+        name = str(number)
+    else:
+        raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
+    _check_text(f"{place}: label", name)
+    if _LIST.fullmatch(name):
+        raise errors.UserError(f"{place}: label {name!r} is a list: give each row one label")
+    return name
+
+
+def whole(value: Any) -> int | None:
+    """Return the value of a whole number, which may be a float; None for anything else."""
+    is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
+    number: Any = value
+    return int(number) if is_finite and number == int(number) else None
+
+
+def is_number(label: str) -> bool:
+    """Whether a label is an integer of at most 64 bits."""
+    return bool(_NUMBER.fullmatch(label)) and -(2**63) <= int(label) < 2**63
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a cell has no value: None, NaN, pandas's NA or NaT, or only blanks."""
+    if isinstance(value, str):
+        return not value.strip()
+    is_nan = isinstance(value, numbers.Real) and value != value
+    return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _check_text(place: str, text: str) -> None:
+    """Raise UserError on an error value of a spreadsheet, and on a text that no file holds."""
+    if text.strip() in _SHEET_ERRORS:
+        raise errors.EmptyCell(f"{place} is the spreadsheet error {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise errors.UserError(f"{place} holds half a character: {text!r}") from None
+
+
+def text_columns(rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
+    """Return the columns of texts besides `label` and those that `look` added, in the order of the table.
+
+    At least nine tenths of the rows hold a text there. Identifiers are excluded unless every column is one.
+
+    Raises:
+        UserError: there is no such column, or its name is not a text.
+    """
+    names = dict.fromkeys(column for row in rows for column in row)
+    excluded = {label, *(ADDED if SUGGESTED in names else ())}
+    cells = {name: [row[name] for row in rows if name in row] for name in names if name not in excluded}
+    texts = {name: values for name, values in cells.items() if _are_texts(values, len(rows))}
+    if not texts or not all(isinstance(name, str) for name in texts):
+        raise errors.UserError(f"no column with a name holds texts, only {errors.join_names(names)}")
+    return [name for name, values in texts.items() if not is_identifier(name, values)] or list(texts)
+
+
+def _are_texts(values: Sequence[Any], num_rows: int) -> bool:
+    given = [value for value in values if not is_empty(value)]
+    share = sum(isinstance(value, str) for value in given) / len(given) if given else 1.0
+    return share * len(values) >= _MIN_TEXTS * num_rows
+
+
+def is_identifier(column: str, values: Iterable[Any]) -> bool:
+    """Whether a column holds ids, numbers or dates.
+
+    Such a cell is one word with a digit, or a text with digits whose only letters are English words of dates. In a
+    column named like an id, it is any one word. Cells that are not texts are ignored.
+    """
+    word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
+    texts = (value.strip() for value in values if isinstance(value, str) and value.strip())
+    return all(
+        re.fullmatch(word, text) or re.fullmatch(r"(?=.*\d)[\W\d_]+", _DATE_WORD.sub("", text)) for text in texts
+    )
+
+
+def is_named_as_identifier(column: str) -> bool:
+    """Whether a column's name is id, ticket_id, uuid, rowIndex or similar."""
+    return bool(_ID.search(column.strip()))

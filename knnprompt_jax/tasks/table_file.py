@@ -1,0 +1,336 @@
+"""Tables in files: rows of CSV, TSV, JSONL, text and Parquet files, each with its place (file:line), and examples.
+
+Files are read in the strict mode of the standard library; a malformed row is refused with its place. Text is UTF-8,
+with or without a byte order mark, or in the given encoding.
+"""
+
+import codecs
+import contextlib
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from absl import logging
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.tasks import columns
+from knnprompt_jax.tasks.columns import ADDED, CHECKED, SUGGESTED
+from knnprompt_jax.tasks.task import Example, Task
+
+__all__ = ["ADDED", "CHECKED", "SUGGESTED", "Row", "Table"]
+Row = tuple[str, dict[str, Any]]
+"""A row: its place and its cells by column."""
+STOP, SKIP = ON_BAD = ("stop", "skip")
+STANDARD = "-"  # Standard input.
+DELIMITERS = {",": ",", ";": ";", "tab": "\t", "|": "|"}
+KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
+_HEAD = 100  # Lines from which the delimiter is chosen.
+_MAX_CELL = 2**26  # Characters.
+_UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
+_BATCH = 1024  # Rows of a Parquet file.
+_REJECTED = ("reject", "ignore")  # In the column `answer` of labelling tools.
+
+csv.field_size_limit(_MAX_CELL)
+codecs.register_error("undecodable", lambda error: (_UNDECODABLE, getattr(error, "end", 0)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A file of rows, and how to read it.
+
+    Attributes:
+        path: the file, or - for standard input.
+        label_column: the column of the labels.
+        text_columns: the columns of the task's fields, in their order; by default named like the fields.
+        on_bad: "stop" at a row without a text or a label, or "skip" it: a warning counts such rows.
+        encoding: the encoding of a text file without a UTF-8 byte order mark.
+        delimiter: one of `DELIMITERS`; by default the one that splits the header and the first records alike.
+        kind: one of `KINDS`; by default the ending of the file's name.
+    """
+
+    path: str
+    label_column: str = "label"
+    text_columns: tuple[str, ...] = ()
+    on_bad: str = STOP
+    encoding: str = "utf-8"
+    delimiter: str = ""
+    kind: str = ""
+
+    @property
+    def ending(self) -> str:
+        """The kind of the file: the given one, or the ending of its name."""
+        return self.kind or pathlib.PurePath(self.path).suffix[1:].lower()
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows in order.
+
+        In a table that `look` wrote, cells lose the apostrophe that guards them against spreadsheets.
+
+        Raises:
+            UserError: the file cannot be read or decoded, or a row is malformed; the message names file and line.
+        """
+        for place, row in self._read():
+            if SUGGESTED in row:
+                row = {tables.from_cell(name): _unguarded(cell) for name, cell in row.items()}
+            yield place, row
+
+    def unlabelled(self, task: Task) -> Iterator[Example]:
+        """Yield the rows as examples without labels, with all their cells in `extra`.
+
+        Raises:
+            UserError: see `rows`; a column is missing, or a row has no text.
+        """
+        return self._examples(self.rows(), task.fields, None)
+
+    def labelled(self, task: Task, rows: Iterable[Row] | None = None) -> list[Example]:
+        """Return the rows, by default those of the file, as examples.
+
+        In a table that `look` wrote, a label in `suggested` replaces the label, and rows without a label are left out.
+
+        Raises:
+            UserError: see `rows`; there are none, a column is missing, or a row has no text or no label of the task.
+        """
+        return self._labelled(self.rows() if rows is None else rows, task.fields, task.label_of)
+
+    def infer(self) -> tuple[Task, list[Example]]:
+        """Return the task that the table describes, as by `Task.infer`, and its rows; see `labelled`."""
+        rows = list(self.rows())
+        with errors.prefixed(self.path):
+            fields = self.text_columns or columns.text_columns([row for _, row in rows], self.label_column)
+        examples = dataclasses.replace(self, text_columns=())._labelled(rows, fields, columns.label_string)
+        labels = [example.label for example in examples]
+        with errors.prefixed(self.path):
+            task = Task.infer([row.fields for row in examples], labels, label=self.label_column, fields=fields)
+        return task, examples
+
+    def _labelled(
+        self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str]
+    ) -> list[Example]:
+        examples = list(self._examples(rows, fields, label_of))
+        if not examples:
+            raise errors.UserError(f"{self.path}: no rows with a text and a label")
+        answers = [str({**row.fields, **row.extra}.get("answer")).strip().lower() for row in examples]
+        if rejected := sum(answer in _REJECTED for answer in answers):
+            message = "%s: %d rows say reject or ignore in the column 'answer': remove them if their labels are wrong"
+            logging.warning(message, self.path, rejected)
+        return examples
+
+    def _examples(
+        self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str] | None
+    ) -> Iterator[Example]:
+        """Yield examples, with labels if there is `label_of`; leave out rows as `on_bad` says, and count them."""
+        column_of = self._column_of(fields)
+        used = {*column_of.values(), self.label_column} if label_of else set()
+        if label_of and self.label_column in column_of.values():
+            raise errors.UserError(f"--text_columns: {self.label_column!r} is the column of the labels; leave it out")
+        num_unlabelled = 0
+        skipped = []
+        for index, (place, row) in enumerate(rows):
+            label = self._label(place, row) if label_of else None
+            if label_of and SUGGESTED in row and columns.is_empty(label):
+                num_unlabelled += 1
+                continue
+            try:
+                texts = columns.text_cells(place, row, column_of, "; name the text columns with --text_columns=")
+                name = label_of(place, label) if label_of else ""
+            except errors.EmptyCell as error:
+                if self.on_bad == STOP:
+                    raise errors.UserError(f"{error}; --on_bad=skip leaves such rows out") from None
+                skipped.append(place)
+                continue
+            extra = {column: cell for column, cell in row.items() if column not in used}
+            yield Example(texts, name, index, place, extra)
+        if num_unlabelled:
+            logging.warning("%s: %d rows without a label are left out", self.path, num_unlabelled)
+        if skipped:
+            message = "%s: %d rows without a text or a label are left out, the first at %s"
+            logging.warning(message, self.path, len(skipped), skipped[0])
+
+    def _column_of(self, fields: Sequence[str]) -> dict[str, str]:
+        """Return the column of each field."""
+        if self.ending == "txt" and len(fields) == 1:
+            return {fields[0]: "text"}
+        named = self.text_columns or fields
+        if len(named) != len(fields):
+            raise errors.UserError(
+                f"--text_columns={','.join(named)}: give a column for each text, in the order {errors.join_names(fields)}"
+            )
+        return dict(zip(fields, named, strict=True))
+
+    def _label(self, place: str, row: dict[str, Any]) -> Any:
+        """Return the cell of a row's label."""
+        if not columns.is_empty(row.get(SUGGESTED)):
+            return row[SUGGESTED]
+        if self.label_column not in row:
+            names = errors.join_names(row)
+            raise errors.UserError(
+                f"{place}: no label column {self.label_column!r}, only {names}: name it with --label_column="
+            )
+        return row[self.label_column]
+
+    def _read(self) -> Iterator[Row]:
+        """Yield the rows in the format of the file."""
+        kind = self.ending
+        is_standard = self.path == STANDARD
+        name = "standard input" if is_standard else self.path
+        try:
+            with contextlib.nullcontext(sys.stdin.buffer) if is_standard else open(self.path, "rb") as file:
+                if kind == "parquet" and not is_standard:
+                    yield from _read_parquet(file, name)
+                elif kind in ("csv", "tsv"):
+                    yield from _read_csv(self._lines(file, name), name, DELIMITERS.get(self.delimiter, ""))
+                elif kind in _LINE_FORMATS:
+                    yield from _LINE_FORMATS[kind](self._lines(file, name), name)
+                else:
+                    raise errors.UserError(
+                        f"{name}: of kind {kind!r}; choose {', '.join(KINDS)} by the name's ending (predict: --format=)"
+                    )
+        except OSError as error:
+            raise errors.UserError(f"{name}: cannot read the file: {error.strerror or error}") from error
+
+    def _lines(self, file: Any, name: str) -> Iterator[str]:
+        """Yield the lines of a file with their ends; raise UserError at the first one in another encoding."""
+        encoding = "utf-8-sig" if file.peek(3).startswith(codecs.BOM_UTF8) else self.encoding
+        try:
+            text = io.TextIOWrapper(file, encoding, errors="undecodable", newline="")
+            is_unicode = codecs.lookup(encoding).name.startswith("utf")
+            for number, line in enumerate(text, start=1):
+                if _UNDECODABLE in line:
+                    raise errors.UserError(
+                        f"{name}:{number}: not {encoding.upper()}: name the encoding with --encoding= (cp1252 and utf-16 "
+                        "are common), or save the table as UTF-8"
+                    )
+                if not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding)):
+                    raise errors.UserError(f"{name}:{number}: UTF-8, not {encoding.upper()}: leave out --encoding=")
+                yield line
+        except LookupError:
+            raise errors.UserError(
+                f"--encoding={encoding}: unknown; choose utf-8, utf-16, latin-1, cp1252, …"
+            ) from None
+        except UnicodeError as error:
+            raise errors.UserError(f"{name}: not {encoding.upper()}: {error}") from None
+
+
+def _unguarded(cell: Any) -> Any:
+    return tables.from_cell(cell) if isinstance(cell, str) else cell
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
+    """Yield the records below a header, without those of empty cells and without columns that have no name.
+
+    The place of a record is its first line.
+    """
+    head = list(itertools.islice(lines, _HEAD))
+    delimiter = delimiter or _delimiter(name, head)
+    reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        place = f"{name}:{reader.line_num + 1}"
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise errors.UserError(f"{place}: not CSV: {error}") from None
+        if cells is None:
+            return
+        if not cells or (len(header) != 1 and not any(map(str.strip, cells))):
+            continue
+        if not header:
+            header = [cell.strip() for cell in cells]
+            _check_header(place, header)
+            continue
+        if len(cells) != len(header):
+            counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+            raise errors.UserError(
+                f"{place}: {counted} separated by {delimiter!r}, but the header has {len(header)}; is a quote missing, or "
+                "is it another --delimiter=?"
+            )
+        yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
+
+
+def _check_header(place: str, names: Sequence[str]) -> None:
+    """Raise UserError if two columns have one name."""
+    if repeated := errors.repeated(filter(None, names)):
+        raise errors.UserError(f"{place}: more than one column is named {repeated[0]!r}: {errors.join_names(names)}")
+
+
+def _delimiter(name: str, head: Sequence[str]) -> str:
+    """Return the delimiter that splits the header, and if several do, splits it like the first records."""
+    widths = {delimiter: _widths(head, delimiter) for delimiter in DELIMITERS.values()}
+    found = [delimiter for delimiter, numbers in widths.items() if numbers and numbers[0] > 1]
+    if len(found) > 1:
+        found = [delimiter for delimiter in found if len(set(widths[delimiter])) == 1]
+        if len(found) != 1:
+            raise errors.UserError(
+                f"{name}: cannot tell what separates its cells: give --delimiter= ({', '.join(DELIMITERS)})"
+            )
+    return found[0] if found else ","
+
+
+def _widths(head: Sequence[str], delimiter: str) -> list[int]:
+    """Return the numbers of cells of the header and the first records; 0 for a malformed record."""
+    reader = csv.reader(head, delimiter=delimiter, strict=True)
+    widths: list[int] = []
+    try:
+        widths.extend(len(cells) for cells in reader if cells)
+    except csv.Error:
+        if reader.line_num < _HEAD:  # Otherwise the head may end within a record.
+            widths.append(0)
+    return widths
+
+
+def _read_jsonl(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """Yield one JSON object per line; skip blank lines."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__}")
+        except (ValueError, RecursionError) as error:
+            raise errors.UserError(f"{name}:{number}: not a JSON object: {error}; each line should hold one") from None
+        yield f"{name}:{number}", row
+
+
+def _read_lines(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """Yield one text per line, in the column `text`; skip blank lines."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"{name}:{number}", {"text": line.rstrip("\r\n")}
+
+
+_LINE_FORMATS = {"jsonl": _read_jsonl, "txt": _read_lines}
+
+
+def _read_parquet(file: Any, name: str) -> Iterator[Row]:
+    """Yield the rows without the index that pandas stored as columns."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise errors.UserError(f"{name}: Parquet needs pyarrow: pip install 'knnprompt_jax[parquet]'") from error
+    try:
+        table = parquet.ParquetFile(file)
+        index = (table.schema_arrow.pandas_metadata or {}).get("index_columns", ())
+        names = [column for column in table.schema_arrow.names if column not in index]
+        _check_header(name, names)
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(_BATCH, columns=names))
+        for number, row in enumerate(rows, start=1):
+            yield f"{name}:{number}", row
+    except errors.UserError:
+        raise
+    except (ValueError, ArithmeticError, LookupError) as error:  # pyarrow's own errors are ValueErrors.
+        raise errors.UserError(f"{name}: not readable as Parquet: {errors.one_line(error)}") from error

@@ -1,0 +1,296 @@
+"""Rows from files are those of pandas or are refused with file and line; examples and tasks are made of them."""
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+import tracemalloc
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.tasks.table_file import Table
+from knnprompt_jax.tasks.task import Task
+
+TASK = Task("mood", ("sentence",), "{sentence}\nMood:", ("0", "1"), ("bad", "good"))
+PAIR = Task("pair", ("first", "second"), "{first} {second}:", ("0", "1"), ("no", "yes"))
+AWKWARD = ['a, "b"\nc', "d\r\ne", "\u2028", "\u05e9\u05dc\u05d5\u05dd", " x ", "NA", "", "007", "=1+1", "'"]
+AWKWARD += ["\U0001f600", "\t", 'a"";,\n\r', ' \t"', "nul\0byte"]
+
+
+def pandas_rows(content: bytes, sep: str = ",", encoding: str = "utf-8") -> list[dict[str, str]]:
+    options = {"dtype": str, "keep_default_na": False, "na_values": [], "index_col": False}
+    return pd.read_csv(io.BytesIO(content), sep=sep, encoding=encoding, **options).to_dict("records")
+
+
+def write(folder, content, name="rows.csv", encoding="utf-8"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+    return str(path)
+
+
+def read(path, **options):
+    return [row for _, row in Table(path, **options).rows()]
+
+
+def refusal(read, *arguments, **options):
+    with pytest.raises(errors.UserError) as caught:
+        read(*arguments, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(("name", "delimiter"), [("rows.csv", ","), ("rows.TSV", "\t"), ("rows.csv", "|")])
+def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=end)
+    writer.writerows([["text", "label"], *([cell, "x"] for cell in AWKWARD)])
+    path = write(tmp_path, text.getvalue(), name, encoding)
+    expected = [{"text": cell, "label": "x"} for cell in AWKWARD]
+    if end == "\n" and delimiter != "|":  # pandas ends a row at a bare carriage return.
+        assert pandas_rows(text.getvalue().encode(), delimiter) == expected
+    assert read(path, encoding=encoding.removesuffix("-sig")) == expected
+    if encoding == "utf-8-sig":  # The mark decides, whatever encoding is given.
+        assert read(path, encoding="cp1252") == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(content=st.text(alphabet=st.sampled_from('ab,"\n\r \t\u00e9\u2028{}[]:1'), max_size=40))
+def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, content):
+    assume(not re.search(r"(^|[\r\n])\r,|\t", content))  # After a blank line that \r ends, pandas loses an empty cell.
+    found = {}
+    for name in ("rows.csv", "rows.jsonl"):
+        path = write(tmp_path_factory.mktemp("any"), content, name)
+        try:
+            found[name] = read(path)
+        except errors.UserError as error:
+            assert path in str(error)
+    if rows := found.get("rows.csv"):
+        theirs = [{name.strip(): cell for name, cell in row.items()} for row in pandas_rows(content.encode())]
+        theirs = [[row[name] for name in rows[0]] for row in theirs if "".join(row.values()).strip()]
+        assert [list(row.values()) for row in rows if "".join(row.values()).strip()] == [
+            row for row in theirs if "".join(row).strip()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', {}, "rows.csv:4: 3 cells separated by ',', but the header has 2"),
+        ("rows.csv", "sep=;\nid;text;label\n1;a;b\n", {}, "rows.csv:2: 3 cells separated by ';', but .* --delimiter="),
+        ("rows.csv", 'text,label\nd,x\n"a\n\n\n', {}, "rows.csv:3: not CSV: unexpected end of data"),
+        ("rows.csv", 'text,label\n"open,x\nb,y\n"c",z\n', {}, "rows.csv:2: not CSV: ',' expected after '\"'"),
+        ("rows.tsv", 'text\tlabel\n"open\tx\n', {}, "rows.tsv:2: not CSV: unexpected end of data"),
+        ("rows.csv", "text,label, text\na,b,c\n", {}, "rows.csv:1: more than one column is named 'text'"),
+        ("rows.csv", "a,b;c\nd,e;f\n", {}, "rows.csv: cannot tell what separates its cells: give --delimiter="),
+        ("rows.jsonl", '{"text": 1}\n\n{"text": \n', {}, "rows.jsonl:3: not a JSON object: Expecting value"),
+        ("rows.jsonl", "[" * 10**5, {}, "rows.jsonl:1: not a JSON object"),
+        ("rows.jsonl", '{"a": "b"}{"a": "c"}\n', {}, "rows.jsonl:1: not a JSON object: Extra data"),
+        ("rows.jsonl", '"a"', {}, "rows.jsonl:1: not a JSON object: a str"),
+        ("rows.parquet", "PAR1 or so", {}, "rows.parquet: not readable as Parquet"),
+        ("rows.doc", "a", {}, "rows.doc: of kind 'doc'; choose csv, tsv"),
+        ("rows.csv", b"text,label\na,x\ncaf\xe9,x\n", {}, "rows.csv:3: not UTF-8: name the encoding with --encoding="),
+        ("rows.csv", b"text\n" + b"a\xc3\xa9\n" * 2**15 + b"\xff", {}, "rows.csv:32770: not UTF-8"),
+        ("rows.csv", "\ufefftext\ncafé\n".encode() + b"\xe9", {"encoding": "cp1252"}, "rows.csv:3: not UTF-8-SIG"),
+        ("rows.csv", "text\ngrün\n".encode("utf-16"), {}, "rows.csv:1: not UTF-8"),
+        ("rows.csv", "text\n" + "a\n" * 9999 + "grün\n", {"encoding": "cp1252"}, "rows.csv:10001: UTF-8, not CP1252"),
+        ("rows.csv", "text\n", {"encoding": "utf-16"}, "rows.csv: not UTF-16"),
+        ("rows.csv", "text\n", {"encoding": "klingon"}, "--encoding=klingon: unknown; choose utf-8"),
+        ("rows.csv", b"PK\x03\x04\x14\x00\xff", {}, "rows.csv:1: not UTF-8"),
+    ],
+)
+def test_malformed_files_are_refused_with_their_line(tmp_path, name, content, options, message):
+    assert re.search(message, refusal(read, write(tmp_path, content, name), **options))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    assert "none.csv: cannot read the file: No such file" in refusal(read, str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "rows"),
+    [
+        ("id;text (short, plain);label\n0;a;x\n1;b, c;y\n", {}, [("0", "a", "x"), ("1", "b, c", "y")]),
+        ('a,b;c\nd,"e";f\n', {"delimiter": ";"}, [('d,"e"', "f")]),
+        ("a\tb\nc,c\td\n", {"delimiter": "tab"}, [("c,c", "d")]),
+        ('text\n"a, b"\n', {}, [("a, b",)]),
+        ("text|label\na, b; c|x\n", {}, [("a, b; c", "x")]),
+        ('text;a|b\n"a\n|b";\n', {}, [("a\n|b", "")]),
+        (",text, ,label\n0,a,,x\n,,,\n\n1,b,,y\n", {}, [("a", "x"), ("b", "y")]),
+    ],
+)
+def test_the_delimiter_splits_the_header_and_the_first_records_alike(tmp_path, content, options, rows):
+    assert [tuple(row.values()) for row in read(write(tmp_path, content), **options)] == rows
+
+
+def test_a_record_may_be_longer_than_what_the_delimiter_is_chosen_from(tmp_path):
+    text = "a;\n" * 200
+    rows = read(write(tmp_path, f'text (a; b),label\nb,x\n"{text}",x\n'))
+    assert rows[1] == {"text (a; b)": text, "label": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("csv", '\ufeffid,sentence\r\n1,"a, b"\r\n\r\n2,"two\nlines"\n'),
+        ("jsonl", '{"sentence": "a, b"}\n\n{"sentence": "two\\nlines"}\n'),
+        ("txt", "a, b\r\n\n \ntwo lines\n"),
+    ],
+)
+def test_standard_input_is_read_like_a_file(tmp_path, monkeypatch, kind, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content.encode()))))
+    path = write(tmp_path, content, f"rows.{kind}")
+    expected = ["a, b", "two lines"]
+    for table, name in ((Table(path), path), (Table("-", kind=kind), "standard input")):
+        found = list(table.unlabelled(TASK))
+        assert [row.fields["sentence"].replace("\n", " ") for row in found] == expected
+        assert [(row.row, row.place) for row in found] == [(0, f"{name}:{1 + (kind == 'csv')}"), (1, found[1].place)]
+        assert found[1].place == f"{name}:{3 if kind == 'jsonl' else 4}"
+
+
+def test_undecodable_bytes_of_a_pipe_have_a_line():
+    reader, writer = os.pipe()
+    os.write(writer, b"text,label\na,x\ncaf\xe9,x\n")
+    os.close(writer)
+    assert f"/dev/fd/{reader}:3: not UTF-8" in refusal(read, f"/dev/fd/{reader}", kind="csv")
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet"])
+def test_a_field_may_hold_a_megabyte_and_anything(tmp_path, name):
+    path = tmp_path / name
+    table = pd.DataFrame({"text": ["\u00e9, \"'\n\x00\t" * 2**17, "b"], "label": ["x", "y"]})
+    make = {"rows.csv": table.to_csv, "rows.jsonl": table.to_json, "rows.parquet": table.to_parquet}[name]
+    make(path, **({"orient": "records", "lines": True} if name == "rows.jsonl" else {"index": False}))
+    assert read(str(path)) == table.to_dict("records")
+
+
+def test_rows_are_read_one_at_a_time(tmp_path):
+    path = write(tmp_path, "text,label\n" + f"{'a' * 1000},x\n" * 3000)
+    tracemalloc.start()
+    assert sum(1 for _ in Table(path).rows()) == 3000
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", [None, "row no"])
+def test_the_index_of_pandas_is_no_column(tmp_path, name):
+    table = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]}, index=pd.Index(["row one", "row two"], name=name))
+    table.to_parquet(tmp_path / "rows.parquet")
+    assert read(str(tmp_path / "rows.parquet")) == table.to_dict("records")
+
+
+def test_parquet_that_python_cannot_read(tmp_path):
+    path = str(tmp_path / "rows.parquet")
+    parquet.write_table(pa.table({"text": pa.array(["a"]), "day": pa.array([3_000_000], pa.date32())}), path)
+    assert "rows.parquet: not readable as Parquet" in refusal(read, path)
+    parquet.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"]), path)
+    assert "rows.parquet: more than one column is named 'text'" in refusal(read, path)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": "0"}, "no column 'sentence', only label; name the text columns with --text_columns="),
+        ({"sentence": 3, "label": "0"}, "'sentence' is a int, not a text"),
+        ({"sentence": " \t", "label": "0"}, "no text in sentence; --on_bad=skip leaves such rows out"),
+        ({"sentence": "#N/A", "label": "0"}, "'sentence' is the spreadsheet error '#N/A'; --on_bad=skip"),
+        ({"sentence": "a\ud800", "label": "0"}, "'sentence' holds half a character"),
+        ({"sentence": "a"}, "no label column 'label', only sentence: name it with --label_column="),
+        ({"sentence": "a", "label": None}, "the label is missing; --on_bad=skip"),
+        ({"sentence": "a", "label": "#REF!"}, "label is the spreadsheet error '#REF!'; --on_bad=skip"),
+        ({"sentence": "a", "label": "2"}, "unknown label '2'; choose from 0, 1"),
+        ({"sentence": "a", "label": True}, "unknown label 'True'"),
+        ({"sentence": "a", "label": ["0"]}, "label ['0'] is a list, not a text or a whole number"),
+        ({"sentence": "a", "label": "['0', '1']"}, "label \"['0', '1']\" is a list: give each row one label"),
+        ({"sentence": "a", "label": "[0, 1]"}, "label '[0, 1]' is a list: give each row one label"),
+    ],
+)
+def test_bad_rows_are_refused_with_file_and_line_or_skipped(tmp_path, caplog, row, message):
+    path = write(tmp_path, f'{{"sentence": "b ", "label": " 1 "}}\n{json.dumps(row)}\n', "rows.jsonl")
+    assert f"{path}:2: {message}" in refusal(Table(path).labelled, TASK)
+    if "--on_bad" in message:
+        (example,) = Table(path, on_bad="skip").labelled(TASK)
+        assert (example.fields, example.label, example.row) == ({"sentence": "b "}, "1", 0)
+        assert f"1 rows without a text or a label are left out, the first at {path}:2" in caplog.text
+    else:
+        refusal(Table(path, on_bad="skip").labelled, TASK)
+
+
+def test_rows_of_no_table(tmp_path):
+    path = write(tmp_path, "sentence,label\n")
+    assert refusal(Table(path).labelled, TASK).endswith("rows.csv: no rows with a text and a label")
+    assert "rows.csv: no column with a name holds texts" in refusal(Table(path).infer)
+    assert list(Table(path).unlabelled(TASK)) == []
+
+
+def test_columns_can_have_any_name(tmp_path):
+    path = write(tmp_path, "team,no,body,label\n1,A-7,a b,x\n0,A-8,c,y\n")
+    first, _ = Table(path, "team", ("body",)).labelled(TASK)
+    assert (first.label, first.fields, first.extra) == ("1", {"sentence": "a b"}, {"no": "A-7", "label": "x"})
+    first, _ = Table(path, text_columns=("body",)).unlabelled(TASK)
+    assert first.extra == {"team": "1", "no": "A-7", "body": "a b", "label": "x"} and first.label == ""
+    task, _ = Table(path, "team").infer()
+    assert task.template == "Body: {body}\nLabel: {label}\nTeam, in one word:"
+    assert Table(path, "team", ("label",)).infer()[0].fields == ("label",)
+    for table, message in [
+        (Table(path, "kind"), "rows.csv:2: no label column 'kind', only team, no, body, label: name it with"),
+        (Table(path, "team", ("body", "team")), "--text_columns: 'team' is the column of the labels"),
+    ]:
+        assert message in refusal(table.infer)
+    assert "--text_columns=a,b: give a column for each text" in refusal(Table(path, "team", ("a", "b")).labelled, TASK)
+
+
+MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n,,odd\nfog,in the bay,dry\n"
+
+
+def test_lines_of_empty_cells_are_left_out_of_prompts(tmp_path):
+    path = write(tmp_path, MESSY)
+    assert "rows.csv:4: the label is missing" in refusal(Table(path).infer)
+    task, rows = Table(path, on_bad="skip").infer()
+    assert [task.render(row) for row in rows[:2]] == [
+        "Body: it rains\nLabel, in one word:",
+        "Title: sun\nLabel, in one word:",
+    ]
+    assert [row.row for row in rows] == [0, 1, 4] and task.labels == ("dry", "wet")
+    assert [row.row for row in Table(path, text_columns=("body",), on_bad="skip").infer()[1]] == [0, 4]
+
+
+def test_a_table_goes_round(tmp_path, caplog):
+    """Labels in `suggested` win, rows without a label wait, added columns are no texts, apostrophes go."""
+    texts = ["=1+1", "'-x", "two\nlines", "-1", "plain", "new"]
+    rows = [["text", "label", "note", "suggested", "probability", "novelty", "reason", "checked"]]
+    labels = [("a", ""), ("b", "@a"), ("@a", ""), ("b", ""), ("b", ""), ("", "")]
+    rows += [[text, *map(tables.to_cell, (label, "words", new)), "0.5", "0.1", "why not", "x"]
+             for text, (label, new) in zip(map(tables.to_cell, texts), labels, strict=True)]  # fmt: skip
+    path = write(tmp_path, tables.to_csv(rows), encoding="utf-8-sig")
+    task, found = Table(path, encoding="cp1252").infer()
+    assert task.fields == ("text", "note") and task.labels == ("@a", "a", "b")
+    assert [row.fields["text"] for row in found] == texts[:5]
+    assert [row.label for row in found] == ["a", "@a", "@a", "b", "b"]
+    assert found[0].extra["checked"] == "x" and found[0].extra["reason"] == "why not"
+    assert f"{path}: 1 rows without a label are left out" in caplog.text
+
+
+def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog):
+    rows = [
+        {"text": f"a {n}", "label": "x", "answer": answer} for n, answer in enumerate(["accept", "Reject", "ignore"])
+    ]
+    path = write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
+    for text_columns in ((), ("text",)):
+        caplog.clear()
+        Table(path, text_columns=text_columns).infer()
+        assert "2 rows say reject or ignore in the column 'answer'" in caplog.text
+
+
+def test_fields_without_a_column_are_refused(tmp_path):
+    path = write(tmp_path, "one\n", "rows.txt")
+    assert "rows.txt:1: no column 'first', only text" in refusal(list, Table(path).unlabelled(PAIR))
