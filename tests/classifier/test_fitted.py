@@ -35,15 +35,6 @@ def check_same(ours, theirs, texts):
     np.testing.assert_array_equal(ours.classes_, theirs.classes_)
 
 
-def test_rows_that_are_left_out_keep_their_numbers(model):
-    task = kp.Task("mood", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"), empty="skip")
-    fitted = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(TEXTS, LABELS)
-    fitted.partial_fit(["", "near"], ["no", "yes"]).partial_fit(["", ""], [None, "no"]).partial_fit(["far"], ["no"])
-    assert list(fitted.anchors_)[-2:] == [8, 11] and fitted.fitted_.content.num_rows == 12
-    with pytest.raises(errors.UserError, match="all 2 rows lack a text or a label: at least one row is needed"):
-        kp.KNNPrompting(model, task).fit(["", "far"], ["no", None])
-
-
 @pytest.mark.parametrize(("kind", "distance"), [*KINDS[:2], KINDS[3]])
 def test_a_new_class_gives_the_classifier_of_one_fit(model, tmp_path, kind, distance):
     more = ["left", "right", "far"]

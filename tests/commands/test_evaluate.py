@@ -16,7 +16,7 @@ from knnprompt_jax.commands import evaluate_job, unlabelled
 from knnprompt_jax.report import page
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks import sources
+from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
@@ -40,7 +40,7 @@ def table(tmp_path_factory):
 
 
 def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
-    examples = sources.load_rows(classifier.task_, "evaluation", path=str(table), label_column="mood")
+    examples = Table(str(table), "mood").labelled(classifier.task_)
     measured = evaluate_job.measure(classifier.fitted_, examples)
     texts, labels = [row.fields["text"] for row in examples], [row.label for row in examples]
     assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")

@@ -9,6 +9,7 @@ import pytest
 from knnprompt_jax import errors, states
 from knnprompt_jax.commands import unlabelled
 from knnprompt_jax.models import registry
+from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example, Task
 
 ONE = Task("mood", ("sentence",), "{sentence}\nMood:", ("bad", "good"), ("bad", "good"))
@@ -23,7 +24,7 @@ def test_files_and_standard_input_have_the_same_rows(tmp_path, monkeypatch, kind
     path = tmp_path / f"rows.{kind}"
     path.write_bytes(content.encode())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes()))))
-    tables = (unlabelled.Table(str(path)), unlabelled.Table("-", kind=kind))
+    tables = (Table(str(path)), Table("-", kind=kind))
     expected = ["a, b", "two", "lines"] if kind == "txt" else ["a, b", "two\nlines"]
     for table in tables:
         assert [row.fields["sentence"] for row in table.unlabelled(ONE)] == expected
@@ -37,7 +38,7 @@ def test_files_and_standard_input_have_the_same_rows(tmp_path, monkeypatch, kind
     ("task", "text", "expected"),
     [
         (ONE, "a, b", {"sentence": "a, b"}),
-        (ONE, " ", "--text: .*'sentence' is empty"),
+        (ONE, " ", "--text: no text in sentence"),
         (TWO, '{"first": "a", "second": "b", "x": 1}', {"first": "a", "second": "b"}),
         (TWO, '{"First": "a", "second": "b"}', "--text: .*'first'"),
         (TWO, '["a"]', "--text: give the fields as JSON"),

@@ -9,7 +9,6 @@ from scipy import optimize, special, stats
 from sklearn import mixture
 
 from knnprompt_jax.methods import calibrations
-from knnprompt_jax.tasks import task as task_lib
 from tests.methods import synthetic as synthetic_lib
 from tests.methods.synthetic import NUM_QUERIES, normalised
 
@@ -126,9 +125,8 @@ def test_ties_go_to_the_lowest_class(synthetic):
     assert prediction.classes_Q == [0]
 
 
-@pytest.mark.parametrize("empty", task_lib.EMPTY)
-def test_content_free_queries_fill_every_field_and_keep_every_line(problem, empty):
-    task = dataclasses.replace(problem.task, template="{first}\n{second}:", empty=empty)
+def test_content_free_queries_fill_every_field_and_keep_every_line(problem):
+    task = dataclasses.replace(problem.task, template="{first}\n{second}:")
     queries = calibrations.content_free_queries(dataclasses.replace(problem, task=task))
     assert [task.render(query) for query in queries] == ["N/A\nN/A:", "\n:", "[MASK]\n[MASK]:"]
 

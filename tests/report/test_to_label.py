@@ -8,7 +8,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import errors, tasks
 from knnprompt_jax.report import look
 from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks import cells, sources
+from knnprompt_jax.tasks import columns as cells
 
 FORMULA = "=SUM(1;2) is what the crown was worth"
 
@@ -57,8 +57,6 @@ def test_new_rows_are_listed_and_fit_takes_them_back(saved, rows, tmp_path):
     assert list(listed[0]) == ["sentence", "label", *cells.ADDED, "number"] and len(listed) == 11
     for row in listed:
         assert cells_text(row) == texts[int(row["number"])] and row["label"] == ""
-        assert row[cells.PREDICTED] in row[cells.WHY] and 0 < float(row[cells.PROBABILITY]) < 1
-        assert (float(row[cells.NOVELTY]) < 0.05) == row[cells.WHY].endswith("; unlike the train rows")
     page = (tmp_path / "look" / "index.html").read_text(encoding="utf-8")
     assert '<section id="to_label">' in page and page.count('class="point unlabelled"') == 11
 
@@ -66,19 +64,6 @@ def test_new_rows_are_listed_and_fit_takes_them_back(saved, rows, tmp_path):
 def cells_text(row):
     """Return the text of a row without the guard against formulas."""
     return row["sentence"].removeprefix("'") if row["sentence"].startswith("'=") else row["sentence"]
-
-
-def test_a_table_to_label_is_a_table_of_train_rows(saved, tmp_path):
-    """Formulas lose their guard, and what `look` added is in no prompt, even if the table is the only train file."""
-    path = write(tmp_path / "new.csv", ("sentence", "note"), [(FORMULA, "+1 from a"), ("a lighthouse", "b")])
-    job = commands.LookSettings(classifier=str(saved), input=path, output=str(tmp_path))
-    assert "--budget=50: only 2 rows are left, so all of them are listed\n" in look.run(job)
-    listed = tmp_path / "to_label.csv"
-    listed.write_text(listed.read_text(encoding="utf-8").replace(",,", ",0,"), encoding="utf-8")
-    task, examples = sources.load_table(str(listed), encoding="cp1252")
-    assert task.fields == ("sentence", "note")
-    found = {tuple(example.fields.values()) for example in examples}
-    assert found == {(FORMULA, "+1 from a"), ("a lighthouse", "b")}
 
 
 def test_no_row_to_label_is_one_line(saved, rows, tmp_path):

@@ -13,7 +13,8 @@ from knnprompt_jax.report import records
 from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import job_inputs as inputs
-from knnprompt_jax.tasks import sources, splits
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.table_file import Table
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
@@ -174,7 +175,7 @@ def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp
     for name, some in (("train", rows), ("test", rows[:4])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
     given = {"train_file": str(tmp_path / "train.jsonl"), "eval_file": str(tmp_path / "test.jsonl"), "task": "own"}
-    task, train = sources.load_table(given["train_file"])
+    task, train = Table(given["train_file"]).infer()
 
     def part(seed):
         drawn = splits.draw(train, task, shots=4, demo_shots=1, seed=seed)

@@ -16,9 +16,7 @@ from knnprompt_jax.tasks import splits
 from tests.runs.conftest import choosing
 
 # Options that change no result by themselves. Some act through rows, task or model, which are compared by content.
-THROUGH_CONTENT = (
-    "model task train_file eval_file data_dir hub drop_duplicates split encoding delimiter on_bad context"
-)
+THROUGH_CONTENT = "model task train_file eval_file data_dir hub drop_duplicates split encoding delimiter on_bad context"
 # Batch and mesh may change a state's last digits, and are not part of its key.
 NEUTRAL = f"{THROUGH_CONTENT} label_column text_columns output cache_gb resume methods distributed batch mesh".split()
 
