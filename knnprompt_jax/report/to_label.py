@@ -140,7 +140,7 @@ def to_csv(chosen: ToLabel, task: Task) -> bytes:
     rows = [(*task.fields, chosen.label_column, *columns.ADDED, *chosen.others)]
     for example, added in zip(chosen.examples, _added(chosen), strict=True):
         others = [predictions_file.to_text(example.extra.get(name)) for name in chosen.others]
-        rows.append((*(example.fields[field] for field in task.fields), "", *added, *others))
+        rows.append((*(example.fields[field] for field in task.fields), "", "", *added[1:], "", *others))
     content = tables.to_csv([[*map(tables.to_cell, row)] for row in rows])
     return content.encode("utf-8-sig", "backslashreplace")
 

@@ -28,7 +28,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, ModelOptions):
     """The model, the prompts, and what to measure or estimate."""
 
     FURTHER = (
-        *("encoding", "empty", "merge_labels", "restore_dropped", "on_bad", "label_column", "text_columns", "hub"),
+        *("encoding", "delimiter", "on_bad", "label_column", "text_columns", "hub"),
         *("peers", "peer_batch", "peer_prompts", "peer_suffixes", "datastore.memory_mb"),
     )
 

@@ -140,7 +140,7 @@ class PredictionSettings(
 ):
     """The rows to label, and the output."""
 
-    FURTHER = ("encoding", "on_bad", "abstain", "characters", "cache_gb", "mesh", "distributed")
+    FURTHER = ("encoding", "delimiter", "on_bad", "abstain", "characters", "cache_gb", "mesh", "distributed")
 
     input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
     output: str = options.option(

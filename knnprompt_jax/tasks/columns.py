@@ -52,7 +52,7 @@ def as_list(name: str, values: Any) -> list[Any]:
     if hasattr(values, "columns") and hasattr(values, "to_dict"):
         values = values.to_dict("records")
     if isinstance(values, str | bytes | Set | Mapping) or not isinstance(values, Iterable):
-        raise errors.UserError(f"{name} is a single {type(values).__name__}: give a list, an array or a table")
+        raise errors.UserError(f"{name} is a {type(values).__name__}: give a list, an array or a table")
     return list(values)
 
 

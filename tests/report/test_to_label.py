@@ -72,7 +72,7 @@ def test_no_row_to_label_is_one_line(saved, rows, tmp_path):
         look.run(commands.LookSettings(classifier=str(saved), input=path, output=str(tmp_path / "look")))
 
 
-@pytest.mark.parametrize("options", [{"budget": 3}, {"encoding": "utf-8"}, {"text_columns": ("a",)}])
+@pytest.mark.parametrize("options", [{"budget": 3}, {"encoding": "cp1252"}, {"text_columns": ("a",)}])
 def test_options_of_unlabelled_rows_need_some(saved, options):
     with pytest.raises(errors.UserError, match="has no effect without --input"):
         commands.LookSettings(classifier=str(saved), **options)

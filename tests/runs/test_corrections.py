@@ -49,20 +49,6 @@ def test_ids_and_labels_may_be_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("label", "merges", "expected"),
-    [("1.0", False, "1"), (" 1.00 ", False, "1"), ("01", False, "01"), ("01", True, "1"), ("1\u200b", True, "1")],
-)
-@pytest.mark.parametrize("header", ["id,label", "id,suggested"])
-def test_a_class_by_another_name(tmp_path, header, label, merges, expected):
-    """Pandas writes a column of integers with an empty cell as floats."""
-    path = tmp_path / "corrections.csv"
-    path.write_text(f"{header}\n0,{label}\n", encoding="utf-8")
-    task = Task("mood", ("text",), "{text}\nMood:", ("0", "1"), ("bad", "good"))
-    rows = [Example({"text": "t"}, "0", 0)]
-    assert corrections.read(str(path), "utf-8", task, rows, merges).labels == {0: expected}
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("i\u00add,label\n0,bad\n", "lacks the column 'id'; it has i.xadd, label; 'id' and 'i.xadd' differ only in"),

@@ -141,8 +141,8 @@ def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prom
     ("given", "message"),
     [
         (([],), "no label column 'label'"),
-        (("text",), "X is a single str"),
-        (({"a", "b"},), "X is a single set"),
+        (("text",), "X is a str"),
+        (({"a", "b"},), "X is a set"),
         ((["a", 3], ["x", "y"]), "row 1 is a int"),
         (([{"text": "a"}, {"text": "b"}],), "the rows have no label column 'label': name it with label="),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), "row 1: the label is missing"),
