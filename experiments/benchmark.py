@@ -1,17 +1,14 @@
-"""Measures the construction of a datastore beside the device's peak and PyTorch, or estimates it for other devices.
+"""Measures the construction of a datastore beside the device's peak, or estimates it for other devices.
 
-python experiments/benchmark.py    # SmolLM2, demo task; some minutes on two CPU cores
+python experiments/benchmark.py    # SmolLM2, demo task; a minute on two CPU cores
 python experiments/benchmark.py --task=trec --data_dir=data --anchors=0
 python experiments/benchmark.py --dry_run --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4
 
-A dry run loads no weights and takes a second. PyTorch shares the device: on a GPU, set
-XLA_PYTHON_CLIENT_PREALLOCATE=false to leave memory for it.
+A dry run loads no weights and takes a second.
 """
 
-import pathlib
-
 from knnprompt_jax import app
-from knnprompt_jax.settings import benchmark as settings_lib
+from knnprompt_jax.settings import devices as settings_lib
 
 FLAGS = app.Flags(settings_lib.BenchmarkSettings, keeps_programs=False)
 
@@ -19,20 +16,15 @@ FLAGS = app.Flags(settings_lib.BenchmarkSettings, keeps_programs=False)
 def main() -> None:
     import jax
 
-    from knnprompt_jax import files
-    from knnprompt_jax.benchmark import construction, dry_run, report
+    from knnprompt_jax.devices import device_report, estimate, machine, speeds
 
     settings = FLAGS.value
-    files.check_writable(pathlib.Path(settings.output), folder=True)
     if settings.dry_run:
         if settings.topology:
             jax.config.update("jax_platforms", "cpu")  # Occupy no accelerator.
-        kind = "dry_run"
-        result = dry_run.run(settings)
+        device_report.publish(settings.output, "dry_run", settings, estimate.run(settings))
     else:
-        kind = "benchmark"
-        result = report.describe_machine() | construction.run(settings)
-    report.publish(settings.output, kind, settings, result)
+        device_report.publish(settings.output, "benchmark", settings, machine.describe() | speeds.run(settings))
 
 
 if __name__ == "__main__":

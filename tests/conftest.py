@@ -18,7 +18,7 @@ from tests import processes
 
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.load_profile("fixed")
-if importlib.util.find_spec("libtpu"):  # For tests/benchmark; all others would look for a TPU, and say so.
+if importlib.util.find_spec("libtpu"):  # For tests/devices; all others would look for a TPU, and say so.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 

@@ -1,7 +1,7 @@
 """Measure fitting and applying whole classifiers end to end, beside SetFit's frozen head and a pipeline.
 
 pip install setfit sentence-transformers torch
-XDG_CACHE_HOME=$(mktemp -d) python tools/benchmark_classifiers.py --task=trec --data_dir=data --encoder=FOLDER
+XDG_CACHE_HOME=$(mktemp -d) python -m tools.benchmark_classifiers --task=trec --data_dir=data --encoder=FOLDER
 
 Each procedure has the same train rows and the same other rows to classify, and a process of its own. `fit` counts
 imports and loading. Ours must find an empty cache, or it does not read the prompts of an earlier run again.
@@ -13,6 +13,7 @@ from typing import Any
 
 from knnprompt_jax import app, errors, options
 from knnprompt_jax.settings import shared
+from tools import peer_process
 
 PROCEDURES = {
     "auto": "AutoClassifier, no demonstrations",
@@ -38,7 +39,7 @@ def export(name: str, folder: pathlib.Path) -> str:
     import jax.numpy as jnp
 
     from knnprompt_jax import lm
-    from knnprompt_jax.benchmark import workload
+    from knnprompt_jax.devices import workload
     from knnprompt_jax.models.weights import checkpoints
 
     model = lm.LanguageModel.from_pretrained(name)
@@ -53,7 +54,6 @@ def run(settings: ClassifierSettings) -> dict[str, Any]:
     Raises:
         UserError: too few rows, or a procedure that fails.
     """
-    from knnprompt_jax.benchmark import peer_process
     from knnprompt_jax.study import job_inputs as inputs
 
     task, pool = inputs.load_train(settings, settings.task, "")
@@ -93,9 +93,9 @@ if __name__ == "__main__":
 
     def main() -> None:
         """Print and save the result."""
-        from knnprompt_jax.benchmark import report
+        from knnprompt_jax.devices import device_report, machine
 
-        result = report.describe_machine() | run(FLAGS.value)
-        report.publish(FLAGS.value.output, "classifiers", FLAGS.value, result)
+        result = machine.describe() | run(FLAGS.value)
+        device_report.publish(FLAGS.value.output, "classifiers", FLAGS.value, result)
 
     FLAGS.run(main)

@@ -74,9 +74,9 @@ if __name__ == "__main__":
 
     def main() -> None:
         """Print and save the result."""
-        from knnprompt_jax.benchmark import report
+        from knnprompt_jax.devices import device_report, machine
 
-        result = report.describe_machine() | run(FLAGS.value)
-        report.publish(FLAGS.value.output, "harness", FLAGS.value, result)
+        result = machine.describe() | run(FLAGS.value)
+        device_report.publish(FLAGS.value.output, "harness", FLAGS.value, result)
 
     FLAGS.run(main)

@@ -1,7 +1,7 @@
 """Measure a store's search in queries per second, beside device limits, bare matrix products and other libraries.
 
 pip install faiss-cpu torch    # optional
-python tools/benchmark_search.py --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25 --repetitions=2
+python -m tools.benchmark_search --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25 --repetitions=2
 
 Every library has the same anchors and queries. Libraries that search by inner product have the anchors' offsets as one
 more number. Libraries that search by Euclidean distance also have the number that makes all anchors equally long.
@@ -18,12 +18,13 @@ import numpy as np
 import sklearn.neighbors
 
 from knnprompt_jax import app, distances, errors, lm, options
-from knnprompt_jax.benchmark import peer_process, report, searching, timing, workload
+from knnprompt_jax.devices import device_report, machine, workload
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
+from tools import peer_process
 
 faiss = importlib.import_module("faiss") if importlib.util.find_spec("faiss") else None
 torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
@@ -31,6 +32,9 @@ torch = importlib.import_module("torch") if importlib.util.find_spec("torch") el
 Array = jax.Array
 Work = dict[str, Callable[[], Any]]
 PEERS = ("numpy", "torch", "faiss_ip", "faiss_l2", "sklearn")
+NUM_CLASSES = 2
+_DISTINCT = 1024
+_LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
 MAX_PEER_BYTES = 10**9  # The peers copy larger stores too often for the memory of a usual machine.
 
 
@@ -61,7 +65,7 @@ class SearchSettings(options.Options):
 def run(settings: SearchSettings) -> dict[str, Any]:
     """Measure each of the `sizes` with every number of queries."""
     config = workload.describe(settings.model).config
-    head = searching.random_head(config)
+    head = random_head(config)
     rows = [row for kind, anchors in sizes(settings, config) for row in _measure(settings, head, kind, anchors)]
     return {"model": settings.model, "distance": settings.distance, "queries_per_second": rows}
 
@@ -74,7 +78,7 @@ def sizes(settings: SearchSettings, config: config_lib.DecoderConfig) -> list[tu
     """
     found = []
     for kind in ("dense", "factored"):
-        size = store_lib.anchor_bytes(StoreOptions(kind=kind), settings.distance, config, searching.NUM_CLASSES)
+        size = store_lib.anchor_bytes(StoreOptions(kind=kind), settings.distance, config, NUM_CLASSES)
         found += [(kind, anchors) for anchors in settings.stored if anchors * size <= settings.max_store_gb * 1e9]
     if not found:
         raise errors.UserError(
@@ -91,12 +95,12 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
     The bound is the longer of two times: for the multiplications at the speed of large matrix products, and for reading
     the anchors once at the speed of a product with one vector. Both speeds are measured in turn with everything else.
     """
-    store = searching.random_store(head, kind, settings.distance, anchors)
+    store = random_store(head, kind, settings.distance, anchors)
     distance = distances.get(settings.distance)
     keys = _affine(store.keys)
     rows_VE = head.rows_VE if distance.direction == "kl" or kind == "dense" else None
     for count in settings.queries:
-        states = searching.random_states(head, count, 2)
+        states = random_states(head, count, 2)
         plan = store.plan(count, settings.k)
         queries = store.codec.encode_queries(states)
         vectors_QW = _affine(queries).vector
@@ -107,13 +111,13 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
             "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }
         work |= _peers(keys, vectors_QW, settings.k) if store.num_bytes <= MAX_PEER_BYTES else {}
-        turns = {name: timing.stopwatch(search) for name, search in work.items()}
-        turns["operations"], operations = timing.matrix_products(jnp.float32)
-        turns["bytes"], nbytes = timing.memory_reads()
-        seconds = timing.medians(turns, settings.repetitions, peer_process.SETTLE_SECONDS)
+        turns = {name: machine.stopwatch(search) for name, search in work.items()}
+        turns["operations"], operations = machine.matrix_products(jnp.float32)
+        turns["bytes"], nbytes = memory_reads()
+        seconds = machine.medians(turns, settings.repetitions, peer_process.SETTLE_SECONDS)
         found = work["from_keys"]().indices_Qk
         speeds = (operations / seconds["operations"], nbytes / seconds["bytes"])
-        bound = searching.bound_seconds(count, keys.vector.size, *speeds)
+        bound = bound_seconds(count, keys.vector.size, *speeds)
         yield {
             "store": kind,
             "anchors": anchors,
@@ -133,8 +137,61 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         }
 
 
+def random_head(config: config_lib.DecoderConfig) -> head_lib.Head:
+    """Return a random head with the vocabulary and the width of a model."""
+    rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
+    return head_lib.Head(rows_VE * (_LOGIT_SCALE / config.state_width**0.5))
+
+
+def random_states(head: head_lib.Head, count: int, seed: int) -> lm.States:
+    """Return random states of a head's width."""
+    hidden_NE = jax.random.normal(jax.random.key(seed), (count, head.rows_VE.shape[1]))
+    return lm.States(hidden_NE, _log_partitions(head, hidden_NE))
+
+
+def random_store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
+    """Return a store of random anchors on one device.
+
+    To save time, anchors beyond the first `_DISTINCT` repeat earlier keys with small differences.
+    """
+    distinct = min(anchors, _DISTINCT)
+    classes = np.arange(anchors) % NUM_CLASSES
+    options = StoreOptions(kind=kind)
+    states = random_states(head, distinct, 1)
+    store = store_lib.build(options, distance, head, states, classes[:distinct], range(NUM_CLASSES))
+    if anchors == distinct:
+        return store
+    scale_N = 1 + 1e-3 * jax.random.normal(jax.random.key(3), (anchors,))
+
+    def repeat(leaf: Array) -> Array:
+        return (jnp.resize(leaf, (anchors, *leaf.shape[1:])).T * scale_N).T
+
+    keys = jax.tree.map(repeat, store.keys)
+    classes = classes.astype(np.int32)
+    return store_lib.Store(store.codec, keys, jnp.asarray(classes), classes, np.arange(anchors))
+
+
+def bound_seconds(queries: int, num_keys: int, operations_per_second: float, bytes_per_second: float) -> float:
+    """Return the longer of two times: for the multiplications, and for reading all float32 numbers of the keys once."""
+    return max(2 * queries * num_keys / operations_per_second, 4 * num_keys / bytes_per_second)
+
+
+@jax.jit
+def _log_partitions(head: head_lib.Head, hidden_NE: Array) -> Array:
+    return jax.lax.map(lambda h_E: jax.nn.logsumexp(head.logits(h_E)), hidden_NE, batch_size=min(64, len(hidden_NE)))
+
+
+def memory_reads() -> tuple[machine.Turn, int]:
+    """Return a turn of a product of a matrix and one vector, and its bytes: too many for any cache."""
+    x_ND = jnp.ones((65536, 2048))
+    return machine.stopwatch(functools.partial(_multiply, x_ND, x_ND[0])), x_ND.nbytes
+
+
+_multiply = jax.jit(jnp.matmul)
+
+
 def _labels(store: store_lib.Store, states: lm.States, k: int) -> np.ndarray:
-    return search_lib.vote(store.search(states, k), searching.NUM_CLASSES)[0]
+    return search_lib.vote(store.search(states, k), NUM_CLASSES)[0]
 
 
 def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
@@ -194,7 +251,7 @@ if __name__ == "__main__":
 
     def main() -> None:
         """Print and save the result."""
-        result = report.describe_machine() | run(FLAGS.value)
-        report.publish(FLAGS.value.output, "search", FLAGS.value, result)
+        result = machine.describe() | run(FLAGS.value)
+        device_report.publish(FLAGS.value.output, "search", FLAGS.value, result)
 
     FLAGS.run(main)

@@ -1,7 +1,7 @@
 """Classifiers that `benchmark_classifiers.py` times, each in a process of its own.
 
-`knnprompt_jax.benchmark.peer_process` calls `fit` and `predict`. Libraries are imported by the procedure that needs
-them, so that their imports count as part of `fit`.
+`peer_process` calls `fit` and `predict`. Libraries are imported by the procedure that needs them, so that their imports
+count as part of `fit`.
 """
 
 from collections.abc import Callable, Sequence

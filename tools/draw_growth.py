@@ -1,6 +1,6 @@
 """Draw docs/search_growth.png: the time per query of a search against the number of anchors.
 
-python tools/benchmark_search.py --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25
+python -m tools.benchmark_search --model=gpt2 --stored=1024,4096,16384,65536,1048576 --max_store_gb=3.25
 python tools/draw_growth.py benchmarks/search-DATE.json
 """
 

@@ -1,4 +1,4 @@
-"""llama.cpp on a GGUF file, which `knnprompt_jax.benchmark.peer_process` calls for `benchmark_llama.py`.
+"""llama.cpp on a GGUF file, which `benchmark_peers.py` times.
 
 The file's tokenizer is not used: the arguments are tokens.
 """

@@ -1,7 +1,7 @@
 """Estimate a pass's memory per device by arithmetic, and choose a mesh before any weights are loaded.
 
 Weights and prefix are exact. The working memory is that of the largest stage of a block. The sum is within a tenth of
-XLA's memory analysis (tests/benchmark).
+XLA's memory analysis (tests/devices).
 """
 
 import dataclasses

@@ -58,7 +58,7 @@ def read_model(
         dtype,
         deterministic=bool(settings.deterministic),
         step_tokens=settings.batch,
-        mesh=functools.partial(_make_mesh, settings.mesh, dtype, settings.batch),
+        mesh=functools.partial(make_mesh, settings.mesh, dtype, settings.batch),
         context=context,
         needs_weights=needs_weights,
     )
@@ -67,7 +67,7 @@ def read_model(
     return model
 
 
-def _make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config: config_lib.DecoderConfig) -> Mesh:
+def make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config: config_lib.DecoderConfig) -> Mesh:
     """Make a mesh for a model; if `options.model` is 0, with the smallest size of that axis at which the model fits."""
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, step_tokens))
 

@@ -1,16 +1,17 @@
 """Run `check --quick` with only the checks in which devices and processes work together.
 
-`tests/check/test_planted.py` runs the checks of one device. All flags are those of `check`.
+`tests/devices/test_planted.py` runs the checks of one device. All flags are those of `check`.
 """
 
 import pathlib
 import runpy
 
-from knnprompt_jax.check import deterministic_mode, environment, main_job, meshes, runner, search
+from knnprompt_jax.devices import check_runner, search_checks
 
-runner._CORRECTNESS = (environment, deterministic_mode, search, meshes, main_job)
-search._SEARCHES = (("dense", "kl"), ("factored", "reverse_kl"), ("dense", "l2"))
-search._LARGE_SEARCHES = ()  # On one device.
+TOGETHER = ("deterministic mode", "search", "meshes", "main job")
+check_runner.CORRECTNESS = {name: check_runner.CORRECTNESS[name] for name in TOGETHER}
+search_checks._SEARCHES = (("dense", "kl"), ("factored", "reverse_kl"), ("dense", "l2"))
+search_checks._LARGE_SEARCHES = ()  # On one device.
 
 if __name__ == "__main__":
     runpy.run_path(str(pathlib.Path(__file__).parents[2] / "experiments" / "check.py"), run_name="__main__")

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings import benchmark, commands, grids
+from knnprompt_jax.settings import commands, devices, grids
 from tests import processes
 
 CLASSIFIER = b"PK\x03\x04 and more"
@@ -143,7 +143,7 @@ def test_a_promise_is_a_share(options, message):
     "kind",
     [
         *(commands.FitSettings, commands.PredictionSettings, commands.EvaluationSettings, commands.LookSettings),
-        *(commands.ExplanationSettings, grids.ComparisonSettings, benchmark.BenchmarkSettings, grids.GridSettings),
+        *(commands.ExplanationSettings, grids.ComparisonSettings, devices.BenchmarkSettings, grids.GridSettings),
     ],
 )
 def test_the_mesh_has_one_spelling(kind):

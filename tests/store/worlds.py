@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import lm
-from knnprompt_jax.check import worlds
-from knnprompt_jax.check.worlds import LABEL_TOKENS, MARGIN, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
+from knnprompt_jax.devices import worlds
+from knnprompt_jax.devices.worlds import LABEL_TOKENS, VOCABULARY, WIDTH, distances, divergences  # noqa: F401
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
+
+MARGIN = 2e-4  # Float32 may mistake neighbours whose distances differ by less.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import report, timing
+from knnprompt_jax.devices import device_report, machine
 from tools import benchmark_search, draw_growth
 
 SMALL = {"model": "tiny", "queries": (5,), "stored": (1024,), "repetitions": 2}
@@ -14,7 +14,7 @@ TIMED = ("labels", "time_of_products", "from_keys", "share_of_bound", "share_of_
 
 @pytest.mark.parametrize("distance", ["kl", "l2", pytest.param("reverse_kl", marks=pytest.mark.long)])
 def test_search(tmp_path, monkeypatch, distance):
-    monkeypatch.setattr(timing, "_SIDE_ON_CPU", 64)
+    monkeypatch.setattr(machine, "_SIDE_ON_CPU", 64)
     settings = benchmark_search.SearchSettings(**SMALL, distance=distance, output=str(tmp_path))
     result = benchmark_search.run(settings)
     rows = result["queries_per_second"]
@@ -28,10 +28,11 @@ def test_search(tmp_path, monkeypatch, distance):
         assert row["recall_by_product"] > 0.99
     if distance == "kl":
         assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5121 + 4), 1024 * (4 * 257 + 4)]
-    text = report.render(result)
+    text = device_report.render(result)
     assert "share of bound" in text
     assert distance in text
-    draw_growth.draw(report.write(str(tmp_path), "search", settings, result), tmp_path / "growth.png")
+    device_report.write(tmp_path / "search.json", settings, result)
+    draw_growth.draw(tmp_path / "search.json", tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,0 +1,163 @@
+"""Estimate a job by arithmetic, for every mesh of a topology: memory per device, operations, a lower bound of the time.
+
+The time is a roofline: the longest of operations / peak, bytes / memory bandwidth, and collective bytes / bandwidth of
+the links. Real steps take longer.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+
+from knnprompt_jax import parallel, rounding
+from knnprompt_jax.devices import operations, topologies, workload
+from knnprompt_jax.devices.topologies import GIB
+from knnprompt_jax.lm import memory, programs
+from knnprompt_jax.models import sharding
+from knnprompt_jax.prompts import packing
+from knnprompt_jax.settings.devices import BenchmarkSettings
+from knnprompt_jax.store import StoreOptions
+from knnprompt_jax.store import store as store_lib
+
+
+def run(settings: BenchmarkSettings) -> dict[str, Any]:
+    """Estimate the job, with one row per mesh in ascending order of the `model` axis.
+
+    The recommended mesh has the shortest time among those that fit. If no time is estimated, it has the smallest
+    `model` axis. Large axes divide the pass over the prefix, which every data shard repeats, but send more.
+
+    Raises:
+        UserError: impossible settings.
+    """
+    topology = topologies.find(settings.topology)
+    subject = workload.describe(settings.model)
+    work = workload.build(settings, subject)
+    anchors = settings.anchors or work.prompts.num_prompts
+    job = Job(settings, topology, work, anchors)
+    rows = [job.estimate(size) for size in sharding.model_axes(subject.config, topology.size)]
+    return {
+        "ESTIMATED": "nothing was run: GiB on each device, to within 10 %; times are a lower bound",
+        "model": subject.name,
+        "devices": topology.name,
+        "anchors": anchors,
+        "prefix_tokens": len(work.largest.prefix_P),
+        "truncated": work.prompts.num_truncated,
+        "queries": settings.queries,
+        "tokens_counted_by_the_tokenizer_of": work.tokenizer_name,
+        "recommended": _recommend(rows) or f"none: {subject.name} needs more memory than {topology.name} has",
+        "meshes": rows,
+    }
+
+
+def roofline(
+    device: topologies.Device, dtype: str, operations: float, nbytes: float, collective_bytes: float = 0.0
+) -> float:
+    """Return the lower bound of the seconds that a device of known speed takes."""
+    peak = device.peak_float32 if dtype == "float32" else device.peak
+    return max(operations / peak, nbytes / device.bandwidth, collective_bytes / device.links)
+
+
+def pack(work: workload.Workload, anchors: int, step_tokens: int, data: int) -> tuple[packing.PackShape, int]:
+    """Return the shape of a step and each shard's number of steps, for `anchors` prompts with the workload's lengths.
+
+    More anchors than prompts are assumed to fill rows as the prompts do. In truth their suffixes share more tokens.
+    """
+    group = work.largest
+    shape = packing.choose_shape([group], step_tokens)
+    rows = packing.pack(group, shape).num_steps * shape.rows
+    rows_per_shard = math.ceil(rows * anchors / len(group.suffixes) / data)
+    steps = math.ceil(rows_per_shard / max(1, step_tokens // shape.width))
+    per_step = math.ceil(rows_per_shard / steps)
+    outputs = rounding.round_up(math.ceil(shape.outputs / shape.rows * per_step), 8)
+    return dataclasses.replace(shape, rows=per_step, outputs=outputs), steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Reading and searching `anchors` anchors on a topology."""
+
+    settings: BenchmarkSettings
+    topology: topologies.Topology
+    work: workload.Workload
+    anchors: int
+
+    @functools.cached_property
+    def key_bytes(self) -> int:
+        """Bytes of an anchor's keys."""
+        config = self.work.subject.config
+        return store_lib.anchor_bytes(StoreOptions(self.settings.store), "kl", config, num_classes=2)
+
+    def estimate(self, model: int) -> dict[str, Any]:
+        """Return memory in GiB, operations and times of each device, with the weights split over `model` devices.
+
+        The peak is the maximum over time: while prompts are read, while a whole copy of the head becomes the store's,
+        or while anchors are searched beside the weights.
+        """
+        device = self.topology.device
+        config = self.work.subject.config
+        dtype = self.settings.dtype
+        data = self.topology.size // model
+        step_tokens = self.settings.batch or programs.step_tokens(device.platform)
+        shape, steps = pack(self.work, self.anchors, step_tokens, data)
+        need = memory.estimate(config, dtype, shape, AbstractMesh((data, model), parallel.AXES), device.platform)
+        # Classes of the anchors, and the head that encodes them, are stored beside their keys.
+        anchors_per_device = math.ceil(self.anchors / self.topology.size)
+        head_size = config.vocab_size * config.state_width
+        store = (self.key_bytes + 4) * anchors_per_device + 4 * head_size
+        replicated = jnp.dtype(dtype).itemsize * head_size if model > 1 else 0
+        search = int(StoreOptions().memory_mb * 2**20)
+        peak = max(need.total, need.weights + store + max(replicated, search))
+        return {
+            "data": data,
+            "model": model,
+            "fits": "yes" if peak <= memory.MARGIN * device.gib * GIB else "out of memory",
+            "weights": need.weights / GIB,
+            "prefix": need.prefix / GIB,
+            "working": need.working / GIB,
+            "store": store / GIB,
+            "peak": peak / GIB,
+            **self._times(model, shape, steps, need),
+        }
+
+    def _times(self, model: int, shape: packing.PackShape, steps: int, need: memory.Need) -> dict[str, Any]:
+        """Return the operations of each device in 10¹², and the times if the device's speed is known."""
+        device = self.topology.device
+        config = self.work.subject.config
+        dtype = self.settings.dtype
+        anchors_per_device = math.ceil(self.anchors / self.topology.size)
+        prefix_operations = operations.prefix_program(config, shape.prefix) / model
+        step_operations = operations.packed_step(config, shape) / model
+        # float32 keys: a multiplication and an addition for each of their numbers.
+        search_operations = 2 * self.settings.queries * anchors_per_device * self.key_bytes // 4
+        passes = 1 + self.settings.queries / self.anchors  # Queries are as long as anchors.
+        total = passes * (prefix_operations + steps * step_operations) + search_operations
+        estimated = {"tera_operations": total / 1e12}
+        if not device.peak:
+            return estimated
+        # A ring all-reduce of the residual stream after attention and after the MLP of every block.
+        sent_per_token = 4 * config.num_layers * (model - 1) / model * config.width * jnp.dtype(dtype).itemsize
+        sent_per_step = sent_per_token * shape.rows * shape.width
+        step_seconds = roofline(device, dtype, step_operations, need.weights + need.prefix, sent_per_step)
+        prefix_seconds = roofline(device, dtype, prefix_operations, need.weights, sent_per_token * shape.prefix)
+        reading_seconds = prefix_seconds + steps * step_seconds
+        search_seconds = roofline(device, "float32", search_operations, self.key_bytes * anchors_per_device)
+        return estimated | {
+            "ms_per_step": 1000 * step_seconds,
+            "mib_sent_per_step": sent_per_step / 2**20,
+            "anchors_per_second": self.anchors / reading_seconds,
+            "job_seconds": reading_seconds * passes + search_seconds,
+        }
+
+
+def _recommend(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the best of the meshes that fit; return "" if none fits."""
+    fitting = [row for row in rows if row["fits"] == "yes"]
+    if not fitting:
+        return ""
+    best = min(fitting, key=lambda row: row.get("job_seconds", row["model"]))
+    reason = "fastest" if "job_seconds" in best else "smallest"
+    return f"mesh.model={best['model']} (mesh.data={best['data']}), the {reason} that fits"

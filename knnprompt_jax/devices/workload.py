@@ -1,0 +1,148 @@
+"""The model and the prompts of a measurement or an estimate."""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import decoder, hf_config, hub, registry, sharding, tokenizers
+from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings.devices import BenchmarkSettings
+from knnprompt_jax.study import job_inputs as inputs
+from knnprompt_jax.tasks import splits
+
+STAND_IN = "smollm2"  # Its tokenizer counts tokens if the model's own is not available.
+# The tokens of TREC's demonstrations, 8 per class, and the mean and standard deviation of those of its suffixes.
+_PREFIX = 928
+_MEAN = 14.5
+_DEVIATION = 4.5
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelShape:
+    """A model without weights and tokenizer: config.json, the decoder that it describes, and folder or .gguf file.
+
+    `path` is None for a published shape, which has no weights.
+    """
+
+    name: str
+    hf: hf_config.Json
+    config: config_lib.DecoderConfig
+    path: pathlib.Path | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The prompts of anchors, the model without its weights, and the name of the tokenizer that made the tokens."""
+
+    subject: ModelShape
+    prompts: layout.Prompts
+    model: lm.LanguageModel
+    tokenizer_name: str
+
+    @property
+    def largest(self) -> layout.PromptGroup:
+        """The group with the most prompts."""
+        return max(self.prompts.groups, key=lambda group: len(group.suffixes))
+
+
+def describe(name: str) -> ModelShape:
+    """Describe a model: a published shape (with or without its owner) needs no network, others need their config.json.
+
+    Raises:
+        UserError: an unknown or unsupported model.
+    """
+    for published, hf in registry.PUBLISHED.items():
+        if name in (published, published.rpartition("/")[2]):
+            return ModelShape(name, hf, registry.config_from_hf(hf), None)
+    path = hub.resolve(name, config_only=True)
+    hf = registry.read_config(path)
+    return ModelShape(name, hf, registry.config_from_hf(hf), path)
+
+
+def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0) -> Workload:
+    """Build the anchors' prompts of the task, the first `num_anchors` of them if that is not 0.
+
+    Raises:
+        UserError: rows that cannot be read or drawn.
+    """
+    tokenizer, source = _load_tokenizer(settings.tokenizer, subject)
+    model = _make_model(settings, subject, tokenizer)
+    task, train = inputs.load_train(settings, settings.task, settings.train_file)
+    demo_shots = inputs.demo_shots(settings.demo_shots, settings.shots, inputs.Rows(task, train, ()), model)
+    split = splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=settings.seed)
+    anchors = split.anchors[: num_anchors or None]
+    prompts = layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, model.context)
+    layout.warn_truncated(prompts.num_truncated, prompts.num_prompts, model.context)
+    return Workload(subject, prompts, model, source)
+
+
+def build_random(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int) -> Workload:
+    """Build prompts of random tokens, which need no tokenizer."""
+    model = _make_model(settings, subject, tokenizer=None)
+    return Workload(subject, random_prompts(subject.config, num_anchors), model, "none: random tokens")
+
+
+def random_prompts(config: config_lib.DecoderConfig, num_anchors: int) -> layout.Prompts:
+    """Return prompts of random tokens as long as TREC's; the prefix fills at most half the context."""
+    rng = np.random.default_rng(0)
+    prefix = min(_PREFIX, config.num_positions // 2)
+    sizes = rng.normal(_MEAN, _DEVIATION, num_anchors).round().astype(int).clip(2, config.num_positions - prefix)
+    prefix_P, *suffixes = (rng.integers(0, config.vocab_size, size).astype(np.int32) for size in (prefix, *sizes))
+    group = layout.PromptGroup(prefix_P, tuple(suffixes), np.arange(num_anchors))
+    return layout.Prompts((group,), num_anchors, demonstration_tokens=tuple(prefix_P.tolist()))
+
+
+def _make_model(settings: BenchmarkSettings, subject: ModelShape, tokenizer: Any) -> lm.LanguageModel:
+    """Return the model, whose weights are not loaded yet."""
+    return lm.LanguageModel(
+        subject.config,
+        tokenizer,
+        functools.partial(_load_weights, subject, settings.dtype),
+        name=subject.name,
+        dtype=settings.dtype,
+        step_tokens=settings.batch,
+        mesh=functools.partial(inputs.make_mesh, settings.mesh, settings.dtype, settings.batch),
+    )
+
+
+def _load_weights(subject: ModelShape, dtype: str, mesh: Mesh) -> decoder.Decoder:
+    """Load the weights onto the mesh, or draw random ones for a published shape."""
+    config = subject.config
+    if subject.path:
+        return checkpoints.load(subject.path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
+    graph, abstract = abstract_weights(config, dtype, mesh)
+    formats = jax.tree.map(lambda leaf: leaf.format, abstract)
+    draw = jax.jit(lambda: nnx.state(decoder.Decoder(config, nnx.Rngs(0), jnp.dtype(dtype))), out_shardings=formats)
+    return nnx.merge(graph, draw())
+
+
+def abstract_weights(config: config_lib.DecoderConfig, dtype: str, mesh: Mesh) -> tuple[Any, nnx.State]:
+    """Return the graph of a decoder, and the shapes, dtypes and shardings of its weights."""
+    graph, params = nnx.split(registry.abstract(config, jnp.dtype(dtype)))
+    placement = sharding.placement(config, mesh)
+
+    def place(path: tuple[Any, ...], leaf: Any) -> Any:
+        format = placement(".".join(map(str, path)))
+        return leaf.replace(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=format))
+
+    return graph, nnx.map_state(place, params)
+
+
+def _load_tokenizer(name: str, subject: ModelShape) -> tuple[Any, str]:
+    """Return the named tokenizer, the model's own, or the stand-in, and its name."""
+    if name:
+        return tokenizers.load(pathlib.Path(name)), name
+    try:
+        return tokenizers.load(hub.resolve(subject.name, weights=False)), subject.name
+    except errors.UserError:
+        return tokenizers.load(hub.resolve(STAND_IN)), STAND_IN

@@ -1,0 +1,123 @@
+"""The record of `knnprompt check`: its lines, its exit status, and a quick run of several processes."""
+
+import json
+import types
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.devices import check_runner, checks, device_report, machine, workload
+from knnprompt_jax.settings import devices as settings_lib
+from tests import shell, test_parallel
+
+RIGHT = checks.Line("a against b, nats", 0.25, 0.5, checks.PASS)
+WRONG = checks.compare("c against d", 0, lambda: float("nan"))
+ROW = {"model": "gpt2", "anchors_per_second": 7.5}
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Return a function that runs checks, each given by its findings, and returns the record."""
+
+    def run(*findings, **values):
+        made = {name: lambda inputs, found=found: iter(found) for name, found in findings}
+        monkeypatch.setattr(check_runner, "CORRECTNESS", made)
+        return check_runner.run(settings_lib.CheckSettings(quick=True, **values), tmp_path / "record.json")
+
+    return run
+
+
+def test_a_record_has_lines_and_speeds(run, tmp_path):
+    record = run(("one", [RIGHT, WRONG]), ("two", [ROW, checks.skipped("e", "no GPU")]))
+    assert (record["failed"], record["speeds"]) == (1, [ROW])
+    lines = [(line["check"], line["result"]) for line in record["checks"]]
+    assert lines == [("one: a against b, nats", "pass"), ("one: c against d", "FAIL"), ("two: e", "not run")]
+    assert "one: a against b, nats       0.25      0.5     pass" in device_report.render(record)
+    saved = json.loads((tmp_path / "record.json").read_text(), parse_constant=pytest.fail)
+    assert [line["deviation"] for line in saved["checks"]] == [0.25, "nan", ""]
+
+
+@pytest.mark.parametrize(("line", "status"), [(RIGHT, 0), (WRONG, 1)])
+def test_the_exit_status(monkeypatch, line, status, tmp_path):
+    monkeypatch.setattr(check_runner, "CORRECTNESS", {"one": lambda inputs: iter([line])})
+    command = f"python experiments/check.py --shapes= --output={tmp_path}"
+    if status:
+        with pytest.raises(AssertionError, match="FAIL"):
+            shell.run(command)
+    else:
+        assert "record: " in shell.run(command)
+    [path] = tmp_path.glob("check-*.json")
+    assert json.loads(path.read_text())["failed"] == status
+
+
+def test_a_wrong_switch_of_the_kernel_is_refused_at_the_start(run, monkeypatch):
+    monkeypatch.setenv("KNNPROMPT_PREFIX_KERNEL", "of")
+    with pytest.raises(errors.UserError, match="KNNPROMPT_PREFIX_KERNEL=of: choose from on, off, auto"):
+        run(("one", [RIGHT]))
+
+
+def test_a_crash_leaves_the_record_of_earlier_checks(monkeypatch, run, tmp_path):
+    """The process dies in the second check; the file names that check."""
+
+    def crash():
+        raise SystemExit
+        yield
+
+    with pytest.raises(SystemExit):
+        run(("one", [RIGHT]), ("two", crash()), ("three", [RIGHT]))
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert (record["running"], [line["check"] for line in record["checks"]]) == ("two", ["one: a against b, nats"])
+
+
+@pytest.mark.parametrize(("name", "result"), [("speed of gpt2", "not run"), ("search", "FAIL")])
+def test_a_measurement_that_does_not_fit_into_memory_is_not_run(name, result):
+    def overflow(inputs):
+        yield ROW
+        raise RuntimeError("CUDA out of memory")
+
+    row, line = check_runner._run(name, overflow, checks.Inputs())
+    assert row == ROW and (line.result, line.reason) == (result, "RuntimeError: CUDA out of memory")
+
+
+def test_the_shapes_of_a_cpu_are_measured_by_default(monkeypatch, tmp_path):
+    """Passes run with small sizes; no test looks at speeds."""
+    monkeypatch.setattr(machine, "_SIDE_ON_CPU", 64)
+    monkeypatch.setattr(check_runner.speeds, "_ANCHORS_ON_CPUS", 23)
+    monkeypatch.setattr(check_runner, "SHAPES_ON_CPUS", ("pythia-70m",))
+    monkeypatch.setattr(check_runner, "CORRECTNESS", {})
+    monkeypatch.setattr(workload, "_PREFIX", 64)
+    [row] = check_runner.run(settings_lib.CheckSettings(), tmp_path / "record.json")["speeds"]
+    assert (row["model"], row["anchors"], row["attention_kernel"]) == ("pythia-70m", 23, "no")
+    assert row["anchors_per_second"] > 0 and row["share_of_peak"] > 0
+
+
+def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):
+    """The first process writes and prints; both end with status 0."""
+    joined = [
+        "tests/parallel/check_together.py",
+        "--quick",
+        f"--output={tmp_path}",
+        *test_parallel.distributed_options(),
+    ]
+    both = [test_parallel.start(4, *joined, f"--distributed.process_id={process}") for process in range(2)]
+    outputs = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert ["record: " in out for out, _ in outputs] == [True, False]
+    [path] = tmp_path.glob("check-*.json")
+    record = json.loads(path.read_text())
+    lines = record["checks"]
+    assert (record["processes"], record["failed"]) == (2, 0)
+    assert {line["result"] for line in lines} == {"pass"}
+    splits = [line["check"][:26] for line in lines if line["check"].startswith("meshes")]
+    assert splits == ["meshes: 8 data × 1 model, ", "meshes: 4 data × 2 model, ", "meshes: 2 data × 4 model, "]
+    assert any("over all devices (8)" in line["check"] for line in lines)
+
+
+@pytest.mark.parametrize(("given", "used"), [("cuda", "cuda,cpu"), ("cpu,tpu", "cpu,tpu"), ("", ""), (None, None)])
+def test_references_have_a_cpu(monkeypatch, given, used):
+    """JAX_PLATFORMS may name accelerators only."""
+    config = types.SimpleNamespace(jax_platforms=given)
+    config.update = lambda name, value: setattr(config, name, value)
+    monkeypatch.setattr(check_runner, "jax", types.SimpleNamespace(config=config))
+    check_runner._add_cpu()
+    assert config.jax_platforms == used

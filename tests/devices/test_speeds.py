@@ -1,0 +1,58 @@
+"""Speeds and their workloads: random weights, and the tokenizer that counts tokens. No test looks at speeds."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.devices import machine, workload
+from knnprompt_jax.models import hub
+from knnprompt_jax.settings import devices as settings_lib
+from tests import shell
+
+SMALL = {"model": "tiny", "batch": 256, "anchors": 23, "shots": 20, "demo_shots": 1, "repetitions": 2}
+
+
+def test_a_benchmark_writes_its_record(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_SIDE_ON_CPU", 64)
+    options = " ".join(f"--{name}={value}" for name, value in SMALL.items())
+    assert "anchors per second" in shell.run(f"python experiments/benchmark.py {options} --output={tmp_path}")
+    [path] = tmp_path.iterdir()
+    found = json.loads(path.read_text())
+    assert {"command", "date", "jax", "host"} <= set(found)
+    assert (found["anchors"], found["compilations"]) == (23, 2)  # The programs of the prefix and of the suffixes.
+    assert all(found[name] > 0 for name in ("compile_seconds", "share_of_peak", "anchors_per_second"))
+
+
+@pytest.mark.parametrize(("backend", "speed"), [("cpu", 7.0), ("gpu", 35.0)])
+def test_cpu_devices_of_a_process_share_its_cores(backend, speed, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert machine.speed_of_all(7.0, num_devices=5) == speed
+
+
+def test_a_published_shape_has_random_weights():
+    own = settings_lib.BenchmarkSettings(**SMALL | {"model": "EleutherAI/pythia-70m", "dtype": "bfloat16"})
+    subject = workload.describe(own.model)
+    model = workload.build(own, subject, num_anchors=1).model
+    assert (subject.path, model.dtype, model.config.num_layers) == (None, "bfloat16", 6)
+    kernel = np.asarray(model.execution.decoder.blocks.mlp.up_kernel[...], np.float32)
+    assert kernel.std() == pytest.approx(0.02, rel=0.1)
+    assert not np.array_equal(kernel[0], kernel[1])
+
+
+def test_smollm2_counts_tokens_if_the_model_s_tokenizer_is_not_available(monkeypatch):
+    resolve = hub.resolve
+
+    def offline(name, *arguments, **options):
+        if name != "smollm2":
+            raise errors.UserError("offline")
+        return resolve(name)
+
+    monkeypatch.setattr(hub, "resolve", offline)
+    subject = workload.describe("opt-30b")
+    assert subject == dataclasses.replace(workload.describe("facebook/opt-30b"), name="opt-30b")
+    work = workload.build(settings_lib.BenchmarkSettings(**SMALL | {"model": "opt-30b"}), subject, num_anchors=3)
+    assert (work.tokenizer_name, work.prompts.num_prompts, subject.config.num_layers) == ("smollm2", 3, 48)

@@ -1,0 +1,101 @@
+"""Other libraries compute our distributions in processes of their own; one that cannot run has its reason."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.devices import machine, workload
+from knnprompt_jax.models import registry
+from tests import prompt_groups, random_weights
+from tools import benchmark_peers, peer_process
+
+SMALL = {"model": "tiny", "batch": 256, "anchors": 23, "shots": 20, "demo_shots": 1, "repetitions": 2}
+FEW = {"peer_prompts": 5, "peer_suffixes": 9, "peer_batch": 3}
+SIZES = {
+    "hidden_size": 48,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 101,
+    "head_dim": 6,
+    "intermediate_size": 67,
+    "sliding_window": 29,
+}
+CODE = """import os
+class Peers:
+    works = lambda peers, much: 2 * much
+    dies = lambda peers: os._exit(3)
+    def fails(self): raise ValueError("so\\nmuch")
+"""
+
+
+def make_group(prefix, vocabulary=101):
+    rng = np.random.default_rng(1)
+    suffixes = tuple(rng.integers(0, vocabulary, length) for length in rng.integers(1, 13, 23))
+    return prompt_groups.make_group(suffixes, rng.integers(0, vocabulary, prefix))
+
+
+def test_construction_beside_pytorch(monkeypatch):
+    """llama.cpp is absent: the model has no GGUF file."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.setattr(machine, "_SIDE_ON_CPU", 64)
+    found = benchmark_peers.run(benchmark_peers.PeerSettings(**SMALL, **FEW))
+    rows = {row["peer"]: row for row in found["peers"]}
+    one, cached, llama = benchmark_peers.PROCEDURES.values()
+    assert {peer: row["prompts_per_turn"] for peer, row in rows.items()} == {"ours": 23, one: 5, cached: 9}
+    for title in (one, cached):
+        rates = found["anchors_per_second"] / rows[title]["prompts_per_second"]
+        assert rows[title]["ours_is_times_faster"] == pytest.approx(rates)
+        assert rows[title]["largest_difference"] < 1e-4
+    assert found["absent"] == [{"without": llama, "reason": "llama.cpp reads GGUF files and --model names none"}]
+
+
+@pytest.mark.parametrize("prefix", [37, 0])
+def test_peers_compute_our_distributions(monkeypatch, prefix):
+    """Large weights, so that all of a small model matters; some layers have a window shorter than the prefix."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.setattr(
+        peer_process.PeerProcess, "call", lambda peer, *given, **named: peer_process.call(peer.module, *given, **named)
+    )
+    hf = {**registry.PUBLISHED["google/gemma-3-270m"], **SIZES}
+    subject = workload.ModelShape("small", hf, registry.config_from_hf(hf), None)
+    weights = random_weights.make(subject.config, 0, (0.1, 0.2, 0.2))
+    model = lm.LanguageModel.from_decoder(weights, (), name="small")
+    own = benchmark_peers.PeerSettings(**SMALL, **FEW, peers=("torch_one", "torch_cached"))
+    sampled = benchmark_peers.sample(make_group(prefix), own)
+    with benchmark_peers.start_all(weights, subject, sampled, own) as (running, absent):
+        found = {name: benchmark_peers.compare(model, sampled, name, process) for name, process in running.items()}
+    assert not absent and list(found) == ["torch_one", "torch_cached"]
+    assert max(each["largest_difference"] for each in found.values()) < 1e-4
+    assert max(each["largest_kl"] for each in found.values()) < 1e-6
+
+
+def test_a_library_that_cannot_run_has_its_reason():
+    own = benchmark_peers.PeerSettings(**SMALL, peers=("torch_one",))
+    subject = workload.describe("tiny")
+    subject.hf["rope_factors"] = [1.0, 2.0]
+    sampled = benchmark_peers.sample(make_group(37), own)
+    with benchmark_peers.start_all(None, subject, sampled, own) as (running, absent):
+        assert not running
+        assert absent == {"torch_one": "transformers does not support the rope_freqs.weight of this file"}
+
+
+def test_the_file_of_a_gguf_model_is_found():
+    path = pathlib.Path("folder/model.gguf")
+    assert benchmark_peers.find_file(workload.ModelShape("model", {}, workload.describe("tiny").config, path)) == path
+
+
+def test_a_process_answers_and_fails_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "broken_peers.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    process = peer_process.PeerProcess("Broken", "broken_peers")
+    with process.pool:
+        seconds, result = process.call("works", much=3, returns_result=True)
+        assert 0 < seconds < 60
+        assert result == 6
+        with pytest.raises(errors.UserError, match="^Broken, fails: ValueError: so much$"):
+            process.call("fails")
+        with pytest.raises(errors.UserError, match="^Broken, dies: BrokenProcessPool: A process in the process pool"):
+            process.call("dies")
