@@ -27,7 +27,6 @@ import pandas as pd
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, states, tasks
-from knnprompt_jax.classifier.classifier_options import AutoOptions
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.confidence import selective
@@ -163,7 +162,7 @@ def _examples(frame: pd.DataFrame) -> list[Example]:
 
 def read(model: kp.LanguageModel, task: Task, rows: Sequence[Example]) -> Readings:
     """Return the readings of rows without demonstrations: the same for every classifier of the task."""
-    reader = views.PromptReader(model, task, AutoOptions().truncation, CACHE, repeated=True)
+    reader = views.PromptReader(model, task, CACHE, repeated=True)
     view = reader.read_after((), rows, (expert.block_of(model.config),), task.name)
     return Readings(fitting.joined_texts(task, rows), {0: view})
 

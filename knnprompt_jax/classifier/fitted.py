@@ -118,7 +118,7 @@ class Fitted:
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
-        reader = views.PromptReader(self.model, self.task, self.options.truncation)
+        reader = views.PromptReader(self.model, self.task)
         content = self.content
         prompts = {view.demo_shots: reader.build(examples, content.demonstrations_of(view)) for view in content.views}
         return Queries(pool_fitting.joined_texts(self.task, examples), prompts)

@@ -69,7 +69,7 @@ def fit(
         file_options=file_options or {},
         origin=content_lib.origin_of(options, task, rows, file_options or {}, model.identity, encoder, checked),
     )
-    reader = views.PromptReader(model, task, options.truncation, cache, repeated)
+    reader = views.PromptReader(model, task, cache, repeated)
     if isinstance(options, PublishedOptions):
         return _fit_published(content, options, reader)
     return _fit_pool(content, options, reader)
@@ -119,7 +119,7 @@ def partial_fit(fitted: Fitted, examples: Sequence[Example], num_rows: int, cach
     choice = content.choice and dataclasses.replace(content.choice, is_earlier=True)
     grown = dataclasses.replace(content, task=task, labels=labels, rows=(*content.rows, *examples), choice=choice)
     fitted_lib.check_label_words(task, fitted.model, options, choice)
-    reader = views.PromptReader(fitted.model, task, options.truncation, cache, repeated=True)
+    reader = views.PromptReader(fitted.model, task, cache, repeated=True)
     joined = {}
     for view in content.views:
         added = reader.read_after(content.demonstrations_of(view), examples, content.blocks, "anchors")

@@ -115,7 +115,6 @@ class PromptReader:
 
     model: lm.LanguageModel
     task: Task
-    truncation: str
     cache: states_lib.Cache | None = None
     repeated: bool = False
 
@@ -146,7 +145,7 @@ class PromptReader:
     def build(self, examples: Sequence[Example], demonstrations: Sequence[Example]) -> layout.Prompts:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
         model = self.model
-        return layout.build_prompts(self.task, demonstrations, examples, model.tokenize, model.context, self.truncation)
+        return layout.build_prompts(self.task, demonstrations, examples, model.tokenize, model.context)
 
     def _read(
         self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[int, ...], title: str

@@ -37,8 +37,9 @@ MethodOptions: Any = type(
 def get(name: str) -> method.Method:
     """Return the method of this name; raise UserError with the choices if there is none."""
     if name not in METHODS:
-        hint = f" ({ALL} is a choice only by itself, for compare)" if name == ALL else ""
-        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}{hint}")
+        raise errors.UserError(
+            f"unknown method {name!r}: choose from {', '.join(METHODS)} (or, for compare, only {ALL})"
+        )
     return METHODS[name]
 
 
@@ -55,26 +56,13 @@ def select(names: Sequence[str], problem: method.Problem, settings: Any) -> tupl
     Raises:
         UserError: an unknown name, or a method that does not apply to the problem with its options.
     """
-    if tuple(names) == (ALL,):
-        return _select_all(problem, settings)
-    selected = [get(name) for name in dict.fromkeys(names)]
-    for declared in selected:
-        if reason := declared.obstacle(problem, declared.options(settings)):
-            applicable = ", ".join(fitting.name for fitting in _select_all(problem, settings)[0])
-            raise errors.UserError(
-                f"method {declared.name!r} does not apply: {reason}; methods of {ALL!r} that do: {applicable}"
-            )
-    return selected, {}
-
-
-def _select_all(problem: method.Problem, settings: Any) -> tuple[list[method.Method], dict[str, str]]:
-    """Return the methods that "all" includes and that apply to a problem, and why each other method is excluded."""
-    selected = []
+    is_all = tuple(names) == (ALL,)
+    requested = [*METHODS.values()] if is_all else [get(name) for name in dict.fromkeys(names)]
     reasons = {}
-    for name, declared in METHODS.items():
-        reason = declared.excluded_because or declared.obstacle(problem, declared.options(settings))
-        if reason:
-            reasons[name] = reason
-        else:
-            selected.append(declared)
-    return selected, reasons
+    for declared in requested:
+        excluded = declared.excluded_because if is_all else ""
+        if reason := excluded or declared.obstacle(problem, declared.options(settings)):
+            reasons[declared.name] = reason
+    if reasons and not is_all:
+        raise errors.UserError("; ".join(f"method {name!r} does not apply: {why}" for name, why in reasons.items()))
+    return [declared for declared in requested if declared.name not in reasons], reasons

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from knnprompt_jax import errors
 from knnprompt_jax.experts import PoolOptions, expert, fitting, views
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.methods import method
@@ -18,7 +17,7 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     rows = problem.train_rows
     model = inputs.model
     dealt = _deal(problem, model.count_tokens, model.context)
-    reader = views.PromptReader(model, task, problem.truncation, inputs.cache)
+    reader = views.PromptReader(model, task, inputs.cache)
     block = expert.block_of(model.config)
     resources = fitting.resources_of(task, model, problem.label_token, block, options.encoder, inputs.store_options)
     choice, readings = fitting.choose(reader, rows, dealt, options.names, resources, inputs.seed)
@@ -45,9 +44,7 @@ def _deal(
 
 
 def check(problem: method.Problem, options: PoolOptions) -> None:
-    """Raise UserError if there is no train row, or the encoder cannot be loaded."""
-    if not problem.train_rows:
-        raise errors.UserError("no train rows: choose more shots")
+    """Raise UserError if the encoder cannot be loaded."""
     if options.encoder:
         encoders.describe(options.encoder)
 

@@ -11,49 +11,42 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import errors
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.experts import fitting
 from knnprompt_jax.methods import hidden_states, method
 from knnprompt_jax.models import encoders
+from knnprompt_jax.options import Options, option
 from knnprompt_jax.tasks.task import Example, Task
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 NEEDS_ENCODER = "it needs a sentence encoder: name the method to download or load one"
 
 
-class EncoderOptions(options_lib.Options):
+class EncoderOptions(Options):
     """Options of the baselines on sentence embeddings."""
 
-    encoder: str = options_lib.option(MINILM, "A sentence encoder by Hub name or folder.", nonempty=True)
-    pooling: str = options_lib.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
+    encoder: str = option(MINILM, "A sentence encoder by Hub name or folder.", nonempty=True)
+    pooling: str = option("", "Pooling of an encoder whose files do not name one: mean or cls.")
 
 
 class EncoderProbeOptions(EncoderOptions):
     """Options of the regression on sentence embeddings."""
 
-    inverse_penalty: float = options_lib.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
+    inverse_penalty: float = option(1.0, "scikit-learn's C, with its default.", least=1e-6)
 
 
 class EncoderKNNOptions(EncoderOptions):
     """Options of the vote of the nearest train rows."""
 
-    k: int = options_lib.option(3, "Neighbours that vote.", least=1)
+    k: int = option(3, "Neighbours that vote.", least=1)
 
 
-def predict_by_tfidf(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict_by_tfidf(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Fit the expert on demonstrations and anchors, and predict the queries."""
     problem = inputs.problem
     texts = fitting.joined_texts(problem.task, problem.train_rows)
     queries = fitting.joined_texts(problem.task, problem.evaluation)
     p_QC = fitting.predict_by_words(texts, inputs.classes(problem.train_rows), queries, inputs.num_classes)
     return method.Prediction.most_probable(p_QC)
-
-
-def check_words(problem: method.Problem, _: options_lib.Options) -> None:
-    """Raise UserError if no train row has a word."""
-    if not any(map(str.strip, fitting.joined_texts(problem.task, problem.train_rows))):
-        raise errors.UserError("no train row of the split has a word")
 
 
 def predict_by_regression(inputs: method.Inputs, options: EncoderProbeOptions) -> method.Prediction:
@@ -101,7 +94,7 @@ _on_embeddings = functools.partial(
     excluded_because=NEEDS_ENCODER,
 )
 METHODS = (
-    method.Method("tfidf", "TF-IDF, ridge regression", predict_by_tfidf, check=check_words, rows_used="texts"),
+    method.Method("tfidf", "TF-IDF, ridge regression", predict_by_tfidf, rows_used="texts"),
     _on_embeddings(
         "encoder_probe", "Sentence encoder, logistic regression", predict_by_regression, EncoderProbeOptions
     ),

@@ -17,8 +17,8 @@ import optax
 from scipy import optimize, special
 
 from knnprompt_jax import errors
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
+from knnprompt_jax.options import Options, option
 from knnprompt_jax.tasks.task import Example
 
 CONTENT_FREE_TEXTS = ("N/A", "", "[MASK]")
@@ -26,38 +26,34 @@ DOMAIN_TEXTS = 20
 Array = jax.Array
 
 
-class ContextualOptions(options_lib.Options):
+class ContextualOptions(Options):
     """Options of contextual calibration."""
 
-    prior: str = options_lib.option(
+    prior: str = option(
         "balanced",
         "The prior of the classes: equal, or their shares of the split's train rows.",
         choices=("balanced", "trainset"),
     )
 
 
-class PrototypicalOptions(options_lib.Options):
+class PrototypicalOptions(Options):
     """Options of Prototypical Calibration."""
 
-    restarts: int = options_lib.option(
-        100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1
-    )
+    restarts: int = option(100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1)
 
 
-class LincOptions(options_lib.Options):
+class LincOptions(Options):
     """Options of LinC. The source tunes the learning rate and the epochs per task; the defaults are those for SST2."""
 
-    epochs: int = options_lib.option(15, "Passes over the rows.", least=1)
-    learning_rate: float = options_lib.option(0.015, "Learning rate of the gradient descent.", least=0)
-    rows: int = options_lib.option(100, "Maximum number of anchors to learn from.", least=1)
+    epochs: int = option(15, "Passes over the rows.", least=1)
+    learning_rate: float = option(0.015, "Learning rate of the gradient descent.", least=0)
+    rows: int = option(100, "Maximum number of anchors to learn from.", least=1)
 
 
-class SupervisedOptions(options_lib.Options):
+class SupervisedOptions(Options):
     """Options of vector scaling (after Supervised Calibration)."""
 
-    penalty: float = options_lib.option(
-        1.0, "Strength of the regularisation towards slopes of 1 and shifts of 0.", least=1e-6
-    )
+    penalty: float = option(1.0, "Strength of the regularisation towards slopes of 1 and shifts of 0.", least=1e-6)
 
 
 def content_free_queries(problem: method.Problem) -> list[Example]:
@@ -112,7 +108,7 @@ def contextual(inputs: method.Inputs, options: ContextualOptions) -> method.Pred
     return _softmax(inputs.label_log_p(inputs.states[method.QUERIES]) + shift_C)
 
 
-def domain_context(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def domain_context(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Divide the probabilities by those after random in-domain texts.
 
     Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
@@ -122,7 +118,7 @@ def domain_context(inputs: method.Inputs, _: options_lib.Options) -> method.Pred
     )
 
 
-def batch(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def batch(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Subtract the mean log-probability over the queries.
 
     Zhou, Wan, Proleev, Mincu, Chen, Heller, Roy: "Batch Calibration: Rethinking Calibration for In-Context Learning and

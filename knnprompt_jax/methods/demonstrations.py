@@ -22,15 +22,14 @@ import functools
 import importlib.util
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import baselines, method
 from knnprompt_jax.models import encoders
+from knnprompt_jax.options import Options, option
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
@@ -41,36 +40,34 @@ ORDERS = ("nearest_first", "nearest_last")
 COMBINATIONS = ("probability", "log_probability", "vote")
 
 
-class RetrievalOptions(options_lib.Options):
+class RetrievalOptions(Options):
     """Options of the selection. Long prompts lose their first demonstration first."""
 
-    retriever: str = options_lib.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", nonempty=True)
-    pooling: str = options_lib.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
-    order: str = options_lib.option(
+    retriever: str = option(BM25, "bm25, or a sentence encoder by Hub name or folder.", nonempty=True)
+    pooling: str = option("", "Pooling of an encoder whose files do not name one: mean or cls.")
+    order: str = option(
         "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
     )
 
 
-class EnsembleOptions(options_lib.Options):
+class EnsembleOptions(Options):
     """Options of the ensemble."""
 
-    combination: str = options_lib.option(
+    combination: str = option(
         "probability", "The mean of probabilities, the mean of their logarithms, or a vote.", choices=COMBINATIONS
     )
 
 
-class ManyShotOptions(options_lib.Options):
+class ManyShotOptions(Options):
     """Options of many-shot in-context learning."""
 
-    most: int = options_lib.option(
-        0, "Maximum number of demonstrations, all classes together; 0: all that fit.", least=0
-    )
+    most: int = option(0, "Maximum number of demonstrations, all classes together; 0: all that fit.", least=0)
 
 
-class UpperBoundOptions(options_lib.Options):
+class UpperBoundOptions(Options):
     """Options of the search for the best prompt."""
 
-    num_prompts: int = options_lib.option(1000, "Number of random prompts to try.", least=1)
+    num_prompts: int = option(1000, "Number of random prompts to try.", least=1)
 
 
 def select(problem: method.Problem, options: RetrievalOptions) -> list[list[Example]]:
@@ -105,13 +102,9 @@ def _bm25(pool_texts: Sequence[str], query_texts: Sequence[str]) -> np.ndarray:
 def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> method.Prediction:
     """Select demonstrations and predict by in-context learning."""
     problem = inputs.problem
+    selected = select(problem, options)
     prompts = layout.build_individual_prompts(
-        problem.task,
-        select(problem, options),
-        problem.evaluation,
-        problem.tokenize,
-        inputs.model.context,
-        problem.truncation,
+        problem.task, selected, problem.evaluation, problem.tokenize, inputs.model.context
     )
     states = inputs.read(prompts, f"demonstrations by {options.retriever}")
     truncated = prompts.num_truncated
@@ -119,20 +112,24 @@ def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> 
     return method.Prediction.most_probable(inputs.label_probabilities(states), note=note, sets=[prompts])
 
 
+def check_sets(problem: method.Problem, number: int) -> None:
+    """Raise UserError if the shots do not make this number of sets, or if classes share a label token."""
+    method.check_label_words_differ(problem)
+    largest = problem.split.shots // number
+    if not 1 <= problem.split.demo_shots <= largest:
+        raise errors.UserError(
+            f"demo_shots={problem.split.demo_shots}: it needs {number} or more sets of demonstrations from "
+            f"{problem.split.shots} shots: choose demo_shots from 1 to {largest}"
+        )
+
+
 def check_selection(problem: method.Problem, options: RetrievalOptions) -> None:
     """Raise UserError without demonstrations to select, with shared label tokens, or without the retriever."""
-    check_demonstrations(problem)
+    check_sets(problem, 1)
     if options.retriever != BM25:
         encoders.describe(options.retriever, options.pooling)
     elif importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
-
-
-def check_demonstrations(problem: method.Problem, _: Any = None) -> None:
-    """Raise UserError without demonstrations to select or with shared label tokens."""
-    method.check_label_words_differ(problem)
-    if problem.split.demo_shots < 1:
-        raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
 
 
 def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
@@ -174,22 +171,6 @@ def predict_by_ensemble(inputs: method.Inputs, options: EnsembleOptions) -> meth
     probabilities_QC = combine(special.log_softmax(log_p_UQC, axis=-1), options.combination)
     note = f"{len(all_states)} sets of {len(first)} demonstrations"
     return method.Prediction.most_probable(probabilities_QC, note=note, sets=sets)
-
-
-def check_ensemble(problem: method.Problem, _: EnsembleOptions) -> None:
-    """Raise UserError if the shots do not make two sets, or if classes share a label token."""
-    method.check_label_words_differ(problem)
-    shots = problem.split.shots
-    demo_shots = problem.split.demo_shots
-    if demo_shots < 1:
-        raise errors.UserError("demo_shots=0: an ensemble needs sets of demonstrations; choose 1 or more")
-    if shots < 2 * demo_shots:
-        raise errors.UserError(
-            f"shots={shots}: two sets of demo_shots={demo_shots} need {2 * demo_shots} shots or more, "
-            f"or demo_shots of {shots // 2} or fewer"
-        )
-    if not problem.split.anchors:
-        raise errors.UserError("there are no anchors for a second set: choose more shots")
 
 
 def many_shot_rows(
@@ -275,7 +256,7 @@ METHODS = (
         predict_by_ensemble,
         EnsembleOptions,
         needs=(method.QUERIES,),
-        check=check_ensemble,
+        check=lambda problem, _: check_sets(problem, 2),
         printed_as=("ICL Ensemble",),
     ),
     method.Method(
@@ -291,7 +272,7 @@ METHODS = (
         "Demonstration selection, upper bound",
         predict_upper_bound,
         UpperBoundOptions,
-        check=check_demonstrations,
+        check=lambda problem, _: check_sets(problem, 1),
         rows_used="draws",
         printed_as=("DemonSelection (upper)",),
         excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",

@@ -24,23 +24,19 @@ from scipy import special
 from scipy.spatial import distance
 
 from knnprompt_jax import lm
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.options import Options, option
 
 
-class ProbeOptions(options_lib.Options):
+class ProbeOptions(Options):
     """Options of the probe.
 
     Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states.
     """
 
-    representation: str = options_lib.option(
-        "hidden", "Inputs of the regression.", choices=("hidden", "log_probabilities")
-    )
-    inverse_penalty: float = options_lib.option(
-        1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
-    )
+    representation: str = option("hidden", "Inputs of the regression.", choices=("hidden", "log_probabilities"))
+    inverse_penalty: float = option(1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6)
 
 
 def logistic_regression(
@@ -133,7 +129,7 @@ def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray
     return special.softmax(-distance.cdist(queries_QE.astype(np.float64), centroids_CE), axis=-1)
 
 
-def predict_by_centroids(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict_by_centroids(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Predict the class with the nearest mean hidden state."""
     anchors_NE = np.asarray(inputs.states[method.ANCHORS].hidden_NE)
     queries_QE = np.asarray(inputs.states[method.QUERIES].hidden_NE)

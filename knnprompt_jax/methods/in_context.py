@@ -11,18 +11,18 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
+from knnprompt_jax.options import Options
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
-def predict(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Predict the most probable label word."""
     return method.Prediction.most_probable(inputs.label_probabilities(inputs.states[method.QUERIES]))
 
 
-def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
+def check_whole_labels(problem: method.Problem, _: Options) -> None:
     """Raise UserError if two label words have the same tokens."""
     first: dict[tuple[int, ...], str] = {}
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
@@ -33,7 +33,7 @@ def check_whole_labels(problem: method.Problem, _: options_lib.Options) -> None:
             )
 
 
-def predict_whole_labels(inputs: method.Inputs, _: options_lib.Options) -> method.Prediction:
+def predict_whole_labels(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Predict the most probable label; probabilities are normalised over the labels.
 
     The shared pass gives the probabilities of first tokens. Only labels of several tokens need a pass of their own.
@@ -63,7 +63,7 @@ def _further_tokens(
     """Return the texts that score all but the first token of each label, and the index of each prompt [Q].
 
     The texts of a prompt have the labels of `classes` in this order. A prompt that fills the context loses tokens on
-    the left to make room for a label; UserError is raised instead if truncation is refused.
+    the left to make room for a label.
     """
     labels = [np.array(problem.word_tokens[label], np.int32) for label in classes]
     prompts = problem.build_prompts(problem.split.demonstrations, problem.evaluation, context)
@@ -76,7 +76,7 @@ def _further_tokens(
         for group in prompts.groups
     ]
     # The last token of a label is scored but not read.
-    texts = continuations.build(families, context + 1, problem.truncation)
+    texts = continuations.build(families, context + 1)
     return texts, np.concatenate([group.number_N for group in prompts.groups])
 
 

@@ -30,7 +30,6 @@ class Problem:
         evaluation: the rows to classify.
         tokenize: the model's tokenizer.
         label_token: the token that represents a label word, as in `layout.label_tokens`.
-        truncation: the treatment of prompts that are too long, as in `layout.build_prompts`.
     """
 
     task: Task
@@ -38,7 +37,6 @@ class Problem:
     evaluation: Sequence[Example]
     tokenize: layout.Tokenize
     label_token: str = "last"
-    truncation: str = "left"
 
     @functools.cached_property
     def digest(self) -> str:
@@ -60,7 +58,7 @@ class Problem:
         self, demonstrations: Sequence[Example], examples: Sequence[Example], context: int
     ) -> layout.Prompts:
         """Return the prompt of each example after `demonstrations`, for a model that reads `context` tokens."""
-        return layout.build_prompts(self.task, demonstrations, examples, self.tokenize, context, self.truncation)
+        return layout.build_prompts(self.task, demonstrations, examples, self.tokenize, context)
 
     @functools.cached_property
     def label_tokens(self) -> list[int]:

@@ -15,8 +15,8 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method
+from knnprompt_jax.options import Options, option
 from knnprompt_jax.prompts import continuations, layout
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -26,23 +26,21 @@ MARGIN = 16  # Additional tokens of a demonstration.
 CONTEXT = 1024  # Maximum tokens of concatenated demonstrations and text.
 
 
-class NoisyChannelOptions(options_lib.Options):
+class NoisyChannelOptions(Options):
     """Options of the scores. Texts that exceed the context lose tokens on the left."""
 
-    shown: str = options_lib.option(
+    shown: str = option(
         "demonstrations",
         "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
         choices=("demonstrations", "all"),
     )
-    template: int = options_lib.option(
-        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4
-    )
-    text_tokens: int = options_lib.option(
+    template: int = option(0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4)
+    text_tokens: int = option(
         0,
         "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
         least=0,
     )
-    context_tokens: int = options_lib.option(0, "Maximum tokens read and scored; 0: 1,024.", least=0)
+    context_tokens: int = option(0, "Maximum tokens read and scored; 0: 1,024.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +118,7 @@ def scores(inputs: method.Inputs, options: NoisyChannelOptions) -> tuple[np.ndar
         channel(problem.tokenize, boundaries, text_tokens, verbalization.labels(template), demonstrations, queries)
         for template in templates
     ]
-    texts = continuations.build(families, context_tokens, problem.truncation)
+    texts = continuations.build(families, context_tokens)
     log_p = inputs.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
     return means.reshape(len(templates), len(queries), inputs.num_classes), texts

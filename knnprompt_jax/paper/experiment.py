@@ -33,7 +33,7 @@ _AXES = {  # The axis that an option lists values of.
     "anchor_shots": "anchor_shots",
 }
 _MEANING_OF_ZERO = {"context": "the model's", "rows": "all"}
-_COMPARED = ("truncation", "label_token", "dtype", "deterministic")
+_COMPARED = ("label_token", "dtype", "deterministic")
 Cells = Callable[[Any, inputs.Rows, int], Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 

@@ -48,7 +48,7 @@ class Scores:
     is_greatest: list[np.ndarray]
 
 
-def build(families: Iterable[Family], limit: int, truncation: str = "left") -> Continuations:
+def build(families: Iterable[Family], limit: int) -> Continuations:
     """Build the continuations of texts of at most `limit` tokens; longer texts keep their last `limit` tokens.
 
     The truncated texts of all families form one group with an empty prefix.
@@ -56,10 +56,9 @@ def build(families: Iterable[Family], limit: int, truncation: str = "left") -> C
     Args:
         families: the texts.
         limit: the maximum number of tokens of a text, its target included.
-        truncation: "error" refuses longer texts.
 
     Raises:
-        UserError: a target does not fit after at least one token of context, or a text is too long under "error".
+        UserError: a target does not fit after at least one token of context.
         ValueError: no token precedes a target.
     """
     members_by_prefix: list[tuple[np.ndarray, list[_Member]]] = []
@@ -78,11 +77,6 @@ def build(families: Iterable[Family], limit: int, truncation: str = "left") -> C
                 truncated.append(_Member(index, context, target))
         num_texts += len(family.targets)
         members_by_prefix.append((family.prefix_P, whole))
-    if truncation == "error" and truncated:
-        raise errors.UserError(
-            f"{len(truncated)} of {num_texts} texts have more than {limit} tokens, with those that are scored: use fewer "
-            "demonstrations, or truncation 'left'"
-        )
     members_by_prefix.append((np.array([], np.int32), truncated))
     filled = [(prefix_P, members) for prefix_P, members in members_by_prefix if members]
     return Continuations(

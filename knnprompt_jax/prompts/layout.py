@@ -112,7 +112,6 @@ def build_prompts(
     examples: Sequence[Example],
     tokenize: Tokenize,
     context: int,
-    truncation: str = "left",
 ) -> Prompts:
     """Build one prompt per example: all demonstrations, each followed by a blank line, then the example.
 
@@ -121,12 +120,10 @@ def build_prompts(
         demonstrations: the demonstrations of every prompt, in this order; may be empty.
         examples: the examples that end the prompts, as queries or anchors; their labels are not used.
         tokenize: the model's tokenizer.
-        context: the number of tokens the model can read.
-        truncation: the treatment of prompts longer than the context. "left" keeps their last `context` tokens, as
-            published; "error" refuses them.
+        context: the number of tokens the model can read; longer prompts keep their last tokens, as published.
 
     Raises:
-        UserError: a prompt has no tokens, or is too long under "error".
+        UserError: a prompt has no tokens.
     """
     if not examples:
         return Prompts(groups=(), num_prompts=0)
@@ -135,7 +132,7 @@ def build_prompts(
         demonstration_text(task, demonstrations), texts, tokenize
     )
     lengths = np.array([len(beginning) + len(ending) for ending in endings])
-    _check_lengths(examples, lengths, context, truncation)
+    _check_not_empty(examples, lengths)
     fits = lengths <= context
     whole = np.flatnonzero(fits)
     truncated = np.flatnonzero(~fits)
@@ -159,13 +156,12 @@ def build_individual_prompts(
     examples: Sequence[Example],
     tokenize: Tokenize,
     context: int,
-    truncation: str = "left",
 ) -> Prompts:
     """Build one prompt per example, each with its own demonstrations; see `build_prompts` for arguments and errors."""
     if not examples:
         return Prompts(groups=(), num_prompts=0)
     built = [
-        build_prompts(task, own, [example], tokenize, context, truncation)
+        build_prompts(task, own, [example], tokenize, context)
         for own, example in zip(demonstrations, examples, strict=True)
     ]
     groups = [group for prompts in built for group in prompts.groups]
@@ -264,22 +260,13 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
     return [], tokenize([demos + text for text in texts]), beginning
 
 
-def _check_lengths(examples: Sequence[Example], lengths_N: np.ndarray, context: int, truncation: str) -> None:
-    """Raise UserError if the prompt of an example has no tokens or, under the truncation "error", too many."""
-
-    def place(index: int) -> str:
-        return examples[index].place or f"row {examples[index].row}"
-
+def _check_not_empty(examples: Sequence[Example], lengths_N: np.ndarray) -> None:
+    """Raise UserError if the prompt of an example has no tokens."""
     if not lengths_N.all():
+        example = examples[int(np.argmin(lengths_N))]
         raise errors.UserError(
-            f"{place(int(np.argmin(lengths_N)))}: its prompt has no tokens: add a text to the template, or use "
+            f"{example.place or f'row {example.row}'}: its prompt has no tokens: add a text to the template, or use "
             "demonstrations"
-        )
-    num_long = int((lengths_N > context).sum())
-    if truncation == "error" and num_long:
-        raise errors.UserError(
-            f"{place(int(np.argmax(lengths_N)))}: its prompt has {lengths_N.max()} tokens, the context {context} "
-            f"({num_long} of {len(examples)} prompts are too long): use fewer demonstrations, or truncation 'left'"
         )
 
 

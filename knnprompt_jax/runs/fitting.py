@@ -170,7 +170,6 @@ def classifier_options(settings: commands.FitSettings) -> AutoOptions:
     return AutoOptions(
         experts=settings.experts,
         encoder=settings.encoder,
-        truncation=settings.truncation,
         label_token=settings.label_token,
         random_state=settings.seed,
         store_options=settings.datastore,

@@ -41,7 +41,6 @@ def command(content: Content, classifier: str, further: Sequence[str] = (), corr
         "experts": fit.experts,
         "encoder": fit.encoder,
         "seed": fit.random_state,
-        "truncation": fit.truncation,
         "label_token": fit.label_token,
         "class_prior": _prior(fit.class_prior, content.labels_C),
         "datastore": fit.store_options.to_dict(),

@@ -85,7 +85,7 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
 
     FURTHER = (
         *("encoding", "delimiter", "drop_duplicates", "data_dir", "hub", "corrections"),
-        *("label_token", "truncation", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
+        *("label_token", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
     )
 
     classifier: str = options.option(

@@ -53,7 +53,6 @@ class MethodRun(records.Run):
             "shots": split.shots,
             "demo_shots": split.demo_shots,
             "seed": split.seed,
-            "truncation": self.problem.truncation,
             "label_token": self.problem.label_token,
             "model": self.model.fingerprint,
             "context": self.model.context,

@@ -96,7 +96,7 @@ def make_problem(
     evaluation: Sequence[Example],
 ) -> method.Problem:
     """Return the problem of a split, for the tokenizer of a model."""
-    return method.Problem(task, split, evaluation, model.tokenize, settings.label_token, settings.truncation)
+    return method.Problem(task, split, evaluation, model.tokenize, settings.label_token)
 
 
 def row_options(settings: shared.EvaluationOptions) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_other_weights_are_refused(model):
 
 def test_a_limited_context_is_kept(fitted, rows, tmp_path, monkeypatch):
     short = kp.LanguageModel.from_pretrained("tiny", context=64)
-    classifier = kp.KNNPrompting(short, fitted.task_, demo_shots=1, truncation="left").fit(rows[0][:31], rows[1][:31])
+    classifier = kp.KNNPrompting(short, fitted.task_, demo_shots=1).fit(rows[0][:31], rows[1][:31])
     classifier.save(tmp_path / "mine")
     pickled = pickle.dumps(classifier)
     with monkeypatch.context() as patched:

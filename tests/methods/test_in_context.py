@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 from tests.methods import synthetic as synthetic_lib
 from tests.methods import whole_texts
@@ -72,15 +71,10 @@ def test_labels_of_one_token_need_no_pass(predict):
     assert prediction.prompts == 0
 
 
-@pytest.mark.parametrize("truncation", ["left", "error"])
-def test_a_prompt_that_fits_only_without_its_label_is_truncated_or_refused(truncation, predict):
+def test_a_prompt_that_fits_only_without_its_label_is_truncated(predict):
     length = len(whole_texts.tokens(TASK.render(whole_texts.queries(TASK, 1)[0])))
     longer = " town" * (whole_texts.CONTEXT - length)
     query = Example({"text": f"{whole_texts.SENTENCES[5]}{longer}"}, "0", 0)
-    problem = whole_texts.make_problem(TASK, 0, 1, [query], truncation)
+    problem = whole_texts.make_problem(TASK, 0, 1, [query])
     assert len(whole_texts.tokens(TASK.render(query))) == whole_texts.CONTEXT
-    if truncation == "error":
-        with pytest.raises(errors.UserError, match=f"texts have more than {whole_texts.CONTEXT + 1} tokens"):
-            predict("icl_multi_token", problem, whole_texts.model())
-    else:
-        assert predict("icl_multi_token", problem, whole_texts.model()).truncated > 0
+    assert predict("icl_multi_token", problem, whole_texts.model()).truncated > 0

@@ -69,9 +69,7 @@ def icl(problem: method.Problem, demonstrations: Sequence[Example], query: Examp
     return special.softmax([log_p(before, [label])[0] for label in problem.label_tokens])
 
 
-def make_problem(
-    task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example], truncation: str = "left"
-) -> method.Problem:
+def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example]) -> method.Problem:
     """Return a split of rows made up for the task, with its labels in turn."""
     shots = demo_shots + anchor_shots
 
@@ -83,7 +81,7 @@ def make_problem(
 
     counts = dict.fromkeys(task.labels, ClassCounts(shots, demo_shots, anchor_shots))
     split = FewShotSplit(rows(demo_shots, 0), rows(anchor_shots, 101), 1, shots, demo_shots, counts, ())
-    return method.Problem(task, split, list(evaluation), model().tokenize, truncation=truncation)
+    return method.Problem(task, split, list(evaluation), model().tokenize)
 
 
 def queries(task: Task, count: int) -> list[Example]:
@@ -94,6 +92,6 @@ def queries(task: Task, count: int) -> list[Example]:
     ]
 
 
-def trec(demo_shots: int, anchor_shots: int, truncation: str = "left") -> method.Problem:
+def trec(demo_shots: int, anchor_shots: int) -> method.Problem:
     """Return a split of TREC and three rows to classify."""
-    return make_problem(TREC, demo_shots, anchor_shots, queries(TREC, 3), truncation)
+    return make_problem(TREC, demo_shots, anchor_shots, queries(TREC, 3))

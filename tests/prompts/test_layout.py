@@ -121,13 +121,6 @@ def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokeniz
     assert (shortest.num_truncated, shortest.num_oversized) == (3, 1)
 
 
-def test_error_refuses_long_prompts_and_names_the_longest():
-    longest = len(whole_prompts(TASK, DEMONSTRATIONS, QUERIES, characters)[1])
-    assert not layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, characters, longest, "error").num_truncated
-    with pytest.raises(errors.UserError, match=rf"dev\.jsonl:2: its prompt has {longest} tokens.*\(1 of 3 prompts"):
-        layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
-
-
 def test_prompts_without_tokens_are_refused():
     """The text without content of a calibration would otherwise cut all prompts of its group."""
     task = dataclasses.replace(TASK, template="{sentence}")

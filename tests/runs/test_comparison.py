@@ -152,7 +152,6 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
     ("change", "message"),
     [
         ({"task": "nope"}, "unknown task 'nope'; choose from"),
-        ({"truncation": "error", "demo_shots": 7}, "the context 128"),
         ({"context": 129}, "context=129: .* reads at most 128 tokens"),
         ({"model": "./nowhere"}, "no such folder"),
         ({"data_dir": "nowhere"}, "no such folder"),

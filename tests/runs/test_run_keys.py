@@ -77,7 +77,7 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
             value = 0 if field.name == "demo_shots" else other_value(getattr(job, field.name), field.metadata)
             keys[field.name] = run_of(dataclasses.replace(job, **{field.name: value}), rows, model).key
     assert len({*keys.values()}) == len(keys), keys
-    assert {"dtype", "deterministic", "datastore.kind", "shots", "truncation"} <= {*keys}
+    assert {"dtype", "deterministic", "datastore.kind", "shots"} <= {*keys}
 
 
 def test_every_option_of_every_method_changes_the_key(job, rows, model, world, monkeypatch):
