@@ -153,16 +153,10 @@ def list_overall(measured: Measures) -> Listing:
         ("Accuracy", percent(overall["accuracy"])),
         (f"Wilson's {100 * CONFIDENCE:.0f} % interval of the accuracy", f"{low:.1f} to {high:.1f}\u00a0%"),
         ("Accuracy of always predicting the most common class", percent(overall["commonest_class"])),
-        (
-            f"Macro F1: mean of all classes that occur, the smallest with {smallest:,} rows",
-            percent(overall["macro_f1"]),
-        ),
+        (f"Macro F1: mean of all classes; the smallest has {smallest:,} rows", percent(overall["macro_f1"])),
         ("Log loss: mean −log of the true class's probability, in nats", f"{max(0, overall['log_loss']):.3f}"),
         ("Brier score: squared error of the probabilities, from 0 (best) to 2", f"{overall['brier_score']:.3f}"),
-        (
-            "Expected calibration error: difference between probability and accuracy, in ten bins",
-            percent(overall["expected_calibration_error"]),
-        ),
+        ("Expected calibration error, in ten bins", percent(overall["expected_calibration_error"])),
     )
     return Listing(f"Rows measured: {overall['rows']:,}.", ("Measure", "Value"), rows)
 

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import sys
 from typing import Any
 
 from knnprompt_jax import errors, files, options, shipped
@@ -33,19 +32,15 @@ _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The 
 
 
 def _check_input(name: str) -> None:
-    """Raise UserError unless the rows can be read; standard input must be open."""
+    """Raise UserError unless the rows can be read."""
     if name != STANDARD:
         files.check_readable(name)
-    elif sys.stdin is None:
-        raise errors.UserError("--input=-: standard input is closed")
 
 
 def _check_output(name: str) -> None:
-    """Raise UserError unless the labels can be written; standard output must be open."""
+    """Raise UserError unless the labels can be written."""
     if name != STANDARD:
         files.check_writable(pathlib.Path(name))
-    elif sys.stdout is None:
-        raise errors.UserError("--output=-: standard output is closed")
 
 
 def parse_prior(text: str) -> Any:
