@@ -88,11 +88,12 @@ def finish_file(path: pathlib.Path) -> None:
         _sync(unfinished.parent)
 
 
-def check_writable(path: pathlib.Path, *, folder: bool = False) -> None:
-    """Raise UserError unless `path` (with `folder`: a file in the folder `path`) can be written. Leave nothing behind.
+def check_writable(name: str | pathlib.Path, *, folder: bool = False) -> None:
+    """Raise UserError unless `name` (with `folder`: a file in the folder `name`) can be written. Leave nothing behind.
 
     Missing folders are no error. Call it before the work whose results go there.
     """
+    path = pathlib.Path(name)
     target = real(path)
     with refusals(path):
         if target.exists() and not (target.is_dir() if folder else target.is_file()):
@@ -122,7 +123,7 @@ def check_readable_folder(name: str | pathlib.Path) -> None:
 
 def check_output_folder(name: str | pathlib.Path) -> None:
     """Raise UserError unless files can be written to the folder `name`, which may be missing."""
-    check_writable(pathlib.Path(name), folder=True)
+    check_writable(name, folder=True)
 
 
 def find_cache_folder() -> pathlib.Path | None:

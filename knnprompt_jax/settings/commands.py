@@ -1,8 +1,10 @@
 """The options of the commands on a person's own texts: fit, predict, evaluate, look, explain."""
 
+import csv
+import functools
 import os
 import pathlib
-import re
+from collections.abc import Callable
 from typing import Any
 
 from knnprompt_jax import errors, files, options, shipped
@@ -12,11 +14,9 @@ from knnprompt_jax.settings.shared import MODEL_HELP, DistributedOptions
 from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks import catalogue
 
-# A label, which may contain commas and equals signs, and its share.
-_SHARE = re.compile(r"([^,].*?)=\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?:,(?=.)|$)", re.DOTALL | re.IGNORECASE)
 PRIOR_HELP = (
-    "Share of each class among the texts to classify: uniform, or label=share for every label, such as yes=0.9,no=0.1. By default the "
-    "shares of the train rows."
+    "Share of each class among the texts to classify: uniform, or label=share for every label, such as yes=0.9,no=0.1; "
+    "quote a label with a comma. By default the shares of the train rows."
 )
 SEED = 1
 STANDARD = "-"  # Standard input or output.
@@ -31,16 +31,10 @@ _WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrit
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
 
 
-def _check_input(name: str) -> None:
-    """Raise UserError unless the rows can be read."""
+def _check_unless_standard(check: Callable[[str], None], name: str) -> None:
+    """Check the path of a file that may also be standard input or output."""
     if name != STANDARD:
-        files.check_readable(name)
-
-
-def _check_output(name: str) -> None:
-    """Raise UserError unless the labels can be written."""
-    if name != STANDARD:
-        files.check_writable(pathlib.Path(name))
+        check(name)
 
 
 def parse_prior(text: str) -> Any:
@@ -49,18 +43,15 @@ def parse_prior(text: str) -> Any:
     Raises:
         UserError: neither uniform nor a number for each label.
     """
-    if not text or "=" not in text:
+    if "=" not in text:
         return text or None
-    shares: dict[str, float] = {}
-    rest = text
-    while rest:
-        if not (found := _SHARE.match(rest)):
-            raise errors.UserError(f"--class_prior={text}: {rest!r} is not label=share")
-        label = found[1].strip()
-        if label in shares:
-            raise errors.UserError(f"--class_prior={text}: {label!r} is given twice")
-        shares[label] = float(found[2])
-        rest = rest[found.end() :]
+    pairs = [cell.rpartition("=") for cell in next(csv.reader([text], skipinitialspace=True))]
+    try:
+        shares = {label.strip(): float(share) for label, _, share in pairs}
+    except ValueError:
+        shares = {}
+    if len(shares) < len(pairs) or "" in shares:
+        raise errors.UserError(f"class_prior={text}: give each label once, as in yes=0.9,no=0.1")
     return shares
 
 
@@ -83,9 +74,7 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
         *("label_token", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
     )
 
-    classifier: str = options.option(
-        "", "File of the classifier.", nonempty=True, check=lambda name: files.check_writable(pathlib.Path(name))
-    )
+    classifier: str = options.option("", "File of the classifier.", nonempty=True, check=files.check_writable)
     train_file: str = options.option(
         "", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.", check=files.check_readable
     )
@@ -101,14 +90,13 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     task: str | None = options.option(
         None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True, check=shared.check_task
     )
-    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": None})
+    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1)
     demo_shots: tuple[int, ...] | None = options.option(
         None,
         "Demonstrations per class, drawn from the train rows; -1: as many as the context holds; several numbers, such as 0,4: each "
         "row is read once per number. By default 0, and all rows of a class or at most 16.",
         least=-1,
         nonempty=True,
-        words={"auto": None},
     )
     experts: tuple[str, ...] | None = options.option(
         None,
@@ -135,11 +123,18 @@ class PredictionSettings(
 ):
     """The rows to label, and the output."""
 
-    FURTHER = ("encoding", "delimiter", "on_bad", "abstain", "characters", "cache_gb", "mesh", "distributed")
+    FURTHER = ("encoding", "delimiter", "on_bad", "cache_gb", "mesh", "distributed")
 
-    input: str = options.option("", "File of rows, or - for standard input.", check=_check_input)
+    input: str = options.option(
+        "",
+        "File of rows, or - for standard input.",
+        check=functools.partial(_check_unless_standard, files.check_readable),
+    )
     output: str = options.option(
-        STANDARD, "File to write, or - for standard output.", nonempty=True, check=_check_output
+        STANDARD,
+        "File to write, or - for standard output.",
+        nonempty=True,
+        check=functools.partial(_check_unless_standard, files.check_writable),
     )
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
     format: str | None = options.option(

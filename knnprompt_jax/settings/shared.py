@@ -1,14 +1,13 @@
 """The options of models, rows, draws and runs that several commands share. `study.job_inputs` reads them.
 
-The first sentence of a class's docstring is the heading of its own options in `--help`; inherited options keep theirs.
 A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from knnprompt_jax import errors, files, shipped
-from knnprompt_jax import options as options_lib
+from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.models import DTYPES
 from knnprompt_jax.prompts import PromptOptions
 from knnprompt_jax.tasks import catalogue, splits, table_file
@@ -31,69 +30,67 @@ def check_task(name: str) -> None:
         catalogue.get(name)
 
 
-class MeshOptions(options_lib.Options):
+class MeshOptions(options.Options):
     """The layout of a job's devices."""
 
-    data: int = options_lib.option(
-        0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0
-    )
-    model: int = options_lib.option(
+    data: int = options.option(0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0)
+    model: int = options.option(
         1, "Devices that each copy of the weights is split over; 0: the fewest with enough memory.", least=0
     )
 
 
-class DistributedOptions(options_lib.Options):
+class DistributedOptions(options.Options):
     """The processes of a run on several hosts."""
 
-    auto: bool = options_lib.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
-    address: str = options_lib.option("", "host:port of process 0, if distributed.auto is off.")
-    num_processes: int = options_lib.option(0, "Number of processes; needs address.", least=0)
-    process_id: int = options_lib.option(0, "Index of this process, from 0; needs address.", least=0)
+    auto: bool = options.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
+    address: str = options.option("", "host:port of process 0, if distributed.auto is off.")
+    num_processes: int = options.option(0, "Number of processes; needs address.", least=0)
+    process_id: int = options.option(0, "Index of this process, from 0; needs address.", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_given = self.address or self.num_processes or self.process_id
-        if is_given and not self.auto and (":" not in self.address or self.process_id >= self.num_processes):
+        has_port = re.fullmatch(r".+:\d{1,5}", self.address)
+        if is_given and not self.auto and not (has_port and self.process_id < self.num_processes):
             raise errors.UserError(
-                f"--distributed.address={self.address} --distributed.num_processes={self.num_processes} "
-                f"--distributed.process_id={self.process_id}: give the address of process 0 as host:port, and a "
-                "process_id from 0 to num_processes - 1"
+                f"address={self.address} num_processes={self.num_processes} process_id={self.process_id}: give the "
+                "address of process 0 as host:port, and a process_id from 0 to num_processes - 1"
             )
 
 
-class ModelOptions(options_lib.Options):
+class ModelOptions(options.Options):
     """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
-    dtype: str | None = options_lib.option(
+    dtype: str | None = options.option(
         None,
         "float32 (default): the reference; bfloat16: for accelerators.",
         choices=DTYPES,
     )
-    batch: int = options_lib.option(
+    batch: int = options.option(
         0, "Packed tokens (not texts) per step in each data shard; 0: chosen for the device.", least=0
     )
-    mesh: MeshOptions = options_lib.group(MeshOptions)
+    mesh: MeshOptions = options.group(MeshOptions)
 
 
-class SavedMesh(options_lib.Options):
+class SavedMesh(options.Options):
     """The layout of the devices."""
 
-    model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
+    model: int = options.option(1, "Devices that each copy of the weights is split over.", least=1)
 
 
-class SavedOptions(options_lib.Options):
+class SavedOptions(options.Options):
     """A saved classifier, and the mesh of its model."""
 
-    classifier: str = options_lib.option(
+    classifier: str = options.option(
         "", "File of a classifier, which fit wrote.", nonempty=True, check=files.check_readable
     )
-    mesh: SavedMesh = options_lib.group(SavedMesh)
+    mesh: SavedMesh = options.group(SavedMesh)
 
 
-class CacheOptions(options_lib.Options):
+class CacheOptions(options.Options):
     """The cache of states."""
 
-    cache_gb: float = options_lib.option(
+    cache_gb: float = options.option(
         2.0,
         "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no states are kept, so that an "
         "interrupted pass restarts.",
@@ -104,7 +101,7 @@ class CacheOptions(options_lib.Options):
 class PassOptions(CacheOptions, PromptOptions, ModelOptions):
     """Reproducibility, and the cache of states."""
 
-    deterministic: bool | None = options_lib.option(
+    deterministic: bool | None = options.option(
         None,
         "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
         "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
@@ -118,14 +115,14 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
             )
 
 
-class TaskOptions(options_lib.Options):
+class TaskOptions(options.Options):
     """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
 
-    model: str | None = options_lib.option(
+    model: str | None = options.option(
         None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
     )
-    task: str = options_lib.option("demo", TASK_HELP, nonempty=True, check=check_task)
-    train_file: str = options_lib.option(
+    task: str = options.option("demo", TASK_HELP, nonempty=True, check=check_task)
+    train_file: str = options.option(
         "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.", check=files.check_readable
     )
 
@@ -133,10 +130,10 @@ class TaskOptions(options_lib.Options):
 class DrawOptions(TaskOptions):
     """The task and the numbers of train rows drawn."""
 
-    shots: int | None = options_lib.option(
+    shots: int | None = options.option(
         None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}
     )
-    demo_shots: int = options_lib.option(
+    demo_shots: int = options.option(
         -1,
         "Demonstrations per class, drawn from these train rows; -1: as many as the context holds (M_T), or 2 in long "
         "contexts.",
@@ -144,18 +141,16 @@ class DrawOptions(TaskOptions):
     )
 
 
-class FileOptions(options_lib.Options):
+class FileOptions(options.Options):
     """The format of files of rows, and the treatment of bad rows."""
 
-    encoding: str = options_lib.option(
-        "utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True
-    )
-    delimiter: str | None = options_lib.option(
+    encoding: str = options.option("utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True)
+    delimiter: str | None = options.option(
         None,
         "What separates the cells of CSV and TSV files; by default what splits the header and the first rows alike.",
         choices=tuple(table_file.DELIMITERS),
     )
-    on_bad: str = options_lib.option(
+    on_bad: str = options.option(
         table_file.STOP, "What to do with rows without a text or a label.", choices=table_file.ON_BAD
     )
 
@@ -180,15 +175,15 @@ class FileOptions(options_lib.Options):
 class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
-    label_column: str | None = options_lib.option(
+    label_column: str | None = options.option(
         None, "Label column; by default label, or the one that the classifier in use was fitted with.", nonempty=True
     )
 
 
-class ColumnOptions(options_lib.Options):
+class ColumnOptions(options.Options):
     """The columns of a saved classifier's texts."""
 
-    text_columns: tuple[str, ...] = options_lib.option(
+    text_columns: tuple[str, ...] = options.option(
         (),
         "Columns of the classifier's texts, in the order in which fit printed them; by default they have the names that "
         "they had there.",
@@ -198,13 +193,13 @@ class ColumnOptions(options_lib.Options):
 class RowOptions(LabelledFileOptions):
     """The source of a task's rows."""
 
-    data_dir: str = options_lib.option(
+    data_dir: str = options.option(
         "", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.", check=files.check_readable_folder
     )
-    text_columns: tuple[str, ...] = options_lib.option(
+    text_columns: tuple[str, ...] = options.option(
         (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates."
     )
-    hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
+    hub: bool = options.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
 
     def check_rows(self, task: str, has_file: bool = False) -> None:
         """Raise UserError on an option without effect on the rows of this task."""
@@ -221,7 +216,7 @@ class RowOptions(LabelledFileOptions):
 class EvaluationOptions(RowOptions):
     """The rows to classify, and the treatment of duplicates."""
 
-    split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", nonempty=True)
-    drop_duplicates: bool = options_lib.option(
+    split: str | None = options.option(None, f"The split to classify; by default {SPLIT}.", nonempty=True)
+    drop_duplicates: bool = options.option(
         False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
