@@ -15,10 +15,10 @@ FLAGS = app.Flags(commands.ExplanationSettings)
 
 def main() -> None:
     from knnprompt_jax import parallel
-    from knnprompt_jax.classifier import explanation, saving
+    from knnprompt_jax.classifier import classifier_file, explanation
     from knnprompt_jax.commands import unlabelled
 
-    saved = saving.read(pathlib.Path(FLAGS.value.classifier))
+    saved = classifier_file.read(pathlib.Path(FLAGS.value.classifier))
     row = unlabelled.parse_text(saved.content.task, FLAGS.value.text).fields
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh.model)))
     print(explanation.explain(fitted, row, num_tokens=FLAGS.value.tokens))

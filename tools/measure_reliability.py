@@ -30,7 +30,7 @@ from knnprompt_jax import errors, states, tasks
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.confidence import selective
-from knnprompt_jax.experts import expert, fitting, views
+from knnprompt_jax.experts import expert, pool_fitting, views
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import look, to_label
@@ -164,7 +164,7 @@ def read(model: kp.LanguageModel, task: Task, rows: Sequence[Example]) -> Readin
     """Return the readings of rows without demonstrations: the same for every classifier of the task."""
     reader = views.PromptReader(model, task, CACHE, repeated=True)
     view = reader.read_after((), rows, (expert.block_of(model.config),), task.name)
-    return Readings(fitting.joined_texts(task, rows), {0: view})
+    return Readings(pool_fitting.joined_texts(task, rows), {0: view})
 
 
 def fit(model: kp.LanguageModel, task: Task, rows: Sequence[Example], **options: Any) -> Fitted:

@@ -19,15 +19,9 @@ class _ClassifierOptions(PromptOptions):
 
 
 class PublishedOptions(_ClassifierOptions, KNNOptions):
-    """Options of `KNNPrompting`; the defaults are those of the paper.
-
-    The options of `AutoClassifier` are constants here, and the other way round, so that code reads both alike.
-    """
+    """Options of `KNNPrompting`; the defaults are those of the paper."""
 
     CHANGEABLE: ClassVar = ("k", "distance", "weights", "tie_break")  # After a fit.
-    names: ClassVar[tuple[str, ...]] = ()
-    encoder: ClassVar[str] = ""
-    class_prior: ClassVar[Any] = None
 
     demo_shots: int | None = options.argument(
         None, "Demonstrations per class, at most half of its rows; None: as many as the context holds."
@@ -35,12 +29,9 @@ class PublishedOptions(_ClassifierOptions, KNNOptions):
 
 
 class AutoOptions(_ClassifierOptions, PoolOptions):
-    """Options of `AutoClassifier`; its neighbours do not vote, but are shown."""
+    """Options of `AutoClassifier`."""
 
     CHANGEABLE: ClassVar = ("class_prior",)
-    k: ClassVar[int] = 3
-    distance: ClassVar[str] = "kl"
-    centroid: ClassVar[str] = "none"
 
     demo_shots: Any = options.argument(
         AUTO,
@@ -51,4 +42,26 @@ class AutoOptions(_ClassifierOptions, PoolOptions):
         None,
         'The share of each class among the texts to classify: "uniform", a share for each label, or None, the shares of the '
         "rows. It may be changed after `fit`.",
+    )
+
+
+class AnswerOptions(options.Options):
+    """The texts that get no label."""
+
+    abstain: float = options.option(
+        0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
+    )
+    max_error: float | None = options.option(
+        None,
+        "Promise: the largest share of wrong labels among the written ones, such as 0.05; other labels are left empty. It assumes "
+        "that these texts come from the same mixture as the train rows.",
+        least=0.001,
+        most=0.999,
+    )
+    reject_novel: float | None = options.option(
+        None,
+        "Leave the label empty if the text is unlike the train rows: if its p-value, in the column novelty, is at most this. 0.02 "
+        "leaves out about 2 % of texts that do belong.",
+        least=0.0001,
+        most=0.9999,
     )

@@ -3,7 +3,8 @@
 `KNNPrompting` is the published method (Xu et al., ICLR 2023). `AutoClassifier` is a pool of experts.
 """
 
-import numbers
+import dataclasses
+import inspect
 import pathlib
 from collections.abc import Iterator
 from typing import Any, Self
@@ -11,15 +12,18 @@ from typing import Any, Self
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
-from sklearn import metrics
+from sklearn import base, metrics
+from sklearn.utils import validation
 
 from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
+from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import classifier_options, explanation, fitting, inputs, saving, scikit
+from knnprompt_jax.classifier import arguments, classifier_file, classifier_options, explanation, fit_classifier
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
+from knnprompt_jax.store import search
 from knnprompt_jax.tasks import columns, defects
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -27,16 +31,56 @@ from knnprompt_jax.tasks.task import Example, Task
 _CACHE = states_lib.TwoLevelCache(256 * 2**20, disk_bytes=2 * 2**30)
 
 
-class Classifier(scikit.ScikitInterface):
+class Classifier(base.ClassifierMixin, base.BaseEstimator):
     """A classifier whose anchors are training texts, represented by a frozen language model's states.
 
-    Some rows of each class become demonstrations, which begin every prompt.
+    Some rows of each class become demonstrations, which begin every prompt. `options_kind` declares the options.
 
     Attributes:
         fitted_: everything that `fit` makes, as one immutable object.
     """
 
+    options_kind: type[Any]
     fitted_: Fitted
+
+    def __init_subclass__(cls) -> None:
+        """Give `help` and editors the names, defaults and descriptions of all options."""
+        super().__init_subclass__()
+        if "options_kind" not in vars(cls):
+            return
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
+        kinds = inspect.Parameter
+        given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
+        for field in dataclasses.fields(cls.options_kind):
+            given.append(kinds(field.name, kinds.KEYWORD_ONLY, default=field.default))
+        cls.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
+
+    def __init__(self, model: lm_lib.LanguageModel, task: Task | None = None, **options: Any):
+        """Create an unfitted classifier; `options` are those of the class. Without a task, `fit` infers it."""
+        self.model = model
+        self.task = task
+        defaults = {field.name: field.default for field in dataclasses.fields(self.options_kind)}
+        if unknown := options.keys() - defaults:
+            raise TypeError(f"{type(self).__name__} has no option {min(unknown)!r}")
+        for name, value in (defaults | options).items():
+            setattr(self, name, value)
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:  # scikit-learn finds no names in a constructor with `**options`.
+        return sorted(["model", "task", *(field.name for field in dataclasses.fields(cls.options_kind))])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    @property
+    def options_(self) -> Any:
+        """The options, checked: raises UserError on an invalid one."""
+        names = (field.name for field in dataclasses.fields(self.options_kind))
+        return self.options_kind(**{name: getattr(self, name) for name in names})
 
     @property
     def classes_(self) -> np.ndarray:
@@ -63,38 +107,33 @@ class Classifier(scikit.ScikitInterface):
         """The example of each anchor by its id, the number of its row in X, continued by `partial_fit`."""
         return {example.row: example for example in self.fitted_.anchors}
 
-    def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Draw the demonstrations and read the anchors.
 
         Args:
             X: texts, rows as mappings, or a table of pandas, polars or pyarrow whose columns are the task's fields.
             y: their labels, as the task writes them; whole numbers and booleans match the strings of the task.
-            sample_weight: not supported; scikit-learn's tools pass None.
 
         Raises:
-            UserError: a row without its fields, an unknown label, an invalid option, sample weights, or fewer than k
-                anchors.
+            UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
         """
-        if sample_weight is not None:
-            raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
-        inputs.check_model(self.model)
+        arguments.check_model(self.model)
         X = list(X) if isinstance(X, Iterator) else X
-        y = inputs.label_list(y)
+        y = arguments.label_list(y)
         task = Task.infer(X, y) if self.task is None else self.task
-        rows = inputs.labelled(task, X, y)
+        rows = arguments.labelled(task, X, y)
         if not rows:
             raise errors.UserError("X is empty: at least one row is required")
         for warning in defects.label_warnings(rows):
             logging.warning("%s", warning)
         if found := defects.describe(rows, ()):
             logging.warning("%s: %s", found, defects.places(rows))
-        self.fitted_ = fitting.fit(
+        self.fitted_ = fit_classifier.fit(
             self.model,
             task,
             rows,
             self.options_,
-            given_task=self.task,
-            labels=inputs.labels_like(task, y),
+            labels=arguments.labels_like(task, y),
             num_rows=len(y),
             cache=_CACHE,
             repeated=True,
@@ -110,17 +149,17 @@ class Classifier(scikit.ScikitInterface):
         if not hasattr(self, "fitted_"):
             return self.fit(X, y)
         fitted = self._check_fitted()
-        y = inputs.label_list(y)
-        task = fitted.task.with_labels(inputs.label_strings(y))
+        y = arguments.label_list(y)
+        task = fitted.task.with_labels(arguments.label_strings(y))
         num_rows = fitted.content.num_rows
-        examples = inputs.labelled(task, X, y, num_rows)
-        self.fitted_ = fitting.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
+        examples = arguments.labelled(task, X, y, num_rows)
+        self.fitted_ = fit_classifier.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
         return self
 
-    def answer(self, X: Any) -> inputs.Predictions:
+    def answer(self, X: Any) -> arguments.Predictions:
         """Return labels, probabilities and neighbours, from one search."""
         fitted = self._check_fitted()
-        return fitted.answer(fitted.read(inputs.queries(fitted.task, X), _CACHE))
+        return fitted.answer(fitted.read(arguments.queries(fitted.task, X), _CACHE))
 
     def predict(
         self, X: Any, abstain: float = 0.0, max_error: float | None = None, reject_novel: float | None = None
@@ -129,7 +168,7 @@ class Classifier(scikit.ScikitInterface):
 
         Args:
             X: texts, as in `fit`.
-            abstain: the smallest probability of a label.
+            abstain: the smallest probability of a label, from 0 to 1.
             max_error: the largest share of wrong labels among those that are not None, such as 0.05. It is kept for at
                 least 90 % of the draws of train rows, if X comes from the same mixture of texts as they do.
             reject_novel: the largest p-value, as in `novelty`, of texts that are left out as unlike the train rows;
@@ -140,13 +179,14 @@ class Classifier(scikit.ScikitInterface):
                 message says how many rows would do.
         """
         fitted = self._check_fitted()
-        least = 0.0 if max_error is None else fitted.threshold(max_error)
-        if reject_novel is not None:
-            novelty.check_threshold(reject_novel, fitted.content.num_novelty_rows)
-        readings = fitted.read(inputs.queries(fitted.task, X), _CACHE)
-        predictions = fitted.answer(readings).abstaining(abstain).abstaining(least)
-        if reject_novel is not None:
-            predictions = predictions.rejecting(fitted.novelty(readings), reject_novel)
+        asked = classifier_options.AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
+        least = 0.0 if asked.max_error is None else fitted.threshold(asked.max_error)
+        if asked.reject_novel is not None:
+            novelty.check_threshold(asked.reject_novel, fitted.content.num_novelty_rows)
+        readings = fitted.read(arguments.queries(fitted.task, X), _CACHE)
+        predictions = fitted.answer(readings).abstaining(max(asked.abstain, least))
+        if asked.reject_novel is not None:
+            predictions = predictions.rejecting(fitted.novelty(readings), asked.reject_novel)
         return predictions.labels
 
     def novelty(self, X: Any) -> np.ndarray:
@@ -156,7 +196,7 @@ class Classifier(scikit.ScikitInterface):
         about 2 % of them have one of at most 0.02.
         """
         fitted = self._check_fitted()
-        return fitted.novelty(fitted.read(inputs.queries(fitted.task, X), _CACHE))
+        return fitted.novelty(fitted.read(arguments.queries(fitted.task, X), _CACHE))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy, a share; labels that are no classes count as wrong predictions.
@@ -165,7 +205,7 @@ class Classifier(scikit.ScikitInterface):
             UserError: a label is missing; X and y of different lengths.
         """
         self._check_fitted()
-        labels = inputs.label_strings(inputs.label_list(y))
+        labels = arguments.label_strings(arguments.label_list(y))
         predicted = list(map(str, self.predict(X)))
         columns.check_paired(len(predicted), len(labels))
         return float(metrics.accuracy_score(labels, predicted, sample_weight=sample_weight))
@@ -182,14 +222,12 @@ class Classifier(scikit.ScikitInterface):
         Without X, return the nearest other anchors of each anchor.
         """
         fitted = self._check_fitted()
-        k = fitted.content.k if n_neighbors is None else n_neighbors
-        if isinstance(k, bool) or not isinstance(k, numbers.Integral):
-            raise errors.UserError(f"n_neighbors={k!r}: give a whole number")
+        k = fitted.content.k if n_neighbors is None else search.KNNOptions(k=n_neighbors).k
         fitted.check_neighbours()
         if X is None:
-            near = fitted.search_among_anchors(int(k))
+            near = fitted.search_among_anchors(k)
         else:
-            near = fitted.search(fitted.read(inputs.queries(fitted.task, X), _CACHE), int(k))
+            near = fitted.search(fitted.read(arguments.queries(fitted.task, X), _CACHE), k)
         ids_Qk = fitted.store.ids_N[np.asarray(near.indices_Qk)]
         return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
@@ -209,43 +247,19 @@ class Classifier(scikit.ScikitInterface):
         """Write everything but the model's weights into a file.
 
         Raises:
-            UserError: the file exists and `overwrite` is False, another process writes to it, or the system refuses.
+            UserError: the file exists and `overwrite` is False, or the system refuses.
         """
         fitted = self._check_fitted()
         path = pathlib.Path(path).expanduser()
-        with saving.lock(path):
-            if path.is_file() and not overwrite:
-                raise errors.UserError(f"{path}: exists already; choose another file, or give overwrite=True")
-            saving.save(fitted, path)
-
-    @classmethod
-    def of(cls, fitted: Fitted) -> Self:
-        """Return the classifier around what an earlier `fit` made."""
-        classifier = cls(fitted.model, fitted.content.given_task, **vars(fitted.options))
-        classifier.fitted_ = fitted
-        return classifier
+        if path.exists() and not overwrite:
+            raise errors.UserError(f"{path}: exists already; choose another file, or give overwrite=True")
+        classifier_file.save(fitted, path)
 
     def _check_fitted(self) -> Fitted:
         """Return `fitted_` with the present values of the options that may change after `fit`."""
-        if not hasattr(self, "fitted_"):
-            raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
-        content = self.fitted_.content
-        if self.task != content.given_task or self.model.identity.content != content.model.content:
-            raise errors.UserError("its task or its model was changed after fit: call fit again")
+        validation.check_is_fitted(self, "fitted_")
         self.fitted_ = self.fitted_.with_options(self.options_)
         return self.fitted_
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "fitted_")
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the pickle of a fitted classifier: its model's name, the content of its file, and its attributes."""
-        if not hasattr(self, "fitted_"):
-            return super().__reduce_ex__(protocol)
-        fitted = self._check_fitted()
-        known = {"model": self.model, "task": self.task, "fitted_": fitted, **vars(fitted.options)}
-        others = {name: value for name, value in vars(self).items() if name not in known or value is not known[name]}
-        return _unpickle, (type(self), self.model, saving.to_bytes(fitted)), others
 
 
 class KNNPrompting(Classifier):
@@ -287,17 +301,10 @@ def load(
         UserError: no classifier there, a damaged file, or a model that cannot be loaded or is not that of the anchors.
     """
     if model is not None:
-        inputs.check_model(model)
-    saved = saving.read(pathlib.Path(path).expanduser())
-    return of(saved.restore(model or saved.load_model(mesh)))
-
-
-def of(fitted: Fitted) -> KNNPrompting | AutoClassifier:
-    """Return the classifier with scikit-learn's interface around a fitted one."""
-    return KNNPrompting.of(fitted) if fitted.content.is_published else AutoClassifier.of(fitted)
-
-
-def _unpickle(kind: type[Classifier], model: lm_lib.LanguageModel, content: bytes) -> Classifier:
-    classifier = kind.__new__(kind)  # A user's class may have a constructor of its own.
-    classifier.__dict__.update(vars(of(saving.from_bytes(content, model))))
+        arguments.check_model(model)
+    saved = classifier_file.read(pathlib.Path(path).expanduser())
+    fitted = saved.restore(model or saved.load_model(mesh))
+    kind = KNNPrompting if fitted.content.is_published else AutoClassifier
+    classifier = kind(fitted.model, fitted.task, **vars(fitted.content.options))
+    classifier.fitted_ = fitted
     return classifier

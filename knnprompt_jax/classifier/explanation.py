@@ -2,12 +2,9 @@
 
 import dataclasses
 import functools
-import html
 import math
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +14,7 @@ from absl import logging
 
 from knnprompt_jax import distances, errors, lm
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier import arguments
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.prompts import layout
@@ -30,11 +27,6 @@ _MAX_PART_WIDTH = 60  # Characters of a printed part.
 _MAX_LISTED = 10  # Printed classes and parts.
 _MAX_NEIGHBOURS = 3  # Printed neighbours.
 _MIN_CONTRIBUTION = 0.005  # Smaller contributions are not printed.
-# Joiners are ordinary in Persian, in Hindi and in emoji; tags in flags such as Scotland's.
-_SHOWN = re.compile("[\u200c\u200d]|(?<=\U0001f3f4)[\U000e0020-\U000e007e]+\U000e007f")
-_FOR = "\033[1;32m"  # Bold green.
-_AGAINST = "\033[4;31m"  # Underlined red.
-_PLAIN = "\033[0m"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +98,7 @@ class Opinion:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """An explanation of a label; printed with colours in a terminal and in a notebook.
+    """An explanation of a label, which prints as a few lines.
 
     Attributes:
         fields: its texts by field name.
@@ -127,10 +119,32 @@ class Explanation:
     opinions: tuple[Opinion, ...] = ()
 
     def __str__(self) -> str:
-        return to_terminal(self, coloured=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+        """Return the text, the probabilities, the largest contributions, and the neighbours as lines."""
+        classes = sorted(self.shares.items(), key=lambda item: -item[1])[:_MAX_LISTED]
+        shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
+        lines = [_line(self.fields, _MAX_WIDTH), f"  label {self.label}: {shares}", f"  {self._contributions()}"]
+        if self.opinions:
+            lines.append(f"  experts alone: {'; '.join(map(str, self.opinions))}")
+        lines.append(f"nearest anchors by {self.measure}:")
+        if any(near.reasons for near in self.neighbours):
+            lines.append(
+                "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
+            )
+        for near in self.neighbours[:_MAX_NEIGHBOURS]:
+            text = _line(near.fields, _MAX_WIDTH)
+            lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")
+            if near.reasons:
+                lines.append(f"    {', '.join(map(str, near.reasons))}")
+        return "\n".join(errors.printable(line, kept="") for line in lines)
 
-    def _repr_html_(self) -> str:
-        return to_html(self)
+    def _contributions(self) -> str:
+        """Return the largest contributions in one line."""
+        parts = [part for part in self.parts if abs(part.contribution) >= _MIN_CONTRIBUTION]
+        if not parts:
+            return "no single word changes the probability of the label"
+        parts = sorted(parts, key=lambda part: -abs(part.contribution))[:_MAX_LISTED]
+        listed = [f"{_line({'': part.of(self.fields)}, _MAX_PART_WIDTH)!r} {part.contribution:+.2f}" for part in parts]
+        return f"words that change the probability of {self.label}: {', '.join(listed)}"
 
 
 def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache | None = None) -> Explanation:
@@ -139,7 +153,7 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
     Raises:
         UserError: the anchors are class means.
     """
-    (query,) = inputs.queries(fitted.task, [text])
+    (query,) = arguments.queries(fitted.task, [text])
     fitted.check_neighbours()
     parts = split(query.fields)
     readings = fitted.read([query, *without(query, parts)], cache)
@@ -147,8 +161,7 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
     classes = fitted.classes.tolist()
     label = predictions.labels[0].item()
     shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
-    contributions = [shares_Q[0] - share for share in shares_Q[1:]]
-    distance = distances.get(fitted.options.distance)
+    distance = distances.get(fitted.content.vote.distance)
     if num_tokens and distance.terms is None:
         logging.warning("no tokens: %s is no sum over tokens; a KL divergence is (distance='kl')", distance.title)
     return Explanation(
@@ -156,8 +169,8 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
         label=label,
         shares=dict(zip(classes, predictions.probabilities[0].tolist(), strict=True)),
         parts=tuple(
-            dataclasses.replace(part, contribution=contribution)
-            for part, contribution in zip(parts, contributions, strict=True)
+            dataclasses.replace(part, contribution=shares_Q[0] - share)
+            for part, share in zip(parts, shares_Q[1:], strict=True)
         ),
         neighbours=_neighbours(fitted, readings, predictions, num_tokens),
         measure=f"{distance.title}, {distance.unit}",
@@ -177,19 +190,15 @@ def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:
 
 
 def _neighbours(
-    fitted: Fitted, readings: Readings, predictions: inputs.Predictions, num_tokens: int
+    fitted: Fitted, readings: Readings, predictions: arguments.Predictions, num_tokens: int
 ) -> tuple[Neighbour, ...]:
     """Return the neighbours of the first text."""
     states = fitted.first_view(readings).take_replicated(slice(1))
     ids_k = predictions.ids[0]
     indices_k = (fitted.store.ids_N == ids_k[:, None]).argmax(-1)
+    reasons_k = reasons(fitted, states, indices_k, num_tokens) if num_tokens else [()] * len(ids_k)
     found = []
-    for index, distance, largest in zip(
-        indices_k.tolist(),
-        predictions.distances[0].tolist(),
-        reasons(fitted, states, indices_k, num_tokens) if num_tokens else [()] * len(ids_k),
-        strict=True,
-    ):
+    for index, distance, largest in zip(indices_k, predictions.distances[0].tolist(), reasons_k, strict=True):
         anchor = fitted.anchors[index]
         label = fitted.content.labels_C[fitted.task.class_index(anchor.label)].item()
         found.append(Neighbour(anchor.row, label, anchor.fields, distance, largest))
@@ -226,13 +235,13 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     Args:
         indices_k: the anchors' indices in the store.
     """
-    distance = distances.get(fitted.options.distance)
+    distance = distances.get(fitted.content.vote.distance)
     if distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head
     label_tokens: Sequence[int] = ()
     if distance.reads_label_words:
-        label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.options.label_token)
+        label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.content.options.label_token)
     anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.without_blocks(), indices_k))
     logp_W = representations.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
     logk_kW = representations.represent(head, anchors, distance.representation, label_tokens)
@@ -257,70 +266,7 @@ def _vocabulary(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.unique([text.strip().casefold() or text for text in texts], return_inverse=True)
 
 
-def to_terminal(explanation: Explanation, coloured: bool) -> str:
-    """Return lines of bounded length, or coloured words and the same other lines."""
-    if coloured:
-        return "\n".join(_lines(explanation, lambda text, share: f"{_FOR if share > 0 else _AGAINST}{text}{_PLAIN}"))
-    words, *lines = _lines(explanation, lambda text, contribution: text)
-    return "\n".join([_cut(words, _MAX_WIDTH), *lines])
-
-
-def to_html(explanation: Explanation) -> str:
-    """Return the lines with words for the label marked green, and words against it red and underlined."""
-
-    def mark(text: str, contribution: float) -> str:
-        look = "rgba(0,150,70,0.4)" if contribution > 0 else "rgba(210,40,30,0.4);text-decoration:underline"
-        return f'<mark style="color:inherit;background:{look}" title="{contribution:+.2f}">{text}</mark>'
-
-    return f'<pre style="white-space:pre-wrap">{"<br>".join(_lines(explanation, mark, html.escape))}</pre>'
-
-
-def _lines(
-    explanation: Explanation, mark: Callable[[str, float], str], escape: Callable[[str], str] = str
-) -> list[str]:
-    """Return the words, then the probabilities, the largest contributions, and the neighbours.
-
-    Args:
-        mark: marks an escaped word with a contribution.
-    """
-    marked = []
-    listed = []
-    for part in explanation.parts:
-        text = _cut(_plain(part.of(explanation.fields)), _MAX_PART_WIDTH)
-        marked.append(escape(text))
-        if abs(part.contribution) >= _MIN_CONTRIBUTION:
-            marked[-1] = mark(escape(text), part.contribution)
-            listed.append((part.contribution, f"{text!r} {part.contribution:+.2f}"))
-    largest = [words for _, words in sorted(listed, key=lambda item: -abs(item[0]))[:_MAX_LISTED]]
-    contributions = "no single word changes the probability of the label"
-    if largest:
-        contributions = f"words that change the probability of {explanation.label}: {', '.join(largest)}"
-    classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MAX_LISTED]
-    shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
-    lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
-    if explanation.opinions:
-        lines.append(f"  experts alone: {'; '.join(map(str, explanation.opinions))}")
-    lines.append(f"nearest anchors by {explanation.measure}:")
-    if any(near.reasons for near in explanation.neighbours):
-        lines.append(
-            "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
-        )
-    for near in explanation.neighbours[:_MAX_NEIGHBOURS]:
-        text = _cut(" | ".join(_plain(value[: 2 * _MAX_WIDTH]) for value in near.fields.values()), _MAX_WIDTH)
-        lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")
-        if near.reasons:
-            lines.append(f"    {', '.join(map(str, near.reasons))}")
-    if len(explanation.neighbours) > _MAX_NEIGHBOURS:
-        lines.append(f"  and {len(explanation.neighbours) - _MAX_NEIGHBOURS} more")
-    return [" ".join(marked), *(escape(errors.printable(line, kept="")) for line in lines)]
-
-
-def _plain(text: str) -> str:
-    """Return the text in one line, without characters that act on a terminal."""
-    line = " ".join(text.split())
-    kept = {index for shown in _SHOWN.finditer(line) for index in range(*shown.span())}
-    return "".join(letter if letter.isprintable() or index in kept else "\ufffd" for index, letter in enumerate(line))
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _line(fields: Mapping[str, str], width: int) -> str:
+    """Return texts in one line of at most this width."""
+    line = " | ".join(" ".join(text[: 2 * width].split()) for text in fields.values())
+    return line if len(line) <= width else f"{line[: width - 1]}…"

@@ -12,20 +12,154 @@ import numpy as np
 from knnprompt_jax import distances, errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import draws, inputs
-from knnprompt_jax.classifier.classifier_options import PublishedOptions
-from knnprompt_jax.classifier.content import AnyOptions, Content
-from knnprompt_jax.classifier.inputs import Predictions
-from knnprompt_jax.confidence import selective
+from knnprompt_jax.classifier import arguments
+from knnprompt_jax.classifier.arguments import Predictions
+from knnprompt_jax.classifier.classifier_options import AutoOptions, PublishedOptions
+from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.confidence.novelty import Novelty
-from knnprompt_jax.experts import expert, views, words
-from knnprompt_jax.experts import fitting as pool_fitting
+from knnprompt_jax.experts import expert, pool, pool_fitting, views, words
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.store.search import KNNOptions
 from knnprompt_jax.tasks.task import Example, Task
+
+AnyOptions = PublishedOptions | AutoOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class ViewDemonstrations:
+    """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt."""
+
+    demo_shots: int
+    rows: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Content:
+    """A classifier without its states: the JSON document of its file.
+
+    Attributes:
+        task: the task of the prompts.
+        labels: the labels as in y, in class order.
+        options: the options of the fit.
+        rows: the examples. `Example.row` is the number of a row.
+        views: the demonstrations of each view; neighbours are searched for in the first.
+        layer: the block whose output is kept beside each state; 0: none.
+        num_rows: the number of rows given so far, from which later rows are numbered.
+        checked: the numbers of rows whose label a person found right.
+        choice: the experts and their weights; None for `KNNPrompting`.
+        encoder: the fingerprint of the sentence encoder; empty if there is none.
+        model: the identity of the language model.
+        file_options: how the file of the rows was read, if there was one: the label column.
+    """
+
+    task: Task
+    labels: tuple[str | int | bool, ...]
+    options: AnyOptions
+    rows: tuple[Example, ...]
+    views: tuple[ViewDemonstrations, ...]
+    layer: int
+    num_rows: int
+    checked: tuple[int, ...]
+    choice: Choice | None
+    encoder: str
+    model: lm_lib.Identity
+    file_options: Mapping[str, str]
+
+    @property
+    def labels_C(self) -> np.ndarray:
+        """The labels as in y, in class order."""
+        return np.array(self.labels)
+
+    @property
+    def demonstrations(self) -> tuple[Example, ...]:
+        """The examples that begin the prompts of the first view."""
+        return self.demonstrations_of(self.views[0])
+
+    def demonstrations_of(self, view: ViewDemonstrations) -> tuple[Example, ...]:
+        """Return the examples that begin the prompts of a view."""
+        by_number = {example.row: example for example in self.rows}
+        return tuple(by_number[number] for number in view.rows)
+
+    @property
+    def anchors(self) -> tuple[Example, ...]:
+        """The examples that classify; those of `KNNPrompting` are not its demonstrations."""
+        excluded = set(self.views[0].rows) if self.is_published else set()
+        return tuple(example for example in self.rows if example.row not in excluded)
+
+    @property
+    def y_N(self) -> np.ndarray:
+        """The class index of each anchor."""
+        return np.array([self.task.class_index(example.label) for example in self.anchors], int)
+
+    @property
+    def ids_N(self) -> np.ndarray:
+        """The row number of each anchor."""
+        return np.array([example.row for example in self.anchors], int)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks whose outputs are read."""
+        return (self.layer,) if self.layer else ()
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the classifier is `KNNPrompting`."""
+        return isinstance(self.options, PublishedOptions)
+
+    @property
+    def vote(self) -> KNNOptions:
+        """The search for neighbours and their vote; neighbours of a pool do not vote, but are shown."""
+        return self.options if isinstance(self.options, PublishedOptions) else KNNOptions()
+
+    @property
+    def k(self) -> int:
+        """The number of neighbours of a text."""
+        return min(self.vote.k, len(self.anchors))
+
+    @property
+    def prior_C(self) -> np.ndarray | None:
+        """The given share of each class among the texts; None if it is that of the rows."""
+        if isinstance(self.options, PublishedOptions):
+            return None
+        return arguments.prior(self.options.class_prior, self.labels_C)
+
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
+
+        Raises:
+            UserError: there are too few rows, or their shares of classes or their anchors have changed.
+        """
+        assert self.choice
+        reason = ""
+        if self.prior_C is not None:
+            reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
+        elif self.choice.is_earlier:
+            reason = "rows were added by partial_fit: fit again"
+        elif not self.choice.outcomes:
+            reason = f"{len(self.rows):,} rows are too few: fit at least {pool.REQUIRED_ROWS}"
+        if reason:
+            raise errors.UserError(f"no error rate can be promised: {reason}")
+        pairs = [(outcome.probability, outcome.is_right) for outcome in self.choice.outcomes]
+        p_N, right_N = np.array(pairs).T
+        return p_N, right_N.astype(bool)
+
+    @property
+    def predicted(self) -> novelty.HeldOut | None:
+        """The held-out predictions that novelty counts; None with few classes, or without predictions of these rows."""
+        choice = self.choice
+        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.outcomes:
+            return None
+        p_n = np.array([outcome.probability for outcome in choice.outcomes])
+        return novelty.HeldOut(np.array(views.sample(self.rows, self.options.random_state)), p_n)
+
+    @property
+    def num_novelty_rows(self) -> int:
+        """The number of rows that p-values of novelty count."""
+        return len(self.predicted.p_n) if self.predicted else len(self.anchors)
 
 
 class Queries(NamedTuple):
@@ -72,14 +206,10 @@ class Fitted:
         return self.content.demonstrations
 
     @property
-    def options(self) -> AnyOptions:
-        return self.content.options
-
-    @property
     def classes(self) -> np.ndarray:
         """The labels [C] as in y, sorted: the columns of probabilities."""
         labels_C = self.content.labels_C
-        return labels_C[inputs.label_order(labels_C)]
+        return labels_C[arguments.label_order(labels_C)]
 
     @property
     def states(self) -> lm_lib.States:
@@ -94,7 +224,7 @@ class Fitted:
     @property
     def has_centroids(self) -> bool:
         """Whether class means replace the anchors."""
-        return self.options.centroid != "none"
+        return self.content.vote.centroid != "none"
 
     def with_options(self, options: AnyOptions) -> Self:
         """Return the classifier with the given values of the options that may change after a fit.
@@ -102,19 +232,15 @@ class Fitted:
         Raises:
             UserError: a prior that does not match the labels, or fewer than k anchors.
         """
-        names = options.CHANGEABLE
-        if all(getattr(options, name) is getattr(self.options, name) for name in names):
+        given = {name: getattr(options, name) for name in options.CHANGEABLE}
+        if all(value is getattr(self.content.options, name) for name, value in given.items()):
             return self
-        changed = dataclasses.replace(self.options, **{name: getattr(options, name) for name in names})
-        inputs.prior(changed.class_prior, self.content.labels_C)
-        if self.content.is_published:
-            draws.check_k(changed.k, len(self.anchors))
-        content = dataclasses.replace(self.content, options=changed, origin="")
-        if changed.distance == self.options.distance:
+        content = dataclasses.replace(self.content, options=dataclasses.replace(self.content.options, **given))
+        check_options(content)
+        if content.vote.distance == self.content.vote.distance:
             return dataclasses.replace(self, content=content)
-        make_store = functools.cache(functools.partial(_build_store, content, self.model, self.states))
-        make_store()  # It refuses label words that share a token.
-        return dataclasses.replace(self, content=content, make_store=make_store)
+        check_label_words(content, self.model)
+        return dataclasses.replace(self, content=content, make_store=_store_maker(content, self.model, self.states))
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -177,11 +303,12 @@ class Fitted:
         if self.pool is None:
             classes_Q, p_QC = self._vote(near)
         else:
-            p_QC = self.pool.probabilities(readings, self.prior_C)
+            p_QC = self.pool.probabilities(readings, self.content.prior_C)
             classes_Q = p_QC.argmax(-1)
+        order_C = arguments.label_order(self.content.labels_C)
         return Predictions(
             labels=self.content.labels_C[classes_Q],
-            probabilities=p_QC[:, inputs.label_order(self.content.labels_C)],
+            probabilities=_break_ties(p_QC, classes_Q)[:, order_C],
             distances=distances_Qk,
             ids=ids_Qk,
         )
@@ -203,11 +330,6 @@ class Fitted:
         """The novelty of texts, fitted to the anchors."""
         return Novelty.fit(_novelty_inputs(self.readings), self.content.y_N, self.content.predicted)
 
-    @property
-    def prior_C(self) -> np.ndarray | None:
-        """The given share of each class among the texts; None if it is that of the rows."""
-        return inputs.prior(self.options.class_prior, self.content.labels_C)
-
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in class order.
 
@@ -222,16 +344,15 @@ class Fitted:
             raise errors.UserError("leave-one-out needs at least two anchors: add rows")
         if self.content.choice is None:
             return self._vote(self.search_among_anchors(min(self.content.k, count - 1)))
-        resources = resources_of(self.content, self.model)
-        arguments = (self.readings, self.content.y_N, self.task.num_classes, resources)
-        p_NC = pool_fitting.held_out_probabilities(self.content.choice, *arguments)
+        given = (self.readings, self.content.y_N, self.task.num_classes, resources_of(self.content, self.model))
+        p_NC = pool_fitting.held_out_probabilities(self.content.choice, *given)
         return p_NC.argmax(-1), p_NC
 
-    def threshold(self, max_error: Any) -> float:
+    def threshold(self, max_error: float) -> float:
         """Return the smallest probability from which on labels keep a promised error rate, as in `selective.certify`.
 
         Raises:
-            UserError: not a share, or it cannot be promised with these rows.
+            UserError: the error rate cannot be promised with these rows.
         """
         return selective.certify(*self.held_out(), max_error)
 
@@ -249,16 +370,19 @@ class Fitted:
         return p_NC.max(-1), classes_N == self.content.y_N
 
     def _vote(self, near: search_lib.Neighbours) -> tuple[np.ndarray, np.ndarray]:
-        options = self.options
-        assert isinstance(options, PublishedOptions)
-        return search_lib.vote(near, self.task.num_classes, options.tie_break, options.weights)
+        vote = self.content.vote
+        return search_lib.vote(near, self.task.num_classes, vote.tie_break, vote.weights)
 
     def check_neighbours(self) -> None:
         """Raise UserError if class means replace the anchors."""
         if self.has_centroids:
             raise errors.UserError(
-                f"fitted with centroid={self.options.centroid!r}: class means have no neighbours; fit with centroid='none'"
+                f"centroid={self.content.vote.centroid!r}: class means have no neighbours; fit with centroid='none'"
             )
+
+    def __reduce__(self) -> Any:
+        """Pickle the model's name, the content and the states; the rest is fitted to them again."""
+        return complete, (self.content, self.model, self.readings.states)
 
 
 def complete(
@@ -274,50 +398,71 @@ def complete(
         terms: the expert on words, if it is fitted already.
     """
     readings = Readings(pool_fitting.joined_texts(content.task, content.anchors), states)
-    first_states = states[content.views[0].demo_shots]
-    make_store = functools.cache(functools.partial(_build_store, content, model, first_states))
-    pool = None
+    make_store = _store_maker(content, model, states[content.views[0].demo_shots])
+    fitted_pool = None
     if content.choice:
-        check_label_words(content.task, model, content.options, content.choice)
+        num_classes = content.task.num_classes
         resources = resources_of(content, model)
-        pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, content.task.num_classes, resources, terms)
-    else:
-        make_store()
-    return Fitted(content, model, readings, make_store, pool)
+        fitted_pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, num_classes, resources, terms)
+    return Fitted(content, model, readings, make_store, fitted_pool)
 
 
-def _build_store(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> store_lib.Store:
-    """Build the store of the anchors, or of their class means."""
-    options = content.options
-    reads_label_words = distances.get(options.distance).reads_label_words
-    return store_lib.build(
-        options.store_options,
-        options.distance,
-        model.head,
-        parallel.put_rows(states.without_blocks(), model.mesh),
-        content.y_N,
-        layout.label_tokens(content.task, model.tokenize, options.label_token) if reads_label_words else (),
-        ids=content.ids_N,
-        centroid=options.centroid,
-    )
+def _store_maker(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> Callable[[], store_lib.Store]:
+    """Return the function that builds the store of the anchors, or of their class means, at its first call."""
+    vote = content.vote
+
+    @functools.cache
+    def make_store() -> store_lib.Store:
+        reads_label_words = distances.get(vote.distance).reads_label_words
+        label_token = content.options.label_token
+        return store_lib.build(
+            content.options.store_options,
+            vote.distance,
+            model.head,
+            parallel.put_rows(states.without_blocks(), model.mesh),
+            content.y_N,
+            layout.label_tokens(content.task, model.tokenize, label_token) if reads_label_words else (),
+            ids=content.ids_N,
+            centroid=vote.centroid,
+        )
+
+    return make_store
 
 
 def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resources:
     """Return the resources of the experts of a classifier."""
     options = content.options
+    assert isinstance(options, AutoOptions)
     return pool_fitting.resources_of(
         content.task, model, options.label_token, content.layer, options.encoder, options.store_options
     )
 
 
-def check_label_words(
-    task: Task, model: lm_lib.LanguageModel, options: AnyOptions, choice: Choice | None = None
-) -> None:
-    """Raise UserError if classes share a token, and the distance or an expert of the choice compares label words."""
-    by_distance = distances.get(options.distance).reads_label_words
-    by_expert = choice and any(member.expert == expert.LabelWords.name for member in choice.used)
-    if by_distance or by_expert:
-        layout.label_tokens(task, model.tokenize, options.label_token)
+def check_options(content: Content) -> None:
+    """Raise UserError if the prior does not match the labels, or there are fewer than k anchors to vote."""
+    num_anchors = len(content.anchors)
+    if content.is_published and content.vote.k > num_anchors:
+        k = content.vote.k
+        raise errors.UserError(f"k={k}: there are {num_anchors} anchors; choose k ≤ {num_anchors}")
+    _ = content.prior_C
+
+
+def check_label_words(content: Content, model: lm_lib.LanguageModel) -> None:
+    """Raise UserError if classes share a token, and the distance or an expert in use compares label words."""
+    by_distance = distances.get(content.vote.distance).reads_label_words
+    used = content.choice.used if content.choice else ()
+    if by_distance or any(member.expert == expert.LabelWords.name for member in used):
+        layout.label_tokens(content.task, model.tokenize, content.options.label_token)
+
+
+def _break_ties(p_QC: np.ndarray, classes_Q: np.ndarray) -> np.ndarray:
+    """Return probabilities whose largest is that of the predicted class, in any order of the columns.
+
+    Other classes with the same probability get the next smaller number.
+    """
+    is_tied_QC = p_QC == p_QC.max(-1, keepdims=True, initial=0)
+    is_tied_QC[np.arange(len(p_QC)), classes_Q] = False
+    return np.where(is_tied_QC, np.nextafter(p_QC, 0), p_QC)
 
 
 def _novelty_inputs(readings: Readings) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from knnprompt_jax import errors, files, parallel, states, tables
-from knnprompt_jax.classifier import inputs, saving
+from knnprompt_jax.classifier import arguments, classifier_file
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.commands import unlabelled
 from knnprompt_jax.confidence import novelty
@@ -34,7 +34,7 @@ def run(settings: commands.EvaluationSettings) -> str:
             not know.
     """
     page.check_libraries()
-    saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
+    saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     examples = _load_rows(settings, saved)
     others = _load_out_of_scope(settings, saved)
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
@@ -118,7 +118,7 @@ def measure_scope(
     return measured.scope(np.concatenate(scores), fitted.scope, threshold)
 
 
-def _load_rows(settings: commands.EvaluationSettings, saved: saving.Saved) -> list[Example]:
+def _load_rows(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
     """Return the labelled rows; warn if the classifier was fitted to some of them."""
     examples = settings.table(settings.input, saved.content.file_options).labelled(saved.content.task)
     if found := defects.matches(examples, saved.content.rows):
@@ -128,7 +128,7 @@ def _load_rows(settings: commands.EvaluationSettings, saved: saving.Saved) -> li
     return examples
 
 
-def _load_out_of_scope(settings: commands.EvaluationSettings, saved: saving.Saved) -> list[Example]:
+def _load_out_of_scope(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
     """Return the texts out of scope; raise UserError if there are none, or too few train rows for the p-value."""
     if not settings.out_of_scope:
         return []
@@ -147,9 +147,9 @@ def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     """
     if fitted.pool is None:
         return []
-    order_C = inputs.label_order(fitted.content.labels_C)
+    order_C = arguments.label_order(fitted.content.labels_C)
     counts_C = np.bincount(fitted.content.y_N, minlength=len(order_C))
-    assumed_C = (counts_C / counts_C.sum() if fitted.prior_C is None else fitted.prior_C)[order_C]
+    assumed_C = (counts_C / counts_C.sum() if fitted.content.prior_C is None else fitted.content.prior_C)[order_C]
     shares_C = np.bincount(measured.y_Q, minlength=len(order_C)) / len(measured.y_Q)
     if not shares_C.all() or np.abs(shares_C - assumed_C).sum() / 2 < _MIN_SHIFT:
         return []

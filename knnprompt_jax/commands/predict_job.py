@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, files, parallel, progress, states
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import classifier_file
+from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.commands import predictions_file, unlabelled
 from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.settings import commands
@@ -65,7 +65,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
             written by another process; the error rate cannot be promised; or a row is bad.
     """
     inputs.join_processes(settings.distributed)
-    saved = saving.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
+    saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     if settings.max_error is not None and saved.content.choice:
         selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
     if settings.reject_novel is not None:
@@ -89,7 +89,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
 
 
 @contextlib.contextmanager
-def _open(settings: commands.PredictionSettings, saved: saving.Saved) -> Iterator[_Work]:
+def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -> Iterator[_Work]:
     """Lock the output and read the input once, so that a bad row of a file is refused before the model loads."""
     task = saved.content.task
     table = settings.table(settings.input)

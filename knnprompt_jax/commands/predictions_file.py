@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, files, progress, tables
-from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.tasks.task import Example
 
 _OWN = ("label", "probability", "novelty", "neighbours")

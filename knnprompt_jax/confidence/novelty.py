@@ -22,9 +22,8 @@ covariance, so no fit is repeated.
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -99,11 +98,8 @@ class Novelty:
         return (1 + len(self.held_out_N) - num_below_Q) / (1 + len(self.held_out_N))
 
 
-def check_threshold(reject_novel: Any, num_rows: int) -> None:
-    """Raise UserError unless some p-value of this number of rows is at most `reject_novel`, which is a share."""
-    is_number = isinstance(reject_novel, numbers.Real) and not isinstance(reject_novel, bool)
-    if not is_number or not 0 < reject_novel < 1:
-        raise errors.UserError(f"reject_novel={reject_novel!r}: choose a p-value above 0 and below 1, such as 0.02")
+def check_threshold(reject_novel: float, num_rows: int) -> None:
+    """Raise UserError unless some p-value of this number of rows is at most `reject_novel`."""
     if 1 / (num_rows + 1) > reject_novel:
         raise errors.UserError(
             f"reject_novel={reject_novel:g}: the smallest p-value from {num_rows:,} rows is {1 / (num_rows + 1):.2g}; "

@@ -16,21 +16,17 @@ predictions.
 """
 
 import math
-import numbers
-from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import errors, rounding
 
 CONFIDENCE = 0.9  # The share of draws of rows for which a promise is kept.
-LEAST = 0.001
-MOST = 0.999
-MOST_ROWS = 1024  # For which `rows_needed` looks: experts are compared on no more.
+MAX_ROWS = 1024  # For which `rows_needed` looks: experts are compared on no more.
 _BISECTIONS = 12
 
 
-def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: Any) -> float:
+def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float:
     """Return the smallest probability from which on predictions keep the promise.
 
     Args:
@@ -39,19 +35,15 @@ def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: Any) -> float:
         max_error: the promise.
 
     Raises:
-        UserError: the promise is no share, or no threshold can be certified; the message says how many rows like these
-            would do.
+        UserError: no threshold can be certified; the message says how many rows like these would do.
     """
-    is_number = isinstance(max_error, numbers.Real) and not isinstance(max_error, bool)
-    if not is_number or not LEAST <= max_error <= MOST:
-        raise errors.UserError(f"max_error={max_error!r}: choose a share of wrong labels from {LEAST} to {MOST}")
     found = threshold(p_N, right_N, max_error)
     if found is not None:
         return found
     wrong = f"{len(p_N):,} held-out rows, {len(p_N) - int(np.sum(right_N)):,} of them wrong"
     count = rows_needed(p_N, right_N, max_error)
     advice = (
-        f"at least {count:,} rows like these are required" if count else f"{MOST_ROWS:,} rows like these would not do"
+        f"at least {count:,} rows like these are required" if count else f"{MAX_ROWS:,} rows like these would not do"
     )
     smallest = _smallest(p_N, right_N, max_error)
     advice += "" if smallest is None else f"; max_error={smallest:g} can be promised"
@@ -126,7 +118,7 @@ def _risk(limits_T: np.ndarray, rows_T: np.ndarray, max_error: float) -> float:
 
 
 def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int | None:
-    """Return how many rows with the curve of these rows would certify a threshold; None if `MOST_ROWS` would not.
+    """Return how many rows with the curve of these rows would certify a threshold; None if `MAX_ROWS` would not.
 
     The number is rounded up to two digits. Few rows without an error suggest too small a number.
     """
@@ -139,7 +131,7 @@ def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int |
         return bool((errors_T <= allowed_errors(scaled_T, max_error)).any())
 
     low = len(p_N)
-    high = MOST_ROWS
+    high = MAX_ROWS
     if low >= high or not suffice(high):
         return None
     while high - low > max(1, low // 20):
@@ -149,7 +141,7 @@ def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int |
         else:
             low = middle
     unit = 10 ** max(0, len(str(high)) - 2)
-    return min(MOST_ROWS, rounding.round_up(high, unit))
+    return min(MAX_ROWS, rounding.round_up(high, unit))
 
 
 def _smallest(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel, rounding
-from knnprompt_jax.experts import folds, linear, words
+from knnprompt_jax.experts import linear, views, words
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
@@ -104,7 +104,7 @@ class Expert(abc.ABC):
     ) -> tuple[np.ndarray, float]:
         """Return each row's scores [N, C] by the expert fitted to all other folds, and its chosen setting."""
         scores_NC = np.empty((len(y_N), num_classes))
-        for rest, members in folds.held_out(folds_N):
+        for rest, members in views.held_out(folds_N):
             fitted = self.fit(readings.take(rest), y_N[rest], num_classes, self.default_setting)
             scores_NC[members] = fitted(readings.take(members))
         return scores_NC, self.default_setting
@@ -154,7 +154,7 @@ class ClassMeans(Expert):
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
         inputs = self._standardised(readings)
-        fitted = linear.fit_means(inputs(readings), y_N, num_classes, num_classes >= folds.MANY_CLASSES)
+        fitted = linear.fit_means(inputs(readings), y_N, num_classes, num_classes >= views.MANY_CLASSES)
         return lambda queries: fitted(inputs(queries))
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from knnprompt_jax import tables
-from knnprompt_jax.experts import folds
+from knnprompt_jax.experts import views
 
 _WORDS = "words"  # The name of the expert that needs no language model.
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
-_PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `folds.MANY_CLASSES` or more; for each view of an expert.
+_PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
     "labels": (2.0, 0.5, 0.5),
     "means": (0.5, 0.5, 1.0),
     "knn": (0.5, 0.5, 0.5),
@@ -34,6 +34,7 @@ _TOTAL_DEVIATION = 1.0  # and of the sum of the weights from its prior, relative
 _ESTIMATE_FOLDS = 5
 MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
+REQUIRED_ROWS = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
 _MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
 _QUANTILE = 1.959963984540054  # The 97.5 % quantile of the normal distribution.
 
@@ -134,8 +135,7 @@ class Choice:
         if self.is_earlier:
             return "experts were weighed before rows were added: fit again to weigh them again"
         if self.estimate is None:
-            required = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
-            return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {required}"
+            return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {REQUIRED_ROWS}"
         return f"expected on new texts, if classes are as common as among the rows: {self.estimate.words}"
 
     @property
@@ -239,7 +239,7 @@ class Priors(NamedTuple):
         """Return the priors for this number of classes and of rows per class."""
         num_classes = int(y_N.max()) + 1
         has_few_rows = len(y_N) <= FEW_ROWS * num_classes
-        column = 2 if num_classes >= folds.MANY_CLASSES else 0 if has_few_rows else 1
+        column = 2 if num_classes >= views.MANY_CLASSES else 0 if has_few_rows else 1
         weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
         factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
         return cls(factors_J, _TOTAL * weights_J / weights_J.sum())

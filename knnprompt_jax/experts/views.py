@@ -1,4 +1,6 @@
-"""Views: a view reads every row and every new text after the same number of demonstrations per class.
+"""An order of rows by a seeded hash of their texts, folds of rows with the same shares of classes, and views.
+
+A view reads every row and every new text after the same number of demonstrations per class.
 
 A row cannot follow itself as a demonstration. So the rows that are demonstrations of new texts are dealt to folds, and
 each fold is read after demonstrations from the other rows. With few rows, all of them can thus be demonstrations, and
@@ -7,7 +9,9 @@ still each of them counts as a labelled text.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,13 +19,71 @@ import numpy as np
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.experts import folds
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 
 MAX_SHOTS = 16  # Demonstrations per class by default, at most.
 MAX_TOKENS = 1024  # Tokens of all demonstrations by default, at most; and at most half of the context.
 _NUM_FOLDS = 4
+LIMIT = 1024  # The maximum number of rows that experts are compared on.
+MANY_CLASSES = 20  # From so many on, prompts have no demonstrations, class means are whitened, and priors differ.
+_MAX_FOLDS = 10
+
+
+def ranked(rows: Sequence[Example], seed: int) -> list[int]:
+    """Return the indices of all rows in the order of a seeded hash of their texts.
+
+    A few new rows rarely change the order of the others. Equal texts have different hashes, by their order among the
+    rows. Labels do not matter.
+    """
+    digests = []
+    earlier: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        text = json.dumps(dict(row.fields), sort_keys=True)
+        digests.append(hashlib.sha256(f"{seed} {earlier[text]} {text}".encode()).digest())
+        earlier[text] += 1
+    return sorted(range(len(rows)), key=digests.__getitem__)
+
+
+def sample(rows: Sequence[Example], seed: int) -> list[int]:
+    """Return the indices of the rows that experts are compared on, in ascending order."""
+    return sorted(ranked(rows, seed)[:LIMIT])
+
+
+def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Mapping[str, int]) -> list[int]:
+    """Return the indices of the first `shots` rows of each label, in this order of the rows.
+
+    Args:
+        shots: one number for all labels, or a number for each.
+    """
+    missing = {row.label: shots if isinstance(shots, int) else shots[row.label] for row in rows}
+    first = []
+    for index in order:
+        if missing[rows[index].label] > 0:
+            missing[rows[index].label] -= 1
+            first.append(index)
+    return first
+
+
+def held_out(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows that remain without each fold, and the rows of the fold."""
+    for fold in np.unique(folds_N):
+        yield np.flatnonzero(folds_N != fold), np.flatnonzero(folds_N == fold)
+
+
+def deal_folds(y_N: np.ndarray) -> np.ndarray:
+    """Return the fold [N] of each row, from 0; each class is spread evenly over at most ten folds.
+
+    A fold that is held out then leaves the other rows with the same shares of classes. Leaving out one row instead
+    would make its class rarer than in the whole, which few rows turn into a bias against the true class.
+    """
+    counts_C = np.bincount(y_N)
+    num_folds = max(2, min(_MAX_FOLDS, counts_C.max()))
+    order_N = np.random.default_rng(0).permutation(len(y_N))
+    order_N = order_N[np.argsort(y_N[order_N], kind="stable")]
+    folds_N = np.empty(len(y_N), int)
+    folds_N[order_N] = np.arange(len(y_N)) % num_folds
+    return folds_N
 
 
 class Group(NamedTuple):
@@ -47,14 +109,14 @@ class View:
 def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
     """Return the view with `demo_shots` demonstrations per class, or all rows of a smaller class.
 
-    The demonstrations of a class are its first rows in `folds.ranked`, so that a few new rows rarely change them.
+    The demonstrations of a class are its first rows in `ranked`, so that a few new rows rarely change them.
     """
-    order = folds.ranked(rows, seed)
-    demonstrations = folds.first_of_each(rows, order, demo_shots)
+    order = ranked(rows, seed)
+    demonstrations = first_of_each(rows, order, demo_shots)
     drawn = set(demonstrations)
     rest = [index for index in order if index not in drawn]
     groups = [Group(tuple(demonstrations), tuple(sorted(rest)))]
-    following = folds.first_of_each(rows, rest, demo_shots)
+    following = first_of_each(rows, rest, demo_shots)
     labels = {row.label for row in rows}
     if len(following) == demo_shots * len(labels):
         groups.append(Group(tuple(following), tuple(sorted(demonstrations))))
@@ -75,7 +137,7 @@ def _cross_fitted(
     groups = []
     for fold in members.values():
         rest = [index for index in order if index not in set(fold)]
-        groups.append(Group(tuple(folds.first_of_each(rows, rest, demo_shots)), tuple(sorted(fold))))
+        groups.append(Group(tuple(first_of_each(rows, rest, demo_shots)), tuple(sorted(fold))))
     return groups
 
 
@@ -98,12 +160,12 @@ def default_numbers(
     """
     sizes = collections.Counter(row.label for row in rows)
     largest = max(sizes.values())
-    if largest < 2 or len(sizes) >= folds.MANY_CLASSES:
+    if largest < 2 or len(sizes) >= MANY_CLASSES:
         return (0,)
     limit = min(MAX_TOKENS, context // 2)
-    order = folds.ranked(rows, seed)
+    order = ranked(rows, seed)
     for shots in sorted({min(largest, MAX_SHOTS), 8, 4, 2, 1}, reverse=True):
-        texts = [task.render(rows[index], rows[index].label) for index in folds.first_of_each(rows, order, shots)]
+        texts = [task.render(rows[index], rows[index].label) for index in first_of_each(rows, order, shots)]
         if shots <= largest and int(lengths(texts).sum()) <= limit:
             return shots, 0
     return (0,)

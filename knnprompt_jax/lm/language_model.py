@@ -176,6 +176,9 @@ class LanguageModel:
         """Return the model of a decoder in memory; `options` are those of the constructor."""
         return cls(model.config, tokenizer, lambda mesh: model, dtype=model.dtype, **options)
 
+    def __deepcopy__(self, memo: Any) -> "LanguageModel":
+        return self  # Copies of a classifier share their model.
+
     def __reduce__(self) -> Any:
         """Pickle the name of the model without its weights."""
         if not self.fingerprint:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from knnprompt_jax.experts import PoolOptions, expert, fitting, views
+from knnprompt_jax.experts import PoolOptions, expert, pool_fitting, views
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import encoders
@@ -19,18 +19,19 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     dealt = _deal(problem, model.count_tokens, model.context)
     reader = views.PromptReader(model, task, inputs.cache)
     block = expert.block_of(model.config)
-    resources = fitting.resources_of(task, model, problem.label_token, block, options.encoder, inputs.store_options)
-    choice, readings = fitting.choose(reader, rows, dealt, options.names, resources, inputs.seed)
-    pool = fitting.Pool.fit(choice, readings, inputs.classes(rows), inputs.num_classes, resources)
-    demonstrations_of = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
+    resources = pool_fitting.resources_of(
+        task, model, problem.label_token, block, options.encoder, inputs.store_options
+    )
+    weighed = pool_fitting.weigh(reader, rows, [*dealt], options.names, resources, inputs.seed)
+    pool = pool_fitting.Pool.fit(weighed.choice, weighed.readings, inputs.classes(rows), inputs.num_classes, resources)
     states = {
         number: reader.read_after(demonstrations, problem.evaluation, (block,), "")
-        for number, demonstrations in demonstrations_of.items()
+        for number, demonstrations in weighed.demonstrations.items()
     }
-    queries = Readings(fitting.joined_texts(task, problem.evaluation), states)
+    queries = Readings(pool_fitting.joined_texts(task, problem.evaluation), states)
     sets = [prompts for view in dealt.values() for prompts in reader.build_view(rows, view.groups)]
-    sets += [reader.build(problem.evaluation, demonstrations) for demonstrations in demonstrations_of.values()]
-    return method.Prediction.most_probable(pool.probabilities(queries), note=choice.line, sets=sets)
+    sets += [reader.build(problem.evaluation, demonstrations) for demonstrations in weighed.demonstrations.values()]
+    return method.Prediction.most_probable(pool.probabilities(queries), note=weighed.choice.line, sets=sets)
 
 
 def _deal(

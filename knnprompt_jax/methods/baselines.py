@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax.experts import fitting
+from knnprompt_jax.experts import pool_fitting
 from knnprompt_jax.methods import hidden_states, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.options import Options, option
@@ -43,9 +43,9 @@ class EncoderKNNOptions(EncoderOptions):
 def predict_by_tfidf(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Fit the expert on demonstrations and anchors, and predict the queries."""
     problem = inputs.problem
-    texts = fitting.joined_texts(problem.task, problem.train_rows)
-    queries = fitting.joined_texts(problem.task, problem.evaluation)
-    p_QC = fitting.predict_by_words(texts, inputs.classes(problem.train_rows), queries, inputs.num_classes)
+    texts = pool_fitting.joined_texts(problem.task, problem.train_rows)
+    queries = pool_fitting.joined_texts(problem.task, problem.evaluation)
+    p_QC = pool_fitting.predict_by_words(texts, inputs.classes(problem.train_rows), queries, inputs.num_classes)
     return method.Prediction.most_probable(p_QC)
 
 
@@ -78,7 +78,7 @@ def predict_by_votes(inputs: method.Inputs, options: EncoderKNNOptions) -> metho
 
 def _embed(task: Task, rows: Sequence[Example], options: EncoderOptions) -> np.ndarray:
     """Return the embeddings [N, D] of the rows' bare texts."""
-    return encoders.embed(options.encoder, options.pooling, fitting.joined_texts(task, rows))
+    return encoders.embed(options.encoder, options.pooling, pool_fitting.joined_texts(task, rows))
 
 
 def check_encoder(_: method.Problem, options: EncoderOptions) -> None:

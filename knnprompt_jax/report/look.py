@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import characters, distances, files, parallel, progress, tables
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.experts.pool import Choice
 from knnprompt_jax.report import anchors as anchors_lib
@@ -39,7 +39,7 @@ def run(settings: commands.LookSettings) -> str:
 
 
 def _run(settings: commands.LookSettings, output: pathlib.Path) -> str:
-    saved = saving.read(pathlib.Path(settings.classifier))
+    saved = classifier_file.read(pathlib.Path(settings.classifier))
     progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
     anchors = classify_anchors(fitted)
@@ -64,7 +64,7 @@ def _default_count(num_rows: int) -> int:
 
 
 def _write_suggestions(
-    output: pathlib.Path, anchors: ClassifiedAnchors, table: pd.DataFrame, saved: saving.Saved
+    output: pathlib.Path, anchors: ClassifiedAnchors, table: pd.DataFrame, saved: classifier_file.Saved
 ) -> list[str]:
     """Write the table of labels to check; return what to print about it."""
     content = tables.to_csv([table.columns, *table.itertuples(index=False)]).encode("utf-8", "backslashreplace")
@@ -86,7 +86,7 @@ def _write_suggestions(
     return lines
 
 
-def _write_to_label(output: pathlib.Path, chosen: ToLabel, saved: saving.Saved) -> list[str]:
+def _write_to_label(output: pathlib.Path, chosen: ToLabel, saved: classifier_file.Saved) -> list[str]:
     """Write the table of rows to label; return what to print about it."""
     paths = _write_new(output, commands.TO_LABEL, to_label.to_csv(chosen, saved.content.task))
     return [
@@ -98,7 +98,7 @@ def _write_to_label(output: pathlib.Path, chosen: ToLabel, saved: saving.Saved) 
 
 
 def _advise_to_refit(
-    saved: saving.Saved, further: Sequence[pathlib.Path] = (), corrected: Sequence[pathlib.Path] = ()
+    saved: classifier_file.Saved, further: Sequence[pathlib.Path] = (), corrected: Sequence[pathlib.Path] = ()
 ) -> list[str]:
     """Return how to fit the classifier again, with `further` train files or corrected labels."""
     train_files = tuple(map(str, further))
@@ -168,7 +168,7 @@ def classify_anchors(fitted: Fitted) -> ClassifiedAnchors:
         predicted_N=predicted_N,
         shares_NC=shares_NC,
         hidden_NE=np.asarray(fitted.states.hidden_NE, np.float32),
-        unit=distances.get(fitted.options.distance).unit,
+        unit=distances.get(fitted.content.vote.distance).unit,
         checked=fitted.content.checked,
     )
 

@@ -8,12 +8,10 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, lm, parallel, progress, states
-from knnprompt_jax.classifier import content as content_lib
-from knnprompt_jax.classifier import draws, saving
-from knnprompt_jax.classifier import fitting as classifier_fitting
+from knnprompt_jax import errors, files, parallel, progress, states
+from knnprompt_jax.classifier import classifier_file, fit_classifier
 from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
-from knnprompt_jax.classifier.content import Content
+from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.runs import corrections
 from knnprompt_jax.settings import commands
 from knnprompt_jax.study import job_inputs as inputs
@@ -48,32 +46,25 @@ def run(settings: commands.FitSettings) -> Result:
     """
     inputs.join_processes(settings.distributed)
     path = pathlib.Path(settings.classifier)
+    parallel.call_in_main(lambda: _check_replaceable(path, settings.overwrite))
     options = classifier_options(settings)
     task, train, checked, notes = _load_rows(settings)
     model = inputs.read_model(settings.model, settings)
-    rows = draws.first_rows(train, settings.shots, settings.seed) if settings.shots else train
+    rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
     checked &= {row.row for row in rows}
-    with saving.lock(path):
-        encoder = classifier_fitting.encoder_fingerprint(options)
-        origin = content_lib.origin_of(options, task, rows, settings.file_options(), model.identity, encoder, checked)
-        found = _finished(path, origin, settings.overwrite)
-        if found:
-            return Result(found, 0, 0, (*notes, "the file held this classifier already"))
-        _check_room(path, options, model, len(rows))
-        progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
-        fitted = classifier_fitting.fit(
-            model,
-            task,
-            rows,
-            options,
-            given_task=task,
-            labels=task.labels,
-            num_rows=max(row.row for row in train) + 1,
-            checked=checked,
-            file_options=settings.file_options(),
-            cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
-        )
-        saving.save(fitted, path)
+    progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
+    fitted = fit_classifier.fit(
+        model,
+        task,
+        rows,
+        options,
+        labels=task.labels,
+        num_rows=max(row.row for row in train) + 1,
+        checked=checked,
+        file_options=settings.file_options(),
+        cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
+    )
+    classifier_file.save(fitted, path)
     statistics = model.statistics
     return Result(fitted.content, statistics.requested_prompts, statistics.prompts, tuple(notes))
 
@@ -133,32 +124,11 @@ def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
     inputs.log_warnings(defects.label_warnings(rows))
 
 
-def _finished(path: pathlib.Path, origin: str, overwrite: bool) -> Content | None:
-    """Return the classifier in the file if it was made from the same rows, options and model.
-
-    Raises:
-        UserError: the file holds something else, and `overwrite` is False.
-    """
-    if not path.exists() or not path.stat().st_size:
-        return None
-    try:
-        found = saving.read(path).content
-        if found.origin == origin:
-            return found
-        raise errors.UserError(
-            f"{path}: holds a classifier of other rows or options; choose another file, or add --overwrite"
-        )
-    except errors.UserError:
-        if not overwrite:
-            raise
-        return None
-
-
-def _check_room(path: pathlib.Path, options: AutoOptions, model: lm.LanguageModel, num_rows: int) -> None:
-    """Raise UserError if the file cannot be written, or the disk has no room for the rows' states in two views."""
-    config = model.config
-    width = config.state_width + 1 + (config.width if classifier_fitting.block_of(options, config) else 0)
-    parallel.call_in_main(lambda: saving.check_replaceable(path, 2 * 4 * num_rows * width))
+def _check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
+    """Raise UserError if the classifier cannot be written to the path."""
+    if path.exists() and path.stat().st_size and not overwrite:
+        raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
+    files.check_writable(path)
 
 
 def classifier_options(settings: commands.FitSettings) -> AutoOptions:

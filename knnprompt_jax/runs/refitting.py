@@ -7,7 +7,7 @@ import numpy as np
 
 from knnprompt_jax import characters, options, shipped
 from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
-from knnprompt_jax.classifier.content import Content
+from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.tasks import catalogue
 

@@ -2,16 +2,15 @@
 
 import fractions
 import pickle
-import zipfile
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import inputs
-from knnprompt_jax.experts import folds
+from knnprompt_jax.classifier import arguments
 from knnprompt_jax.experts import pool as pool_lib
+from knnprompt_jax.experts import views
 
 
 @pytest.fixture(scope="module")
@@ -46,28 +45,28 @@ def test_labels_are_those_of_the_highest_probability_or_missing(pool, rows):
     assert [label is None for label in labels] == (~sure_Q).tolist()
     assert labels[sure_Q].tolist() == predictions.labels[sure_Q].tolist()
     assert pool.predict_proba([]).shape == (0, 6) and pool.predict([]).shape == (0,)
-    with pytest.raises(kp.UserError, match="abstain=1.5: choose a probability"):
+    with pytest.raises(kp.UserError, match="abstain=1.5: "):
         pool.predict(rows[0][67:], abstain=1.5)
 
 
 def test_novelty_tells_other_texts_apart_and_survives_saving(pool, rows, saved, model):
     fitted = pool.fitted_
-    readings = fitted.read(inputs.queries(fitted.task, [*rows[0][67:], *(["0 1 2 3 ; ; ; {}"] * 2)]))
+    readings = fitted.read(arguments.queries(fitted.task, [*rows[0][67:], *(["0 1 2 3 ; ; ; {}"] * 2)]))
     p_Q = fitted.novelty(readings)
     assert (p_Q[-2:] == 1 / 68).all() and np.mean(p_Q[:-2] <= 0.1) < 0.3 and np.median(p_Q[:-2]) > 0.2
     again = kp.load(saved, model).fitted_
     np.testing.assert_array_equal(again.novelty(readings), p_Q)
-    assert again.with_options(again.options) is again, "another object would fit the novelty again"
+    assert again.with_options(again.content.options) is again, "another object would fit the novelty again"
     published = kp.KNNPrompting(model, fitted.task).fit(rows[0][:67], rows[1][:67]).fitted_
-    assert published.novelty(published.read(inputs.queries(fitted.task, ["0 1 2 3 ; ; ; {}"]))) < 0.2
+    assert published.novelty(published.read(arguments.queries(fitted.task, ["0 1 2 3 ; ; ; {}"]))) < 0.2
 
 
 def test_with_many_classes_texts_with_doubtful_predictions_are_more_novel(pool, rows, saved, model, monkeypatch):
     fitted = pool.fitted_
-    readings = fitted.read(inputs.queries(fitted.task, rows[0][67:]))
+    readings = fitted.read(arguments.queries(fitted.task, rows[0][67:]))
     by_distance_Q = fitted.novelty_scores(readings)
     assert fitted.content.predicted is None
-    monkeypatch.setattr(folds, "MANY_CLASSES", fitted.task.num_classes)
+    monkeypatch.setattr(views, "MANY_CLASSES", fitted.task.num_classes)
     again = kp.load(saved, model)
     many = again.fitted_
     p_Q = many.answer(readings).probabilities.max(-1)
@@ -97,12 +96,10 @@ def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
 
 def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, model, task, rows):
     few = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:24], rows[1][:24])
-    with pytest.raises(
-        kp.UserError, match="no error rate can be promised: the classifier has 24 rows: fit at least 50"
-    ):
+    with pytest.raises(kp.UserError, match="no error rate can be promised: 24 rows are too few: fit at least 50"):
         few.predict(["x"], max_error=0.5)
     same = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:67], rows[1][:1] * 67)
-    with pytest.raises(kp.UserError, match="the classifier has 67 rows: fit at least 50 rows of two classes"):
+    with pytest.raises(kp.UserError, match="67 rows are too few: fit at least 50 rows of two classes"):
         same.predict(["x"], max_error=0.5)
     with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
@@ -131,9 +128,7 @@ def test_given_experts_and_demonstrations_are_used(model, task, rows, tmp_path, 
     classifier = kp.AutoClassifier(model, task, experts=experts, demo_shots=demo_shots)
     classifier.fit(rows[0][:67], rows[1][:67]).save(tmp_path / "saved")
     assert [(member.expert, member.demo_shots) for member in classifier.choice_.members] == expected
-    with zipfile.ZipFile(tmp_path / "saved") as archive:
-        has_layers = {"means", "probe"} & set(experts)
-        assert any("layer" in name for name in archive.namelist()) == bool(has_layers)
+    assert bool(classifier.fitted_.content.layer) == bool({"means", "probe"} & set(experts))
     expected_QC = classifier.predict_proba(rows[0][67:])
     loaded = kp.load(tmp_path / "saved", model)
     np.testing.assert_allclose(loaded.predict_proba(rows[0][67:]), expected_QC, atol=1e-6)
@@ -173,7 +168,7 @@ def test_a_prior_may_be_a_pandas_series_in_any_order_and_is_saved(pool, rows, mo
     keyed = {np.int64(label): fractions.Fraction(share, 21) for label, share in shares.items()}
     pool.set_params(class_prior=keyed).save(tmp_path / "saved")
     np.testing.assert_allclose(kp.load(tmp_path / "saved", model).predict_proba(rows[0][67:]), expected_QC, atol=1e-6)
-    with pytest.raises(kp.UserError, match="class_prior=.*: 'x' is not a number"):
+    with pytest.raises(kp.UserError, match="class_prior=.*: choose 'uniform', None, or a share"):
         pool.set_params(class_prior=shares | {3: "x"}).save(tmp_path / "unreadable")
     assert not (tmp_path / "unreadable").exists()
 
@@ -208,7 +203,7 @@ def test_a_handful_of_rows(model, rows, demo_shots, count):
 def test_a_sample_of_the_rows_is_compared_and_all_rows_classify(model, task, rows, monkeypatch):
     classifier = kp.AutoClassifier(model, task, experts=("probe",), demo_shots=0).fit(rows[0][:67], rows[1][:67])
     states = classifier.fitted_.states
-    monkeypatch.setattr("knnprompt_jax.experts.folds.LIMIT", 40)
+    monkeypatch.setattr("knnprompt_jax.experts.views.LIMIT", 40)
     classifier.fit(rows[0][:67], rows[1][:67])
     assert classifier.choice_.num_rows == 40
     np.testing.assert_allclose(classifier.fitted_.states.hidden_NE, states.hidden_NE, atol=1e-4)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import special
+from sklearn import exceptions
 
 import knnprompt_jax as kp
 from knnprompt_jax import states as states_lib
@@ -91,6 +92,18 @@ def test_tables_rows_and_several_fields(model):
     assert from_rows.anchors_[3].fields == {"title": "T3", "body": "word 9"}
 
 
+@pytest.mark.parametrize("tie_break", ["lowest", "nearest"])
+def test_the_prediction_has_the_largest_probability_where_votes_tie(model, rows, tie_break):
+    """Labels whose order in the task is not the sorted one."""
+    labels = np.array(["9", "10", "2", "b", "a", "B"])
+    classifier = kp.KNNPrompting(model, k=4, demo_shots=0, tie_break=tie_break).fit(rows[0][:67], labels[rows[1][:67]])
+    classifier.partial_fit(rows[0][67:69], ["0", "0"])
+    p_QC = classifier.predict_proba(rows[0])
+    assert (np.sort(p_QC, -1)[:, -1] - np.sort(p_QC, -1)[:, -2] < 1e-9).any(), "some votes tie"
+    np.testing.assert_array_equal(classifier.classes_[p_QC.argmax(-1)], classifier.predict(rows[0]))
+    np.testing.assert_allclose(p_QC.sum(-1), 1)
+
+
 @pytest.mark.parametrize("distance", ["kl_labels", "reverse_kl_labels", "l2"])
 def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance):
     X, y = rows
@@ -133,9 +146,9 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ("AutoClassifier", {"experts": ("words",)}, "yes", "experts=words: add one that reads prompts"),
         ("AutoClassifier", {"experts": ("knn", "encoder")}, "yes", "the expert and its model go together"),
         ("AutoClassifier", {"class_prior": "even"}, "yes", "class_prior='even': choose 'uniform'"),
-        ("AutoClassifier", {"class_prior": [1, 2, 3]}, "yes", "give 2 shares"),
-        ("AutoClassifier", {"class_prior": {"no": 1}}, "yes", "give a share for each of no, yes"),
-        ("AutoClassifier", {"class_prior": [-1, 2]}, "yes", "each share must be 0 or more"),
+        ("AutoClassifier", {"class_prior": [1, 2, 3]}, "yes", "share of 0 or more for each of no, yes"),
+        ("AutoClassifier", {"class_prior": {"no": 1}}, "yes", "share of 0 or more for each of no, yes"),
+        ("AutoClassifier", {"class_prior": [-1, 2]}, "yes", "share of 0 or more for each of no, yes"),
     ],
 )
 def test_bad_options_and_labels_are_refused_before_the_model_reads(model, kind, options, last, message):
@@ -149,5 +162,5 @@ def test_bad_options_and_labels_are_refused_before_the_model_reads(model, kind, 
 
 def test_an_unfitted_classifier_says_so(model):
     for call in ("predict", "kneighbors", "explain"):
-        with pytest.raises(kp.UserError, match="not fitted"):
+        with pytest.raises(exceptions.NotFittedError):
             getattr(kp.KNNPrompting(model, ONE), call)(["a"])

@@ -1,7 +1,5 @@
 """Explanations: exact parts of the distance that ranks, what words contribute, and neither acts where it is shown."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -94,27 +92,13 @@ def explained(text="<script>bad</script> ok\x1b[31m \u202enot", **values):
     return explanation.Explanation(**{**told, **values})
 
 
-def test_html_is_escaped_marked_and_short():
-    page = explained()._repr_html_()
-    assert re.findall(r"<(\w+)", page) == ["pre", "mark", "mark", *["br"] * 11]
-    assert "\x1b" not in page and "\u202e" not in page
-    assert 'title="+0.50">&lt;script' in page and "label &amp;: &amp; 0.750, &lt;b&gt; 0.250" in page
-    assert "text-decoration:underline" in page and 'title="-0.25"' in page, "colour alone tells nothing"
-    assert len(page) < 6000 and "and 9 more" in page
-
-
-def test_terminals_get_plain_lines_or_colours():
-    plain = explained()
-    lines = str(plain).splitlines()
-    assert lines[2].startswith("  words that change the probability of &: ") and lines[2].count(",") == 1, "not of `ok`"
-    assert max(map(len, lines)) < 250 and "\x1b" not in str(plain) and "\u202e" not in str(plain)
-    assert "  label &: & 0.750, <b> 0.250" in lines
-    assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
-    assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[5]
-    assert lines[6] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 9 more"
-    coloured = explanation.to_terminal(plain, coloured=True).splitlines()
-    assert coloured[1:] == lines[1:] and coloured[0].count("\x1b[0m") == 2
-    assert coloured[0].replace("\x1b[1;32m", "").replace("\x1b[4;31m", "").replace("\x1b[0m", "") == lines[0]
+def test_lines_are_short_and_printable():
+    lines = str(explained()).splitlines()
+    assert max(map(len, lines)) < 250 and "\x1b" not in str(explained()) and "\u202e" not in str(explained())
+    assert lines[1] == "  label &: & 0.750, <b> 0.250"
+    assert lines[2] == "  words that change the probability of &: '<script>bad</script>' +0.50, '\\u202enot' -0.25"
+    assert lines[5].startswith("  anchor 7, label <b>, distance 0.1250: x <i> y")
+    assert lines[6] == "    '<u>' 0.1000 (50 %, 25 %)" and len(lines) == 5 + 2 * 3
 
 
 def test_class_means_have_no_neighbours(model, task, rows):
@@ -129,17 +113,3 @@ def test_class_means_have_no_neighbours(model, task, rows):
     assert classifier.answer(["a text"]).ids.shape == classifier.answer(["a text"]).distances.shape == (1, 0)
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
         classifier.kneighbors(n_neighbors=2)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("می\u200cخواهم", "می\u200cخواهم"),
-        ("👩\u200d🚀", "👩\u200d🚀"),
-        ("🏴\U000e0067\U000e0062\U000e007f", "🏴\U000e0067\U000e0062\U000e007f"),
-        ("a\U000e0067\U000e007f", "a\ufffd\ufffd"),
-        ("a\u200eb\u202ec\x1b", "a\ufffdb\ufffdc\ufffd"),
-    ],
-)
-def test_joiners_are_shown_and_other_invisible_characters_replaced(text, shown):
-    assert explanation._plain(text) == shown

@@ -1,7 +1,6 @@
 """The classifier in scikit-learn's own hands."""
 
 import copy
-import dataclasses
 
 import numpy as np
 import pytest
@@ -80,25 +79,6 @@ def test_later_rows_do_not_change_the_given_task(model, rows):
     assert classifier.set_params(task=task.with_labels(["d"])).fit(X, y).classes_.tolist() == ["a", "b", "d"]
 
 
-@pytest.mark.parametrize("changed", ["task", "model"])
-def test_a_task_or_model_set_after_fit_needs_another_fit(model, task, rows, tmp_path, changed):
-    given = {"task": task, "model": model}
-    others = {
-        "task": dataclasses.replace(task, label_words=task.label_words[::-1]),
-        "model": kp.LanguageModel.from_pretrained("tiny", context=model.context - 1),
-    }
-    classifier = kp.KNNPrompting(**given, demo_shots=0).fit(*rows).set_params(**{changed: others[changed]})
-    for use in (
-        classifier.predict,
-        lambda X: classifier.partial_fit(X, ["0"]),
-        lambda X: classifier.save(tmp_path / "saved"),
-    ):
-        with pytest.raises(kp.UserError, match="its task or its model was changed after fit: call fit again"):
-            use(["x"])
-    assert classifier.set_params(**{changed: given[changed]}).predict(["x"]).shape == (1,)
-    assert classifier.set_params(**{changed: others[changed]}).fit(*rows).predict(["x"]).shape == (1,)
-
-
 @pytest.mark.parametrize("demo_shots", [1.5, "x", True, -1, (0, 0.5)])
 def test_odd_numbers_of_demonstrations_are_refused(model, task, rows, demo_shots):
     with pytest.raises(kp.UserError, match="demo_shots=.*: choose None, or a whole number"):
@@ -127,8 +107,3 @@ def test_a_clone_keeps_requests_of_metadata(unfitted):
     with sklearn.config_context(enable_metadata_routing=True):
         given = base.clone(unfitted).set_score_request(sample_weight=True)
     assert base.clone(given).get_metadata_routing().score.requests == {"sample_weight": True}
-
-
-def test_sample_weights_are_refused(unfitted, rows):
-    with pytest.raises(kp.UserError, match="sample_weight: not supported"):
-        base.clone(unfitted).fit(*rows, sample_weight=np.ones(len(rows[0])))

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.tasks import catalogue
 
@@ -33,7 +33,7 @@ def saved(classifier: KNNPrompting, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def loaded(classifier: KNNPrompting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saved classifiers get the model that is loaded already."""
-    monkeypatch.setattr(saving.Saved, "load_model", lambda saved, mesh: classifier.model)
+    monkeypatch.setattr(classifier_file.Saved, "load_model", lambda saved, mesh: classifier.model)
 
 
 def failure(function: object, *arguments: object, **options: object) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, tables
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.commands import evaluate_job, unlabelled
 from knnprompt_jax.report import page
 from knnprompt_jax.report.measures import Measures
@@ -158,7 +158,7 @@ def test_texts_out_of_scope_are_measured_beside_the_rows(classifier, settings, t
 def test_mistakes_are_reported_before_the_model_loads(settings, tmp_path, given, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.csv").write_text("text,mood\n")
-    monkeypatch.setattr(saving.Saved, "load_model", None)
+    monkeypatch.setattr(classifier_file.Saved, "load_model", None)
     with pytest.raises(errors.UserError, match=message):
         evaluate_job.run(settings(**given))
 

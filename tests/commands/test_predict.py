@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, files
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.commands import predict_job, unlabelled
 from knnprompt_jax.settings import commands
 from tests import processes
@@ -149,7 +149,7 @@ def test_a_bad_row_is_refused_before_the_model_loads_or_skipped(run, table, tmp_
     lines = table.read_bytes().splitlines(keepends=True)
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n", *lines[151:]]))
     with monkeypatch.context() as patch:
-        patch.setattr(saving.Saved, "load_model", None)
+        patch.setattr(classifier_file.Saved, "load_model", None)
         message = failure(run, output)
     assert message.startswith(f"{table}:151: ") and "--on_bad=skip" in message and not output.exists()
     assert run(output, on_bad="skip").outcomes.total() == 179
@@ -167,7 +167,7 @@ def test_no_rows(run, table, tmp_path, kind, content):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classifier": "."}, "a folder"),
+        ({"classifier": "."}, "not a classifier"),
         ({"input": "none.csv"}, "none.csv"),
         ({"input": "-"}, "--input=-: choose its --format from csv, tsv, jsonl, txt"),
         ({"input": ""}, "--input, --text: give a file of rows or one text"),
@@ -181,7 +181,7 @@ def test_no_rows(run, table, tmp_path, kind, content):
     ],
 )
 def test_mistakes_are_reported_before_the_model_loads(saved, table, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(saving.Saved, "load_model", None)
+    monkeypatch.setattr(classifier_file.Saved, "load_model", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken.jsonl").touch()
     given = {"classifier": str(saved), "input": "rows.csv", "output": "new.jsonl", **options}

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.commands.predictions_file import FileOutput
 from knnprompt_jax.tasks.task import Example

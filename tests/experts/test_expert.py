@@ -5,7 +5,7 @@ import pytest
 import threadpoolctl
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.experts import expert, fitting, folds, pool, words
+from knnprompt_jax.experts import expert, pool, pool_fitting, views, words
 from knnprompt_jax.models import head as head_lib
 
 COUNT = 41
@@ -39,7 +39,7 @@ def y_N():
 def test_held_out_scores_are_those_of_the_expert_without_the_fold(resources, y_N, name):
     readings = make_readings(y_N, 1)
     one = expert.KINDS[name](resources, 4)
-    folds_N = folds.deal(y_N)
+    folds_N = views.deal_folds(y_N)
     scores_NC, setting = one.held_out(readings, y_N, folds_N, CLASSES)
     rest = np.flatnonzero(folds_N != 0)
     members = np.flatnonzero(folds_N == 0)
@@ -86,7 +86,7 @@ def test_shared_label_words_and_blank_texts_are_obstacles(resources, y_N):
 
 def test_words_alone_are_ridge_regression_with_calibrated_probabilities(y_N):
     texts = [f"word{label} x{row % 5}" for row, label in enumerate(y_N)]
-    p_NC = fitting.predict_by_words(texts, y_N, texts, CLASSES + 1)
+    p_NC = pool_fitting.predict_by_words(texts, y_N, texts, CLASSES + 1)
     assert (p_NC[:, CLASSES] == 0).all() and (p_NC.argmax(-1) == y_N).all()
     ratios_NC = np.log(p_NC[:, :CLASSES]) - np.log(np.bincount(y_N))
     ratios_NC -= ratios_NC.mean(-1, keepdims=True)
@@ -104,7 +104,7 @@ def test_an_expert_without_a_weight_is_not_fitted(resources, y_N, weight):
     readings = make_readings(y_N, 1)
     weighed = pool.Member("probe", 4, 1.0, 2.0, weight, 1.0, None)
     useless = pool.Member("words", None, 1.0, 6.0, 0.0, 0.0, None)
-    fitted = fitting.Pool.fit(pool.Choice((useless, weighed)), readings, y_N, CLASSES, resources)
+    fitted = pool_fitting.Pool.fit(pool.Choice((useless, weighed)), readings, y_N, CLASSES, resources)
     assert fitted.terms is None
     scores_NC = expert.KINDS["probe"](resources, 4).fit(readings, y_N, CLASSES, 1.0)(readings)
     p_NC = np.bincount(y_N) * np.exp(weight * 2 * scores_NC)
@@ -123,5 +123,5 @@ def test_experts_are_compared_on_one_thread(y_N, monkeypatch):
 
     monkeypatch.setattr(pool, "choose", count_threads)
     with threadpoolctl.threadpool_limits(2, "blas"):
-        fitting.predict_by_words([f"word{label}" for label in y_N], y_N, ["word0"], CLASSES)
+        pool_fitting.predict_by_words([f"word{label}" for label in y_N], y_N, ["word0"], CLASSES)
     assert len(counts) >= 2 and set(counts) == {1}

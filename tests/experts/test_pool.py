@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knnprompt_jax.experts import folds, pool
+from knnprompt_jax.experts import pool, views
 
 CLASSES = 3
 SHARES = np.array([0.5, 0.3, 0.2])
@@ -21,7 +21,7 @@ def world(count, strengths, seed=0):
 
 def choose(y_N, scores_JNC, names=("labels", "probe")):
     held_out = [pool.HeldOut(name, 0, scores_NC, 0.0) for name, scores_NC in zip(names, scores_JNC, strict=True)]
-    return pool.choose(held_out, y_N, folds.deal(y_N), ())
+    return pool.choose(held_out, y_N, views.deal_folds(y_N), ())
 
 
 def test_few_rows_keep_the_prior_and_many_rows_find_the_expert_that_knows():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.experts import folds, views
+from knnprompt_jax.experts import views
 from knnprompt_jax.tasks.task import Example
 from tests.class_rows import MODEL, TASK, make_rows
 
@@ -59,23 +59,23 @@ def test_one_percent_new_rows_need_at_most_five_percent_new_prompts_in_nine_of_t
 def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
     rows = make_rows(31)
     changed = [Example(row.fields, "0", row.row) for row in rows]
-    assert folds.ranked(rows, 3) == folds.ranked(changed, 3)
+    assert views.ranked(rows, 3) == views.ranked(changed, 3)
     backwards = rows[::-1]
-    assert [backwards[index] for index in folds.ranked(backwards, 3)] == [
-        rows[index] for index in folds.ranked(rows, 3)
+    assert [backwards[index] for index in views.ranked(backwards, 3)] == [
+        rows[index] for index in views.ranked(rows, 3)
     ]
-    assert folds.ranked(rows, 3) != folds.ranked(rows, 4)
+    assert views.ranked(rows, 3) != views.ranked(rows, 4)
 
 
 def test_equal_texts_are_separate_rows():
     rows = [Example({"text": "same"}, "0", row) for row in range(7)]
-    assert sorted(folds.ranked(rows, 0)) == list(range(7))
+    assert sorted(views.ranked(rows, 0)) == list(range(7))
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (1, 1), (40, 3), (2, 9, 100)])
 def test_folds_have_the_classes_of_the_whole(sizes):
     y_N = np.repeat(np.arange(len(sizes)), sizes)
-    folds_N = folds.deal(y_N)
+    folds_N = views.deal_folds(y_N)
     for label, size in enumerate(sizes):
         counts = np.bincount(folds_N[y_N == label], minlength=folds_N.max() + 1)
         assert counts.max() - counts.min() <= 1 and counts.sum() == size
@@ -91,7 +91,7 @@ def test_demonstrations_by_default(per_class, words, context, shots):
     rows = [Example({"text": "w" * words + f"{row:03}"}, "012"[row % 3], row) for row in range(3 * per_class)]
     task = kp.Task("w", ("text",), "{text}:", ("0", "1", "2"), ("a", "b", "c"))
     found, *others = views.default_numbers(task, rows, MODEL.count_tokens, context, seed=0)
-    length = views.folds.first_of_each(rows, range(len(rows)), max(found, 1))
+    length = views.first_of_each(rows, range(len(rows)), max(found, 1))
     tokens = sum(len(task.render(rows[index], rows[index].label)) for index in length)
     assert found == 0 or tokens <= min(views.MAX_TOKENS, context // 2)
     assert found == shots and others == ([0] if shots else [])

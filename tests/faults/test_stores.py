@@ -3,7 +3,7 @@
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.report import records
 from tests.faults import injection
 from tests.runs.conftest import make_record
@@ -28,7 +28,7 @@ def test_classifiers(fitted, other, folder, is_new):
     """A killed process leaves the earlier file or the new one."""
     prepare = lambda folder: is_new or fitted.save(folder / "classifier")  # noqa: E731
     writer = lambda folder: other.save(folder / "classifier", overwrite=True)  # noqa: E731
-    reader = lambda folder: saving.read(folder / "classifier").content  # noqa: E731
+    reader = lambda folder: classifier_file.read(folder / "classifier").content  # noqa: E731
     tally = injection.every_fault(folder, writer, reader, prepare)
     assert tally.survived + tally.refused == tally.tried > 20 and tally.refused <= 1
 

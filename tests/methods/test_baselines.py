@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import linear_model
 
-from knnprompt_jax.experts import fitting
+from knnprompt_jax.experts import pool_fitting
 
 ENCODER = {"encoder": "my_encoder", "pooling": "cls"}
 
@@ -25,7 +25,7 @@ def test_tfidf_reads_bare_texts_of_all_rows(problem, predict):
     split = dataclasses.replace(problem.split, demonstrations=tuple(train[:3]), anchors=tuple(train[3:]))
     problem = dataclasses.replace(problem, split=split, evaluation=[*train[::-1], *problem.evaluation])
     prediction = predict("tfidf", problem)
-    expected_QC = fitting.predict_by_words(
+    expected_QC = pool_fitting.predict_by_words(
         bare_texts(train), classes(problem), bare_texts(problem.evaluation), problem.task.num_classes
     )
     np.testing.assert_allclose(prediction.probabilities_QC, expected_QC)

@@ -6,16 +6,13 @@ import json
 import pathlib
 import re
 
-import numpy as np
 import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors
+from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier import fitted as fitted_lib
-from knnprompt_jax.classifier import fitting as classifier_fitting
-from knnprompt_jax.classifier import saving
 from knnprompt_jax.commands import evaluate_job, predict_job
-from knnprompt_jax.models import encoders
 from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import fitting
@@ -114,30 +111,10 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
     assert first.num_read == 0 and first.num_prompts == 18, "the states are in the cache"
     assert "prompts read: 0; found in the cache: 18" in fitting.summarize(first)
     content = path.read_bytes()
-    again = fitting.run(job)
-    assert again.num_prompts == 0 and "the file held this classifier already" in fitting.summarize(again)
     assert path.read_bytes() == content and [each.name for each in tmp_path.iterdir()] == ["mine"]
-    with pytest.raises(errors.UserError, match="holds a classifier of other rows or options"):
-        fitting.run(dataclasses.replace(job, seed=4))
-    assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).content.options.random_state == 4
-
-
-@pytest.mark.parametrize("change", ["rows", "prior"])
-def test_a_file_whose_classifier_changed_after_the_fit_is_fitted_again(table, change):
-    job = settings(table, demo_shots=(0,), experts=("labels", "means"))
-    fitting.run(job)
-    path = table.parent / "mine"
-    content = path.read_bytes()
-    changed = kp.load(path)
-    if change == "rows":
-        changed.partial_fit(["a penalty"], ["billing team"])
-    else:
-        changed.set_params(class_prior={"billing team": 0.9, "outage": 0.1})
-    changed.save(path, overwrite=True)
-    with pytest.raises(errors.UserError, match="holds a classifier of other rows or options"):
+    with pytest.raises(errors.UserError, match="exists already; choose another file, or add --overwrite"):
         fitting.run(job)
-    fitting.run(dataclasses.replace(job, overwrite=True))
-    assert path.read_bytes() == content
+    assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).content.options.random_state == 4
 
 
 def test_a_failed_fit_leaves_the_earlier_classifier(shared, tmp_path, monkeypatch):
@@ -157,7 +134,7 @@ def test_an_edited_table_needs_only_its_new_prompts(table):
     assert fitting.run(job).num_read == 40
     write_table(table, [*rows[:30], *rows[33:], ("a new ticket", "outage")])
     assert fitting.run(job).num_read == 1
-    assert len(saving.read(table.parent / "mine").content.anchors) == 38
+    assert len(classifier_file.read(table.parent / "mine").content.anchors) == 38
 
 
 def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_path, caplog):
@@ -191,9 +168,8 @@ def test_files_of_corrections_are_applied_in_their_order_and_checked_rows_are_ke
         pathlib.Path(path).write_text("\n".join(["id,label,suggested,checked", *rows]))
     done = fitting.run(dataclasses.replace(job, corrections=paths))
     assert done.notes[0].startswith("labels corrected: 2; checked and right: 2. If")
-    assert saving.read(table.parent / "mine").content.checked == (1, 6)
+    assert classifier_file.read(table.parent / "mine").content.checked == (1, 6)
     assert {row.row: row.label for row in done.content.rows}[0] == "billing team"
-    assert fitting.run(dataclasses.replace(job, corrections=paths)).notes[-1] == "the file held this classifier already"
 
 
 def test_as_many_demonstrations_as_the_context_holds(shared, tmp_path):
@@ -203,8 +179,8 @@ def test_as_many_demonstrations_as_the_context_holds(shared, tmp_path):
 
 def test_all_rows_of_a_table_are_used(table, capsys):
     done = fitting.run(settings(table, demo_shots=(1,)))
-    content = saving.read(table.parent / "mine").content
-    assert content.origin == done.content.origin and content.choice == done.content.choice
+    content = classifier_file.read(table.parent / "mine").content
+    assert content.choice == done.content.choice
     assert sorted(example.row for example in content.rows) == list(range(8))
     assert len(content.demonstrations) == 2 and content.num_rows == 8
     assert content.task.fields == ("message",) and content.task.labels == ("billing team", "outage")
@@ -308,7 +284,7 @@ def test_a_row_of_each_class_is_enough(table, shots):
 def test_all_rows_are_read_once_where_a_sample_is_compared(table, monkeypatch):
     rows = [(f"note {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
     write_table(table, rows)
-    monkeypatch.setattr("knnprompt_jax.experts.folds.LIMIT", 11)
+    monkeypatch.setattr("knnprompt_jax.experts.views.LIMIT", 11)
     done = fitting.run(settings(table, demo_shots=(2, 0), cache_gb=0.0))
     assert done.num_prompts == done.num_read == 2 * 14 and done.content.choice.num_rows == 11
 
@@ -353,19 +329,3 @@ def test_texts_in_columns_of_other_names(tmp_path):
             evaluate_job.run(
                 commands.EvaluationSettings(**{**place, "text_columns": columns}, output=str(tmp_path / "page"))
             )
-
-
-def test_a_changed_sentence_encoder_makes_another_classifier(table, monkeypatch):
-    """The options hold only the encoder's name; its files decide the embeddings."""
-
-    def embed(name, pooling, texts):
-        return np.array([[len(text), text.count("e"), 1.0] for text in texts])
-
-    monkeypatch.setattr(encoders, "embed", embed)
-    monkeypatch.setattr(classifier_fitting, "encoder_fingerprint", lambda options: "a" * 64)
-    given = settings(table, experts=("knn", "encoder"), encoder="mine", demo_shots=(0,))
-    done = fitting.run(given)
-    assert done.content.encoder == "a" * 64 and fitting.run(given).num_prompts == 0
-    monkeypatch.setattr(classifier_fitting, "encoder_fingerprint", lambda options: "b" * 64)
-    with pytest.raises(errors.UserError, match="a classifier of other rows or options"):
-        fitting.run(given)

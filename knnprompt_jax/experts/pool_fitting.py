@@ -4,17 +4,17 @@ import contextlib
 import dataclasses
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from knnprompt_jax import errors, lm, progress
 from knnprompt_jax.experts import expert as expert_lib
-from knnprompt_jax.experts import folds, words
 from knnprompt_jax.experts import pool as pool_lib
+from knnprompt_jax.experts import views, words
 from knnprompt_jax.experts.expert import Readings, Resources
 from knnprompt_jax.experts.pool import Choice
-from knnprompt_jax.experts.views import PromptReader, View
+from knnprompt_jax.experts.views import PromptReader
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import StoreOptions, rowwise
 from knnprompt_jax.tasks.task import Example, Task
@@ -109,7 +109,7 @@ def held_out_probabilities(
     """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
     p_NC = np.zeros((len(y_N), num_classes))
     with progress.bar(len(y_N), "classifying each row by others", "row") as report:
-        for rest, members in folds.held_out(folds.deal(y_N)):
+        for rest, members in views.held_out(views.deal_folds(y_N)):
             pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
             p_NC[members] = pool.probabilities(readings.take(members))
             report(len(members), 0)
@@ -135,43 +135,60 @@ def resources_of(
     return Resources(model.head, model.mesh, () if shared else tokens, shared, block, encoder, store_options)
 
 
-def choose(
+class Weighed(NamedTuple):
+    """The experts of a pool with their weights.
+
+    Attributes:
+        choice: the experts.
+        demonstrations: the examples that new texts follow in each view in use, by their number per class.
+        readings: the readings of all rows in these views.
+    """
+
+    choice: Choice
+    demonstrations: Mapping[int, Sequence[Example]]
+    readings: Readings
+
+
+def weigh(
     reader: PromptReader,
     rows: Sequence[Example],
-    views: Mapping[int, View],
+    shots: Sequence[int],
     names: Sequence[str],
     resources: Resources,
     seed: int,
-) -> tuple[Choice, Readings]:
-    """Weigh the named experts on a sample of at most `folds.LIMIT` rows; return the choice and all rows' readings.
+) -> Weighed:
+    """Weigh the named experts on a sample of at most `views.LIMIT` rows, and read all rows.
 
-    The readings have only the views of the chosen experts.
+    Args:
+        shots: the demonstrations per class of each view that experts may read.
     """
+    dealt = {number: views.deal(rows, number, seed) for number in shots}
     blocks = (resources.block,) if resources.block else ()
 
-    def read(chosen: Sequence[int], shots: Sequence[int]) -> dict[int, lm.States]:
+    def read(chosen: Sequence[int], numbers: Sequence[int]) -> dict[int, lm.States]:
         title = "demonstrations per class: {}"
-        return {number: reader.read_view(rows, views[number], chosen, blocks, title.format(number)) for number in shots}
+        return {n: reader.read_view(rows, dealt[n], chosen, blocks, title.format(n)) for n in numbers}
 
-    sample = folds.sample(rows, seed)
-    states = read(sample, [*views])
+    sample = views.sample(rows, seed)
+    states = read(sample, shots)
     texts = joined_texts(reader.task, rows)
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
-    choice = _weigh(names, readings, y_n, resources.of_classes(present_P))
+    choice = _choose(names, readings, y_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
         further = read(np.flatnonzero(~is_sampled_N).tolist(), choice.views)
         states = {number: rowwise.interleave(states[number], further[number], is_sampled_N) for number in choice.views}
-    return choice, Readings(texts, {number: states[number] for number in choice.views})
+    demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
+    return Weighed(choice, demonstrations, Readings(texts, {number: states[number] for number in choice.views}))
 
 
 def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
     """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
-    choice = _weigh((expert_lib.Words.name,), readings, compact_N, Resources())
+    choice = _choose((expert_lib.Words.name,), readings, compact_N, Resources())
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
 
@@ -186,7 +203,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @_one_thread()
-def _weigh(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources: Resources) -> Choice:
+def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources: Resources) -> Choice:
     """Hold out the rows for each expert, and weigh the experts that can score them.
 
     A view with a small share of the pool is left out: each of its prompts costs as much as those of the others.
@@ -199,7 +216,7 @@ def _weigh(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources:
     able = [expert for expert in experts if not expert.obstacle(readings)]
     if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
-    folds_N = folds.deal(y_N)
+    folds_N = views.deal_folds(y_N)
     held_out = _hold_out(able, readings, y_N, folds_N)
     choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}

@@ -1,8 +1,7 @@
-"""The inputs and outputs of a classifier: X, y, a prior, and its predictions."""
+"""The arguments of a classifier (X, y, a prior) and its predictions."""
 
 import dataclasses
-import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -50,9 +49,7 @@ class Predictions:
     is_novel: np.ndarray | None = None
 
     def abstaining(self, threshold: float) -> "Predictions":
-        """Replace each label of a lower probability than `threshold` by None; raise UserError unless it is 0 to 1."""
-        if not isinstance(threshold, numbers.Real) or not 0 <= threshold <= 1:
-            raise errors.UserError(f"abstain={threshold!r}: choose a probability from 0 to 1")
+        """Replace each label of a lower probability than `threshold` by None."""
         if not threshold:
             return self
         labels = self.labels.astype(object)
@@ -141,30 +138,26 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
       given: None, "uniform", a mapping from label to share, or shares in the order of the sorted labels.
 
     Raises:
-      UserError: another number of shares than classes, a negative share, or only zeros.
+      UserError: not a share of 0 or more for each class, or only zeros.
     """
     if given is None:
         return None
-    if hasattr(given, "to_dict"):  # A pandas Series: its order is not that of the labels.
-        given = given.to_dict()
-    message = f"class_prior={' '.join(repr(given).split())}"
-    if isinstance(given, str) and given == UNIFORM:
-        return np.full(len(labels_C), 1 / len(labels_C))
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
-    if isinstance(given, Mapping):
-        by_label = {str(label): share for label, share in given.items()}
-        if set(by_label) != set(map(str, labels_C.tolist())):
-            raise errors.UserError(f"{message}: give a share for each of {', '.join(map(str, labels_C.tolist()))}")
-        shares = [by_label[str(label)] for label in labels_C.tolist()]
-    else:
-        given = [share.item() if np.ndim(share) == 0 and hasattr(share, "item") else share for share in given]
-        if len(given) != len(labels_C):
-            raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")
-        shares = [given[index] for index in np.argsort(label_order(labels_C))]
-    if wrong := [share for share in shares if not isinstance(share, numbers.Real)]:
-        raise errors.UserError(f"{message}: {wrong[0]!r} is not a number")
-    shares_C = np.array(shares, float)
-    if not (np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0):
-        raise errors.UserError(f"{message}: each share must be 0 or more, and at least one above 0")
+    labels = list(map(str, labels_C.tolist()))
+    try:
+        if isinstance(given, str) and given == UNIFORM:
+            by_label: Any = dict.fromkeys(labels, 1)
+        elif hasattr(given, "items"):  # The order of a pandas Series is its own.
+            by_label = given
+        else:
+            by_label = dict(zip(labels_C[label_order(labels_C)].tolist(), given, strict=True))
+        shares = {str(label): float(share) for label, share in by_label.items()}
+        shares_C = np.array([shares.pop(label) for label in labels])
+        is_valid = not shares and np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0
+    except (TypeError, ValueError, LookupError):
+        is_valid = False
+    if not is_valid:
+        message = f"class_prior={' '.join(repr(given).split())}"
+        raise errors.UserError(
+            f"{message}: choose {UNIFORM!r}, None, or a share of 0 or more for each of {', '.join(labels)}"
+        )
     return shares_C / shares_C.sum()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import draws
+from knnprompt_jax.classifier import fit_classifier
 from knnprompt_jax.tasks.task import Example
 from tests.class_rows import MODEL, TASK, make_model, make_rows
 
@@ -15,44 +15,40 @@ from tests.class_rows import MODEL, TASK, make_model, make_rows
 @pytest.mark.parametrize(("demo_shots", "seed"), [*itertools.product([0, 2, 100], [0, 1])])
 def test_each_class_gives_demonstrations_and_keeps_half(demo_shots, seed):
     rows = make_rows(61)
-    drawn = draws.draw(rows, demo_shots, seed)
+    drawn = fit_classifier.draw(rows, demo_shots, seed)
     sizes = collections.Counter(row.label for row in rows)
-    counts = collections.Counter(row.label for row in drawn.demonstrations)
+    counts = collections.Counter(row.label for row in drawn)
     assert {label: counts[label] for label in sizes} == {
         label: min(demo_shots, size // 2) for label, size in sizes.items()
     }
-    assert sorted(row.row for row in (*drawn.demonstrations, *drawn.anchors)) == list(range(61))
-    assert [row.row for row in drawn.anchors] == sorted(row.row for row in drawn.anchors)
 
 
 def test_rows_per_class_are_drawn_in_their_order():
     rows = make_rows(61)
-    drawn = draws.first_rows(rows, 5, seed=3)
+    drawn = fit_classifier.first_rows(rows, 5, seed=3)
     assert set(collections.Counter(row.label for row in drawn).values()) == {5}
     assert [row.row for row in drawn] == sorted(row.row for row in drawn)
-    assert {row.row for row in drawn} < {row.row for row in draws.first_rows(rows, 6, seed=3)}
+    assert {row.row for row in drawn} < {row.row for row in fit_classifier.first_rows(rows, 6, seed=3)}
 
 
 def test_rows_at_the_end_do_not_change_how_many_demonstrations_fit():
     rows = [row for row in make_rows(400) if row.label != "2"]
-    assert draws.max_demo_shots(TASK, rows, MODEL) == draws.max_demo_shots(TASK, rows[:300], MODEL) == 2
+    assert (
+        fit_classifier.shots_that_fit(TASK, rows, MODEL) == fit_classifier.shots_that_fit(TASK, rows[:300], MODEL) == 2
+    )
 
 
 def test_long_texts_leave_no_room_for_demonstrations():
     rows = [Example({"text": "many words " * 100 + str(row)}, "012"[row % 3], row) for row in range(30)]
     short = make_model(1024)
-    assert draws.max_demo_shots(TASK, rows, short) == 0
-    assert draws.view_shots(TASK, rows, short, "auto", seed=0) == (0,)
+    assert fit_classifier.shots_that_fit(TASK, rows, short) == 0
+    assert fit_classifier.view_shots(TASK, rows, short, "auto", seed=0) == (0,)
 
 
-def test_too_few_demonstrations_are_reported(caplog):
-    draws.draw_published(TASK, make_rows(13), MODEL, 4, seed=0, k=1)
+def test_too_few_demonstrations_are_reported(model, task, rows, caplog):
+    fitted = kp.KNNPrompting(model, task, k=1, demo_shots=4).fit(rows[0][:13], rows[1][:13])
     assert "demo_shots=4: at most half of a class become demonstrations, so these have fewer: " in caplog.text
-
-
-def test_fewer_anchors_than_k_are_refused():
-    with pytest.raises(kp.UserError, match="k=14: there are 13 anchors; choose k ≤ 13"):
-        draws.draw_published(TASK, make_rows(13), MODEL, 0, seed=0, k=14)
+    assert len(fitted.demonstrations_) + len(fitted.anchors_) == 13
 
 
 @pytest.mark.parametrize(
@@ -61,4 +57,4 @@ def test_fewer_anchors_than_k_are_refused():
 )
 def test_the_views_of_requested_demonstrations(demo_shots, expected):
     rows = [Example({"text": f"t{row}"}, "012"[row % 3], row) for row in range(60)]
-    assert draws.view_shots(TASK, rows, MODEL, demo_shots, seed=0) == expected
+    assert fit_classifier.view_shots(TASK, rows, MODEL, demo_shots, seed=0) == expected

@@ -1,0 +1,202 @@
+"""The file of a classifier: safetensors, whose metadata is one JSON document.
+
+| tensor          | content                                                                            |
+|-----------------|------------------------------------------------------------------------------------|
+| hidden_8 [N, E] | the anchors' hidden states, in the order of the rows                               |
+| log_z_8 [N]     | their log-partitions                                                               |
+| block_8 [N, D]  | the outputs of the block that experts read, if any does                            |
+| terms           | the terms of the expert on words, if there is one, as lines of UTF-8               |
+| terms_table     | their numbers (`words.Terms`)                                                      |
+
+The 8 is the number of demonstrations per class of a view; each view has such tensors. The document has the format
+version, a digest, and the content (`fitted.Content`). The digest covers the content and the tensors, so nothing else in
+a file needs a check. Reading a file runs no code in it. A file is replaced whole.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors
+from jax.sharding import Mesh
+from safetensors import numpy as safetensors_numpy
+
+from knnprompt_jax import errors, files, parallel
+from knnprompt_jax import lm as lm_lib
+from knnprompt_jax.classifier import fit_classifier
+from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier.classifier_options import AutoOptions, PublishedOptions
+from knnprompt_jax.classifier.fitted import Content, Fitted
+from knnprompt_jax.experts import words
+
+FORMAT = 13
+_KEY = "knnprompt_classifier"
+_OPTIONS = {kind.__name__: kind for kind in (PublishedOptions, AutoOptions)}
+_INVALID = (safetensors.SafetensorError, ValueError, LookupError, TypeError, RecursionError)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Saved:
+    """A classifier read from a file, whose model is not loaded.
+
+    Attributes:
+        states: the states of the anchors, by demonstrations per class.
+        terms: the fitted expert on words; None if the pool has none.
+        digest: SHA-256 of the content and the states.
+    """
+
+    path: pathlib.Path
+    content: Content
+    states: Mapping[int, lm_lib.States]
+    terms: words.Terms | None
+    digest: str
+
+    def with_prior(self, class_prior: Any) -> "Saved":
+        """Return the classifier with other shares of classes, unless `class_prior` is None.
+
+        Raises:
+            UserError: the classifier has no prior, or this one does not match its labels.
+        """
+        if class_prior is None:
+            return self
+        if self.content.is_published:
+            raise errors.UserError(f"--class_prior: {self.path} is KNNPrompting, whose shares of votes have no prior")
+        options = dataclasses.replace(self.content.options, class_prior=class_prior)
+        content = dataclasses.replace(self.content, options=options)
+        fitted_lib.check_options(content)
+        return dataclasses.replace(self, content=content)
+
+    def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
+        """Return the model by the name that it had; raise UserError if it cannot be read or has changed."""
+        identity = self.content.model
+        with errors.prefixed(f"{self.path}: cannot load its model (in Python, give model=)"):
+            model = lm_lib.LanguageModel.from_pretrained(
+                identity.name,
+                identity.dtype,
+                mesh=mesh,
+                deterministic=identity.deterministic,
+                context=identity.context,
+            )
+        self._check_model(model)
+        return model
+
+    def restore(self, model: lm_lib.LanguageModel) -> Fitted:
+        """Return the classifier with this model; raise UserError if another model made its states."""
+        self._check_model(model)
+        return fitted_lib.complete(self.content, model, self.states, self.terms)
+
+    def _check_model(self, model: lm_lib.LanguageModel) -> None:
+        """Raise UserError unless this model, and the sentence encoder as it is, made the states."""
+        content = self.content
+        made = dataclasses.asdict(content.model) | {"encoder": content.encoder}
+        given = dataclasses.asdict(model.identity)
+        given["encoder"] = fit_classifier.encoder_fingerprint(content.options)
+        for name in ("fingerprint", "dtype", "deterministic", "context", "encoder"):
+            if made[name] != given[name]:
+                raise errors.UserError(
+                    f"{self.path}: made with another model: {made['name']} with {name}={made[name]}, not {given['name']} "
+                    f"with {name}={given[name]}: give that model, or fit again"
+                )
+
+
+def save(fitted: Fitted, path: pathlib.Path) -> None:
+    """Write a classifier, replacing an earlier file; every process of a run calls this.
+
+    Raises:
+        UserError: the system refuses to write.
+    """
+    parallel.call_in_main(lambda: files.write(path, _to_bytes(fitted)))
+
+
+def _to_bytes(fitted: Fitted) -> bytes:
+    content = fitted.content
+    arrays: dict[str, np.ndarray] = {}
+    for shots, states in fitted.readings.states.items():
+        arrays[f"hidden_{shots}"] = np.asarray(states.hidden_NE, np.float32)
+        arrays[f"log_z_{shots}"] = np.asarray(states.log_z_N, np.float32)
+        for block_output_ND in states.blocks.values():
+            arrays[f"block_{shots}"] = np.asarray(block_output_ND, np.float32)
+    if fitted.pool and fitted.pool.terms:
+        arrays["terms"] = np.frombuffer("\n".join(fitted.pool.terms.terms).encode(), np.uint8)
+        arrays["terms_table"] = fitted.pool.terms.table_FC
+    described = dataclasses.asdict(content)
+    options = described["options"]
+    options["kind"] = type(content.options).__name__
+    if content.prior_C is not None and not isinstance(options["class_prior"], str):
+        options["class_prior"] = dict(zip(map(str, content.labels), content.prior_C.tolist(), strict=True))
+    document = {"format": FORMAT, "digest": _digest(described, arrays), "content": described}
+    return safetensors_numpy.save(arrays, {_KEY: json.dumps(document, default=_to_python)})
+
+
+def read(path: pathlib.Path) -> Saved:
+    """Read a classifier without its model.
+
+    Raises:
+        UserError: there is none, it is damaged, or another version wrote it.
+    """
+    try:
+        if path.is_dir():
+            raise ValueError
+        with files.refusals(path), safetensors.safe_open(path, "numpy") as file:
+            document = json.loads(file.metadata()[_KEY])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        digest = _digest(document["content"], arrays)
+        if document["format"] != FORMAT or document["digest"] != digest:
+            raise ValueError
+        content = _to_content(document["content"])
+        states = {}
+        for view in content.views:
+            shots = view.demo_shots
+            blocks = {content.layer: arrays[f"block_{shots}"]} if content.layer else {}
+            is_deterministic = content.model.deterministic
+            states[shots] = lm_lib.States(arrays[f"hidden_{shots}"], arrays[f"log_z_{shots}"], is_deterministic, blocks)
+        terms = None
+        if "terms" in arrays:
+            terms = words.Terms(arrays["terms"].tobytes().decode().split("\n"), arrays["terms_table"])
+    except errors.UserError:  # The system refuses to read the file.
+        raise
+    except _INVALID:
+        raise errors.UserError(
+            f"{path}: not a classifier, damaged, or written by another version: fit again (knnprompt fit)"
+        ) from None
+    return Saved(path, content, states, terms, digest)
+
+
+def _digest(content: Any, arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of the content and the arrays."""
+    digest = hashlib.sha256(json.dumps(content, default=_to_python).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _to_content(value: dict[str, Any]) -> Content:
+    kind = _OPTIONS[value["options"].pop("kind")]
+    hints = typing.get_type_hints(Content) | {"options": kind}
+    return Content(**{name: _decode(hint, value[name]) for name, hint in hints.items()})
+
+
+def _decode(hint: Any, value: Any) -> Any:
+    """Return a value of this type from the JSON of `dataclasses.asdict`."""
+    if isinstance(hint, types.UnionType) and value is not None:
+        hint = typing.get_args(hint)[0]
+    if value is None:
+        return None
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return hint(**{name: _decode(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+    if typing.get_origin(hint) is tuple:
+        return tuple(_decode(typing.get_args(hint)[0], item) for item in value)
+    return value
+
+
+def _to_python(value: Any) -> Any:
+    """Return a NumPy value as Python's, and anything else, such as a date among the ids, as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

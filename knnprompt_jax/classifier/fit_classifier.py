@@ -1,0 +1,215 @@
+"""Fit a classifier: draw demonstrations, read the rows, and weigh the experts.
+
+A few new rows rarely change a draw: each class gives the rows that come first in `views.ranked`.
+"""
+
+import collections
+import dataclasses
+import difflib
+import numbers
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from knnprompt_jax import errors, lm, parallel, states
+from knnprompt_jax.classifier import arguments, fitted
+from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions, PublishedOptions
+from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
+from knnprompt_jax.experts import expert, pool_fitting, views
+from knnprompt_jax.models import encoders
+from knnprompt_jax.prompts import statistics
+from knnprompt_jax.store import rowwise
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+
+_COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
+
+
+def fit(
+    model: lm.LanguageModel,
+    task: Task,
+    rows: Sequence[Example],
+    options: AnyOptions,
+    *,
+    labels: Sequence[Any],
+    num_rows: int,
+    checked: Collection[int] = (),
+    file_options: Mapping[str, str] | None = None,
+    cache: states.Cache,
+    repeated: bool = False,
+) -> Fitted:
+    """Draw demonstrations, read the rows, and weigh the experts.
+
+    Args:
+        labels: the task's labels, in class order, as values of y's type.
+        num_rows: the number of rows given, including rows that are left out.
+        checked: the numbers of rows whose label a person found right.
+        file_options: how the rows' file was read, if there is one.
+        cache: where states are looked up and kept.
+        repeated: whether fits with the same demonstrations follow, as in `states.read`.
+
+    Raises:
+        UserError: an invalid option or label word, or too few anchors for k.
+    """
+    content = Content(
+        task=task,
+        labels=tuple(labels),
+        options=options,
+        rows=_saved_rows(rows),
+        views=(),
+        layer=0,
+        num_rows=num_rows,
+        checked=tuple(sorted(checked)),
+        choice=None,
+        encoder=encoder_fingerprint(options),
+        model=model.identity,
+        file_options=file_options or {},
+    )
+    reader = views.PromptReader(model, task, cache, repeated)
+    if isinstance(options, PublishedOptions):
+        return _fit_published(content, options, reader)
+    return _fit_pool(content, options, reader)
+
+
+def _fit_published(content: Content, options: PublishedOptions, reader: views.PromptReader) -> Fitted:
+    model = reader.model
+    fitted.check_label_words(content, model)
+    shots = options.demo_shots
+    if shots is None:
+        shots = shots_that_fit(content.task, content.rows, model)
+    demonstrations = draw(content.rows, check_shots(shots), options.random_state)
+    counts = collections.Counter(row.label for row in demonstrations)
+    fewer = [label for label in content.task.labels if counts[label] < shots]
+    if fewer and options.demo_shots is not None:
+        logging.warning(
+            "demo_shots=%d: at most half of a class become demonstrations, so these have fewer: %s",
+            shots,
+            errors.join_names(fewer),
+        )
+    view = ViewDemonstrations(max(counts.values(), default=0), tuple(row.row for row in demonstrations))
+    content = dataclasses.replace(content, views=(view,))
+    fitted.check_options(content)
+    anchors = reader.read_after(demonstrations, content.anchors, (), "anchors")
+    return fitted.complete(content, model, {view.demo_shots: anchors})
+
+
+def _fit_pool(content: Content, options: AutoOptions, reader: views.PromptReader) -> Fitted:
+    model = reader.model
+    rows = content.rows
+    fitted.check_options(content)
+    reads_block = any(expert.KINDS[name].reads_block for name in options.names)
+    content = dataclasses.replace(content, layer=expert.block_of(model.config) if reads_block else 0)
+    shots = view_shots(content.task, rows, model, options.demo_shots, options.random_state)
+    resources = fitted.resources_of(content, model)
+    weighed = pool_fitting.weigh(reader, rows, shots, options.names, resources, options.random_state)
+    demonstrations = tuple(
+        ViewDemonstrations(number, tuple(row.row for row in shown)) for number, shown in weighed.demonstrations.items()
+    )
+    content = dataclasses.replace(content, choice=weighed.choice, views=demonstrations)
+    return fitted.complete(content, model, weighed.readings.states)
+
+
+def partial_fit(earlier: Fitted, examples: Sequence[Example], num_rows: int, cache: states.Cache) -> Fitted:
+    """Return a classifier with more anchors; the demonstrations, the experts and their weights stay.
+
+    A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes
+    one.
+
+    Args:
+        num_rows: the number of rows given so far, including rows that are left out.
+    """
+    content = dataclasses.replace(earlier.content, num_rows=num_rows)
+    if not examples:
+        return dataclasses.replace(earlier, content=content)
+    task = content.task.with_labels(example.label for example in examples)
+    content = dataclasses.replace(
+        content,
+        task=task,
+        labels=arguments.labels_like(task, content.labels),
+        rows=(*content.rows, *_saved_rows(examples)),
+        choice=content.choice and dataclasses.replace(content.choice, is_earlier=True),
+    )
+    fitted.check_options(content)
+    fitted.check_label_words(content, earlier.model)
+    reader = views.PromptReader(earlier.model, task, cache, repeated=True)
+    joined = {}
+    for view in content.views:
+        added = reader.read_after(content.demonstrations_of(view), examples, content.blocks, "anchors")
+        joined[view.demo_shots] = rowwise.concatenate(earlier.readings.states[view.demo_shots], added)
+    _announce(earlier.task, task)
+    return fitted.complete(content, earlier.model, joined)
+
+
+def _saved_rows(rows: Sequence[Example]) -> tuple[Example, ...]:
+    """Return the rows as a classifier keeps them: their texts, labels, numbers and ids."""
+    return tuple(dataclasses.replace(row, place=f"row {row.row}", extra=row.ids) for row in rows)
+
+
+def _announce(earlier: Task, task: Task) -> None:
+    """Print a line for each new class."""
+    for label, word in zip(task.labels, task.label_words, strict=True):
+        if label not in earlier.labels and parallel.is_main():
+            near = difflib.get_close_matches(label, earlier.labels, 1, 0.8)
+            similar = f"; the class {near[0]!r} is similar" if near else ""
+            print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)
+
+
+def encoder_fingerprint(options: AnyOptions) -> str:
+    """Return the fingerprint of the sentence encoder's files, or "" without one; raise UserError if it cannot load."""
+    if isinstance(options, PublishedOptions) or not options.encoder:
+        return ""
+    encoders.describe(options.encoder)
+    return lm.find_fingerprint(options.encoder, needs_weights=True)
+
+
+def draw(rows: Sequence[Example], demo_shots: int, seed: int) -> tuple[Example, ...]:
+    """Draw `demo_shots` demonstrations per class, at most half of a class, in the order of the prompt."""
+    sizes = collections.Counter(row.label for row in rows)
+    shots = {label: min(demo_shots, size // 2) for label, size in sizes.items()}
+    return tuple(rows[index] for index in views.first_of_each(rows, views.ranked(rows, seed), shots))
+
+
+def first_rows(rows: Sequence[Example], shots: int, seed: int) -> list[Example]:
+    """Draw `shots` rows per class, or all rows of a smaller class; return them in their own order."""
+    return [rows[index] for index in sorted(views.first_of_each(rows, views.ranked(rows, seed), shots))]
+
+
+def view_shots(
+    task: Task, rows: Sequence[Example], model: lm.LanguageModel, demo_shots: Any, seed: int
+) -> tuple[int, ...]:
+    """Return the numbers of demonstrations per class of the views, in descending order.
+
+    Args:
+        demo_shots: a number, several, None for `shots_that_fit`, or "auto".
+
+    Raises:
+        UserError: an invalid number.
+    """
+    if demo_shots == AUTO:
+        return views.default_numbers(task, rows, model.count_tokens, model.context, seed)
+    is_several = isinstance(demo_shots, list | tuple) and len(demo_shots) > 0
+    largest = max(collections.Counter(row.label for row in rows).values())
+    found = set()
+    for number in demo_shots if is_several else [demo_shots]:
+        shots = shots_that_fit(task, rows, model) if number is None else check_shots(number)
+        found.add(min(shots, largest) if len(rows) > 1 else 0)
+    return tuple(sorted(found, reverse=True))
+
+
+def check_shots(demo_shots: Any) -> int:
+    """Return a number of demonstrations per class; raise UserError if it is none."""
+    if isinstance(demo_shots, bool) or not isinstance(demo_shots, numbers.Integral) or demo_shots < 0:
+        raise errors.UserError(f"demo_shots={demo_shots!r}: choose None, or a whole number from 0 (no demonstrations)")
+    return int(demo_shots)
+
+
+def shots_that_fit(task: Task, rows: Sequence[Example], model: lm.LanguageModel) -> int:
+    """Return M_T, or 0 if even one demonstration per class makes too many prompts too long.
+
+    Only the first rows of a class count, so that appended rows do not change it.
+    """
+    counted = [row for members in splits.group_by_class(rows).values() for row in members[:_COUNTED]]
+    limit = statistics.shot_limit(task, counted, model.tokenize, model.context)
+    return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0

@@ -1,0 +1,169 @@
+"""The file of a classifier: it returns as it was, and a damaged or foreign file is refused in one line."""
+
+import json
+import os
+import pickle
+import resource
+import zipfile
+
+import numpy as np
+import pytest
+import safetensors
+from safetensors import numpy as safetensors_numpy
+
+import knnprompt_jax as kp
+from knnprompt_jax.classifier import arguments, classifier_file
+from knnprompt_jax.experts import words
+
+REFUSED = "^[^\n]*: not a classifier, damaged, or written by another version: fit again[^\n]*$"
+
+
+@pytest.fixture
+def path(fitted, tmp_path):
+    fitted.save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def edit(path, change=lambda document: document, **arrays):
+    """Write a classifier's file with another document or other arrays."""
+    with safetensors.safe_open(path, "numpy") as file:
+        [(key, document)] = file.metadata().items()
+        arrays = {name: file.get_tensor(name) for name in file.keys()} | arrays  # noqa: SIM118
+    safetensors_numpy.save_file(arrays, path, {key: json.dumps(change(json.loads(document)))})
+
+
+def test_a_classifier_comes_back_as_it_was(fitted, path, rows, tmp_path):
+    loaded = kp.load(path)  # The model too, by its name.
+    assert loaded.model is not fitted.model and loaded.model.fingerprint == fitted.model.fingerprint
+    assert loaded.task_ == fitted.task_ and loaded.demonstrations_ == fitted.demonstrations_
+    assert loaded.anchors_ == fitted.anchors_
+    assert {**loaded.get_params(), "model": 0} == {**fitted.get_params(), "model": 0}
+    np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
+    np.testing.assert_array_equal(loaded.kneighbors(rows[0][67:])[1], fitted.kneighbors(rows[0][67:])[1])
+    assert loaded.predict(rows[0][67:]).dtype == np.int64
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_a_distance_that_was_changed_after_fit_is_searched_after_loading(model, task, rows, tmp_path):
+    """The commands restore the fitted classifier without its estimator."""
+    classifier = kp.KNNPrompting(model, task, k=5, demo_shots=2).fit(rows[0][:67], rows[1][:67])
+    classifier.distance = "l2"
+    changed = classifier.answer(rows[0][67:])
+    classifier.save(tmp_path / "changed")
+    restored = classifier_file.read(tmp_path / "changed").restore(model)
+    assert restored.store.distance.name == "l2"
+    readings = restored.read(arguments.queries(restored.task, rows[0][67:]))
+    np.testing.assert_array_equal(restored.answer(readings).ids, changed.ids)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0])
+def test_a_changed_bit_and_a_cut_file_are_refused(path, share):
+    whole = path.read_bytes()
+    index = min(int(share * len(whole)), len(whole) - 1)
+    for damaged in (whole[:index] + bytes([whole[index] ^ 4]) + whole[index + 1 :], whole[:index], whole + b"x"):
+        path.write_bytes(damaged)
+        with pytest.raises(kp.UserError, match=REFUSED):
+            classifier_file.read(path)
+
+
+def test_other_versions_and_other_content_are_refused(path):
+    edit(path)
+    assert classifier_file.read(path).content.num_rows == 67, "the edit itself changes nothing"
+    whole = path.read_bytes()
+    changes = [
+        lambda document: document | {"format": classifier_file.FORMAT + 1},
+        lambda document: document | {"content": document["content"] | {"num_rows": 68}},
+        lambda document: {},
+        lambda document: [document],
+    ]
+    for change in changes:
+        path.write_bytes(whole)
+        edit(path, change)
+        with pytest.raises(kp.UserError, match=REFUSED):
+            classifier_file.read(path)
+    path.write_bytes(whole)
+    edit(path, log_z_2=np.zeros(55, np.float32))
+    with pytest.raises(kp.UserError, match=REFUSED):
+        classifier_file.read(path)
+
+
+def test_what_is_no_classifier_is_refused_and_no_code_in_it_runs(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "it ran"),))
+
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Payload()))
+    with zipfile.ZipFile(tmp_path / "earlier", "w") as archive:
+        archive.writestr("classifier.json", "{}")
+    safetensors_numpy.save_file({"x": np.zeros(3)}, tmp_path / "model.safetensors")
+    (tmp_path / "folder").mkdir()
+    for name in ("pickle", "earlier", "model.safetensors", "folder"):
+        with pytest.raises(kp.UserError, match=REFUSED):
+            classifier_file.read(tmp_path / name)
+    assert not (tmp_path / "it ran").exists()
+    with pytest.raises(kp.UserError, match="none: No such file or directory"):
+        classifier_file.read(tmp_path / "none")
+
+
+def test_the_expert_on_words_is_kept(model, task, rows, tmp_path, monkeypatch):
+    """A saved classifier does not count the terms of its rows again."""
+    texts = [f"Straße {text}" for text in rows[0][:67]]
+    pool = kp.AutoClassifier(model, task, experts=("knn", "words"), demo_shots=0).fit(texts, rows[1][:67])
+    pool.save(tmp_path / "pool")
+    monkeypatch.setattr(words.Vocabulary, "of", None)
+    wanted_QC = pool.predict_proba(rows[0][67:])
+    np.testing.assert_array_equal(kp.load(tmp_path / "pool", model).predict_proba(rows[0][67:]), wanted_QC)
+
+
+def test_the_model_must_be_that_of_the_anchors(fitted, path, monkeypatch):
+    monkeypatch.setattr(fitted.model, "name", "other")
+    monkeypatch.setattr(fitted.model, "fingerprint", "0" * 64)
+    with pytest.raises(kp.UserError, match="made with another model: tiny with fingerprint=.*, not other with"):
+        kp.load(path, fitted.model)
+
+
+def test_a_model_that_cannot_be_read_is_named_with_the_remedy(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(kp.LanguageModel, "from_pretrained", lambda *given, **options: pathless())
+    fitted.save(tmp_path / "saved")
+    with pytest.raises(kp.UserError, match="saved: cannot load its model .in Python, give model=.: no such folder"):
+        kp.load(tmp_path / "saved")
+
+
+def pathless():
+    raise kp.UserError("no such folder: ./nowhere")
+
+
+def test_options_that_may_change_after_a_fit_are_saved(fitted, path, model, rows):
+    loaded = kp.load(path, model).set_params(k=2, tie_break="nearest", label_token="first", random_state=7)
+    loaded.save(path, overwrite=True)
+    again = kp.load(path, model)
+    assert (again.k, again.tie_break) == (2, "nearest")
+    assert (again.label_token, again.random_state) == (fitted.label_token, fitted.random_state), "from the next fit"
+    np.testing.assert_array_equal(again.predict(rows[0][67:]), loaded.predict(rows[0][67:]))
+
+
+def test_a_file_is_replaced_on_request_and_a_link_stays_a_link(path, model):
+    other = kp.KNNPrompting(model, k=1, demo_shots=0).fit(["a", "b"], ["x", "y"])
+    with pytest.raises(kp.UserError, match="exists already; choose another file, or give overwrite=True"):
+        other.save(path)
+    link = path.parent / "link"
+    link.symlink_to("saved")
+    other.save(link, overwrite=True)
+    assert link.is_symlink() and len(kp.load(path, model).anchors_) == 2
+
+
+@pytest.mark.parametrize("bytes_allowed", [100, 20_000])
+def test_a_system_that_refuses_to_write_leaves_the_earlier_file(fitted, path, model, bytes_allowed):
+    """Files must not grow beyond a limit: within the JSON, and within the arrays."""
+    other = kp.KNNPrompting(model, k=1, demo_shots=0).fit([f"text {i}" for i in range(31)], ["x"] * 30 + ["y"])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, limits[1]))
+    try:
+        with pytest.raises(kp.UserError, match="File too large"):
+            other.save(path, overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert kp.load(path, model).anchors_ == fitted.anchors_
+    other.save(path, overwrite=True)
+    assert [each.name for each in path.parent.iterdir()] == ["saved"]
