@@ -25,7 +25,7 @@ def main() -> None:
         compilation_cache.use()
     path = device_report.new_path(settings.output, "check")
     record = check_runner.run(settings, path)
-    if parallel.is_main():
+    if parallel.is_main() or record["failed"]:
         app.show(f"{device_report.render(record)}\n\nrecord: {path}")
     if record["failed"]:
         sys.exit(1)

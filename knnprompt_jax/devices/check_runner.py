@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 from knnprompt_jax import errors, parallel, progress
 from knnprompt_jax.devices import checks, device_report, machine, model_checks, search_checks, speeds, workload
@@ -32,7 +30,7 @@ SHAPES_ON_ACCELERATORS = ("gpt2-xl", "facebook/opt-6.7b", "meta-llama/Meta-Llama
 
 
 def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> dict[str, Any]:
-    """Run all checks and return their record, whose `failed` counts the lines that failed.
+    """Run all checks and return the record of this process, whose `failed` counts the lines that failed.
 
     Process 0 writes the record to `path` before each check, with the check's name as `running`, and at the end.
 
@@ -79,26 +77,11 @@ def _add_cpu() -> None:
 
 
 def _run(name: str, check: Check, inputs: checks.Inputs) -> Iterator[Line | dict[str, Any]]:
-    """Yield what a check finds; every process runs the same checks."""
+    """Yield what a check finds; a measurement that does not fit in the memory counts as not run."""
     progress.note(f"{name} …")
-    fails = False
     try:
-        for found in check(inputs):
-            fails |= isinstance(found, Line) and found.result == checks.FAIL
-            yield found
+        yield from check(inputs)
     except Exception as error:
         line = checks.failure("", error)
-        if name not in CORRECTNESS and errors.is_out_of_memory(error):
-            line = checks.skipped("", line.reason)
-        fails |= line.result == checks.FAIL
-        yield line
-    if failing := _processes_that_fail(fails):
-        yield Line("", "", "", checks.FAIL, f"it fails in process {errors.join_names(failing)}")
-
-
-def _processes_that_fail(fails: bool) -> list[int]:
-    """Return the other processes in which the same check fails."""
-    if jax.process_count() == 1:
-        return []
-    fails_P = np.ravel(multihost_utils.process_allgather(np.array(fails)))
-    return [index for index in np.flatnonzero(fails_P).tolist() if index != jax.process_index()]
+        is_too_large = name not in CORRECTNESS and errors.is_out_of_memory(error)
+        yield checks.skipped("", line.reason) if is_too_large else line

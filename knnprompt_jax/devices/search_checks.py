@@ -1,5 +1,6 @@
 """Compare the search of both kinds of stores over all devices with NumPy in float64."""
 
+import itertools
 from collections.abc import Iterator
 
 import jax
@@ -17,10 +18,7 @@ from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 _K = 7
-_SEARCHES = (
-    *(("dense", distance) for distance in ("kl", "reverse_kl", "kl_labels", "l2")),
-    *(("factored", distance) for distance in ("kl", "reverse_kl")),
-)
+_SEARCHES = (*itertools.product(("dense", "factored"), distances.DIRECTIONS), ("dense", "kl_labels"), ("dense", "l2"))
 # With 2 MiB in several tiles of anchors and queries; with 512 MiB, all anchors in one tile are sorted by groups.
 _LARGE_SEARCHES = (("dense", "kl", 2.0), ("factored", "kl", 2.0), ("dense", "l2", 2.0), ("factored", "kl", 512.0))
 _MANY_ANCHORS = 1009  # At least 2 k groups of `search_lib.GROUP`.

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.devices import check_runner, checks, device_report, machine, workload
+from knnprompt_jax.devices import check_runner, checks, device_report
 from knnprompt_jax.settings import devices as settings_lib
 from tests import shell, test_parallel
 
@@ -77,18 +77,6 @@ def test_a_measurement_that_does_not_fit_into_memory_is_not_run(name, result):
 
     row, line = check_runner._run(name, overflow, checks.Inputs())
     assert row == ROW and (line.result, line.reason) == (result, "RuntimeError: CUDA out of memory")
-
-
-def test_the_shapes_of_a_cpu_are_measured_by_default(monkeypatch, tmp_path):
-    """Passes run with small sizes; no test looks at speeds."""
-    monkeypatch.setattr(machine, "_SIDE_ON_CPU", 64)
-    monkeypatch.setattr(check_runner.speeds, "_ANCHORS_ON_CPUS", 23)
-    monkeypatch.setattr(check_runner, "SHAPES_ON_CPUS", ("pythia-70m",))
-    monkeypatch.setattr(check_runner, "CORRECTNESS", {})
-    monkeypatch.setattr(workload, "_PREFIX", 64)
-    [row] = check_runner.run(settings_lib.CheckSettings(), tmp_path / "record.json")["speeds"]
-    assert (row["model"], row["anchors"], row["attention_kernel"]) == ("pythia-70m", 23, "no")
-    assert row["anchors_per_second"] > 0 and row["share_of_peak"] > 0
 
 
 def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):

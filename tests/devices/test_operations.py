@@ -34,19 +34,10 @@ def token_by_token(config, groups):
     needed = 0
     for group in groups:
         prefix = len(group.prefix_P)
-        for token in range(prefix):
-            needed += bridge
-            for layer in range(config.num_layers):
-                needed += key + value
-                if layer < config.num_layers - 1:
-                    needed += query + output + mlp + pairs_cost * (token + 1)
         leads = {tuple(suffix[: token + 1]) for suffix in group.suffixes for token in range(len(suffix))}
-        for lead in leads:
-            needed += bridge
-            for layer in range(config.num_layers):
-                needed += key + value
-                if layer < config.num_layers - 1:
-                    needed += query + output + mlp + pairs_cost * (prefix + len(lead))
+        for attended in (*range(1, prefix + 1), *(prefix + len(lead) for lead in leads)):
+            needed += bridge + config.num_layers * (key + value)
+            needed += (config.num_layers - 1) * (query + output + mlp + pairs_cost * attended)
         for suffix in group.suffixes:
             needed += query + output + mlp + pairs_cost * (prefix + len(suffix)) + head + bridge
     return needed

@@ -8,7 +8,7 @@ from jax._src.lax import lax
 
 from knnprompt_jax import lm
 from knnprompt_jax.devices import check_runner, checks, model_checks, search_checks
-from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
+from knnprompt_jax.models import attention, prefix_kernel
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 from tests import processes
@@ -201,18 +201,10 @@ def test_a_check_that_raises_fails():
     assert (line.result, line.reason) == ("FAIL", "ValueError: broken here")
 
 
-def test_a_comparison_that_raises_ends_no_other(inputs, monkeypatch):
-    """The kernel refuses one dtype; the other is still compared."""
-    prove = kernel_proof.prove
-
-    def refuse(case, *given, **options):
-        if case.dtype == "bfloat16":
-            raise NotImplementedError("no bfloat16")
-        return prove(case, *given, **options)
-
-    monkeypatch.setattr(kernel_proof, "prove", refuse)
-    reasons = [line.reason for line in model_checks.check_attention(inputs)]
-    assert reasons == ["", "NotImplementedError: no bfloat16"] * 2
+def test_a_comparison_that_raises_fails():
+    """It ends no other comparison of its check."""
+    line = checks.compare("x", 1.0, lambda: 1 / 0)
+    assert (line.result, line.reason) == ("FAIL", "ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize("deviation", [float("nan"), float("inf"), 1.5])

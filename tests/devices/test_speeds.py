@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.devices import machine, workload
-from knnprompt_jax.models import hub
+from knnprompt_jax.devices import check_runner, machine, speeds, workload
+from knnprompt_jax.models import hub, registry
 from knnprompt_jax.settings import devices as settings_lib
 from tests import shell
 
@@ -33,13 +33,21 @@ def test_cpu_devices_of_a_process_share_its_cores(backend, speed, monkeypatch):
     assert machine.speed_of_all(7.0, num_devices=5) == speed
 
 
-def test_a_published_shape_has_random_weights():
-    own = settings_lib.BenchmarkSettings(**SMALL | {"model": "EleutherAI/pythia-70m", "dtype": "bfloat16"})
-    subject = workload.describe(own.model)
-    model = workload.build(own, subject, num_anchors=1).model
-    assert (subject.path, model.dtype, model.config.num_layers) == (None, "bfloat16", 6)
+def test_a_published_shape_has_random_weights(monkeypatch, tmp_path):
+    """`check` measures it, and no test looks at speeds."""
+    small = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 1009, "n_positions": 256}
+    monkeypatch.setitem(registry.PUBLISHED, "ours/small", {**registry.PUBLISHED["gpt2"], **small})
+    monkeypatch.setattr(machine, "_SIDE_ON_CPU", 64)
+    monkeypatch.setattr(speeds, "_ANCHORS_ON_CPUS", 23)
+    monkeypatch.setattr(check_runner, "SHAPES_ON_CPUS", ("small",))
+    monkeypatch.setattr(check_runner, "CORRECTNESS", {})
+    [row] = check_runner.run(settings_lib.CheckSettings(), tmp_path / "record.json")["speeds"]
+    assert (row["model"], row["anchors"], row["attention_kernel"]) == ("small", 23, "no")
+    assert row["anchors_per_second"] > 0 and row["share_of_peak"] > 0
+    own = settings_lib.BenchmarkSettings(model="small", dtype="bfloat16")
+    model = workload.build_random(own, workload.describe("small"), 3).model
     kernel = np.asarray(model.execution.decoder.blocks.mlp.up_kernel[...], np.float32)
-    assert kernel.std() == pytest.approx(0.02, rel=0.1)
+    assert model.dtype == "bfloat16" and kernel.std() == pytest.approx(0.02, rel=0.1)
     assert not np.array_equal(kernel[0], kernel[1])
 
 

@@ -1,7 +1,5 @@
 """Other libraries compute our distributions in processes of their own; one that cannot run has its reason."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -80,11 +78,6 @@ def test_a_library_that_cannot_run_has_its_reason():
     with benchmark_peers.start_all(None, subject, sampled, own) as (running, absent):
         assert not running
         assert absent == {"torch_one": "transformers does not support the rope_freqs.weight of this file"}
-
-
-def test_the_file_of_a_gguf_model_is_found():
-    path = pathlib.Path("folder/model.gguf")
-    assert benchmark_peers.find_file(workload.ModelShape("model", {}, workload.describe("tiny").config, path)) == path
 
 
 def test_a_process_answers_and_fails_in_one_line(tmp_path, monkeypatch):
