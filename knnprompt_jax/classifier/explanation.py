@@ -84,19 +84,6 @@ class Neighbour:
 
 
 @dataclasses.dataclass(frozen=True)
-class Opinion:
-    """The answer of one expert: its title, its share of the pool, its label and the probability of that label."""
-
-    title: str
-    share: float
-    label: Any
-    probability: float
-
-    def __str__(self) -> str:
-        return f"{self.title}: {self.label} {self.probability:.2f} (share {100 * self.share:.0f} %)"
-
-
-@dataclasses.dataclass(frozen=True)
 class Explanation:
     """An explanation of a label, which prints as a few lines.
 
@@ -116,7 +103,7 @@ class Explanation:
     parts: tuple[Part, ...]
     neighbours: tuple[Neighbour, ...]
     measure: str
-    opinions: tuple[Opinion, ...] = ()
+    opinions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the text, the probabilities, the largest contributions, and the neighbours as lines."""
@@ -124,7 +111,7 @@ class Explanation:
         shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
         lines = [_line(self.fields, _MAX_WIDTH), f"  label {self.label}: {shares}", f"  {self._contributions()}"]
         if self.opinions:
-            lines.append(f"  experts alone: {'; '.join(map(str, self.opinions))}")
+            lines.append(f"  experts alone: {'; '.join(self.opinions)}")
         lines.append(f"nearest anchors by {self.measure}:")
         if any(near.reasons for near in self.neighbours):
             lines.append(
@@ -178,15 +165,16 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
     )
 
 
-def _opinions(fitted: Fitted, readings: Readings) -> tuple[Opinion, ...]:
-    """Return what each expert says of one text."""
+def _opinions(fitted: Fitted, readings: Readings) -> tuple[str, ...]:
+    """Return what each expert says of one text: its title, its label with the probability, and its share."""
     if fitted.pool is None:
         return ()
     found = []
-    for member, p_QC in zip(fitted.pool.members, fitted.pool.opinions(readings), strict=True):
-        label = fitted.content.labels_C[p_QC[0].argmax()].item()
-        found.append(Opinion(member.title, member.share, label, float(p_QC[0].max())))
-    return tuple(sorted(found, key=lambda opinion: -opinion.share))
+    p_JC = fitted.pool.opinions(readings)[:, 0]
+    for member, p_C in sorted(zip(fitted.pool.members, p_JC, strict=True), key=lambda pair: -pair[0].share):
+        label = fitted.content.labels_C[p_C.argmax()]
+        found.append(f"{member.title}: {label} {p_C.max():.2f} (share {100 * member.share:.0f} %)")
+    return tuple(found)
 
 
 def _neighbours(

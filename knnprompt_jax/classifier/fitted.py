@@ -139,22 +139,20 @@ class Content:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
         elif self.choice.is_earlier:
             reason = "rows were added by partial_fit: fit again"
-        elif not self.choice.outcomes:
+        elif not self.choice.held_out_p:
             reason = f"{len(self.rows):,} rows are too few: fit at least {pool.REQUIRED_ROWS}"
         if reason:
             raise errors.UserError(f"no error rate can be promised: {reason}")
-        pairs = [(outcome.probability, outcome.is_right) for outcome in self.choice.outcomes]
-        p_N, right_N = np.array(pairs).T
-        return p_N, right_N.astype(bool)
+        return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
 
     @property
     def predicted(self) -> novelty.HeldOut | None:
         """The held-out predictions that novelty counts; None with few classes, or without predictions of these rows."""
         choice = self.choice
-        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.outcomes:
+        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
             return None
-        p_n = np.array([outcome.probability for outcome in choice.outcomes])
-        return novelty.HeldOut(np.array(views.sample(self.rows, self.options.random_state)), p_n)
+        rows_n = np.array(views.sample(self.rows, self.options.random_state))
+        return novelty.HeldOut(rows_n, np.array(choice.held_out_p))
 
     @property
     def num_novelty_rows(self) -> int:

@@ -19,10 +19,9 @@ import math
 
 import numpy as np
 
-from knnprompt_jax import errors, rounding
+from knnprompt_jax import errors
 
 CONFIDENCE = 0.9  # The share of draws of rows for which a promise is kept.
-MAX_ROWS = 1024  # For which `rows_needed` looks: experts are compared on no more.
 _BISECTIONS = 12
 
 
@@ -35,19 +34,17 @@ def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float:
         max_error: the promise.
 
     Raises:
-        UserError: no threshold can be certified; the message says how many rows like these would do.
+        UserError: no threshold can be certified.
     """
     found = threshold(p_N, right_N, max_error)
     if found is not None:
         return found
-    wrong = f"{len(p_N):,} held-out rows, {len(p_N) - int(np.sum(right_N)):,} of them wrong"
-    count = rows_needed(p_N, right_N, max_error)
-    advice = (
-        f"at least {count:,} rows like these are required" if count else f"{MAX_ROWS:,} rows like these would not do"
-    )
     smallest = _smallest(p_N, right_N, max_error)
-    advice += "" if smallest is None else f"; max_error={smallest:g} can be promised"
-    raise errors.UserError(f"max_error={max_error:g}: cannot be promised from {wrong}: {advice}")
+    advice = "fit more rows" if smallest is None else f"fit more rows, or choose max_error={smallest:g}"
+    raise errors.UserError(
+        f"max_error={max_error:g}: cannot be promised from {len(p_N):,} held-out rows, "
+        f"{len(p_N) - int(np.sum(right_N)):,} of them wrong: {advice}"
+    )
 
 
 def threshold(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:
@@ -115,33 +112,6 @@ def _risk(limits_T: np.ndarray, rows_T: np.ndarray, max_error: float) -> float:
         passed += float(p_W[: limit + 1].sum())
         p_W[: limit + 1] = 0
     return passed
-
-
-def rows_needed(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> int | None:
-    """Return how many rows with the curve of these rows would certify a threshold; None if `MAX_ROWS` would not.
-
-    The number is rounded up to two digits. Few rows without an error suggest too small a number.
-    """
-    _, rows_T, wrong_T = curve(p_N, right_N)
-
-    def suffice(count: int) -> bool:
-        scale = count / len(p_N)
-        scaled_T = np.unique(np.maximum(1, (rows_T * scale).astype(int)))
-        errors_T = np.interp(scaled_T, rows_T * scale, wrong_T * scale)
-        return bool((errors_T <= allowed_errors(scaled_T, max_error)).any())
-
-    low = len(p_N)
-    high = MAX_ROWS
-    if low >= high or not suffice(high):
-        return None
-    while high - low > max(1, low // 20):
-        middle = (low + high) // 2
-        if suffice(middle):
-            high = middle
-        else:
-            low = middle
-    unit = 10 ** max(0, len(str(high)) - 2)
-    return min(MAX_ROWS, rounding.round_up(high, unit))
 
 
 def _smallest(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:

@@ -59,14 +59,6 @@ class Estimate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """The probability of a held-out row's predicted class, and whether it is the row's class."""
-
-    probability: float
-    is_right: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class Member:
     """An expert of a pool.
 
@@ -109,7 +101,8 @@ class Choice:
         estimate: the pool's score on rows that were held out; None if there were too few rows to trust it.
         num_rows: the number of rows that experts were compared on.
         is_earlier: whether rows were added after the choice.
-        outcomes: the held-out rows behind the estimate.
+        held_out_p: the probability of each held-out row's predicted class; empty without an estimate.
+        held_out_right: whether it is the row's class.
     """
 
     members: tuple[Member, ...]
@@ -117,7 +110,8 @@ class Choice:
     estimate: Estimate | None = None
     num_rows: int = 0
     is_earlier: bool = False
-    outcomes: tuple[Outcome, ...] = dataclasses.field(default=(), repr=False)
+    held_out_p: tuple[float, ...] = dataclasses.field(default=(), repr=False)
+    held_out_right: tuple[bool, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def used(self) -> tuple[Member, ...]:
@@ -154,33 +148,22 @@ class Choice:
         )
 
     def table(self) -> str:
-        """Return the experts with their accuracy and share as a table, the pool last.
-
-        Few rows have a count of right ones instead of an accuracy.
-        """
-        rows = [
-            [member.title, self._right(member.accuracy), f"{100 * member.share:.0f}"]
-            for member in sorted(self.members, key=lambda member: -member.share)
-        ]
+        """Return the experts with their accuracy and share as a table, the pool last."""
+        members = sorted(self.members, key=lambda member: -member.share)
+        rows = [[member.title, _percent(member.accuracy), f"{100 * member.share:.0f}"] for member in members]
         if self.estimate:
-            rows.append(["pool", self._right(self.estimate.accuracy), "100"])
-        is_compared = any(member.accuracy is not None for member in self.members)
-        how = "each held out" if is_compared else "none of which can be held out"
-        heading = f"experts on {self.num_rows:,} rows, {how}, and their shares of the pool"
-        right = "accuracy %" if self.estimate else "right rows"
-        return f"{heading}\n\n{tables.render(['expert', right, 'share %'], rows)}"
-
-    def _right(self, accuracy: float | None) -> str:
-        if accuracy is None:
-            return ""
-        return f"{100 * accuracy:.1f}" if self.estimate else f"{round(accuracy * self.num_rows)} of {self.num_rows}"
+            rows.append(["pool", _percent(self.estimate.accuracy), "100"])
+        heading = f"experts on {self.num_rows:,} rows, each held out, and their shares of the pool"
+        return f"{heading}\n\n{tables.render(['expert', 'accuracy %', 'share %'], rows)}"
 
     def __str__(self) -> str:
-        return (
-            self.line
-            if self.is_earlier
-            else "\n\n".join(filter(None, [self.table(), self.remark, *self.obstacles, self.line]))
-        )
+        if self.is_earlier:
+            return self.line
+        return "\n\n".join(filter(None, [self.table(), self.remark, *self.obstacles, self.line]))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -219,8 +202,14 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     if not is_trusted:
         return Choice(members, tuple(obstacles), num_rows=len(y_N))
     p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
-    outcomes = map(Outcome, p_NC.max(-1).tolist(), (p_NC.argmax(-1) == y_N).tolist())
-    return Choice(members, tuple(obstacles), _estimate(p_NC, y_N), len(y_N), outcomes=tuple(outcomes))
+    return Choice(
+        members,
+        tuple(obstacles),
+        _estimate(p_NC, y_N),
+        len(y_N),
+        held_out_p=tuple(p_NC.max(-1).tolist()),
+        held_out_right=tuple((p_NC.argmax(-1) == y_N).tolist()),
+    )
 
 
 def _accuracy(scores_NC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray) -> float | None:

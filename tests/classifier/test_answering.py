@@ -80,7 +80,7 @@ def test_with_many_classes_texts_with_doubtful_predictions_are_more_novel(pool, 
 def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
     """Here about 20 of 67 held-out rows are wrong."""
     with pytest.raises(
-        kp.UserError, match=r"max_error=0.1: cannot be promised from 67 held-out rows, \d+ of them wrong: at least"
+        kp.UserError, match=r"max_error=0.1: cannot be promised from 67 held-out rows, \d+ of them wrong: fit more"
     ):
         pool.predict(rows[0][67:], max_error=0.1)
     labels = pool.predict(rows[0][67:], max_error=0.2)
@@ -111,9 +111,9 @@ def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, mo
 def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool):
     estimate = pool.choice_.estimate
     assert estimate.low < np.mean(pool.predict(rows[0][67:]) == rows[1][67:]) < estimate.high
-    assert np.mean([outcome.is_right for outcome in pool.choice_.outcomes]) == estimate.accuracy
+    assert np.mean(pool.choice_.held_out_right) == estimate.accuracy
     few = kp.AutoClassifier(model, task).fit(rows[0][:24], rows[1][:24]).choice_
-    assert "too few for a forecast" in few.line and not few.outcomes
+    assert "too few for a forecast" in few.line and not few.held_out_p
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_a_class_of_one_row_has_a_share_where_that_row_is_held_out():
     held_out = [pool_lib.HeldOut("probe", 0, np.eye(3)[y_N] + rng.normal(size=(61, 3)), 1.0)]
     with np.errstate(divide="raise", invalid="raise"):
         choice = pool_lib.choose(held_out, y_N, np.arange(61) % 10, ())
-    assert all(0 < outcome.probability <= 1 for outcome in choice.outcomes) and choice.estimate.accuracy > 0.6
+    assert all(0 < p <= 1 for p in choice.held_out_p) and choice.estimate.accuracy > 0.6

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.tasks import columns
 
 ONE = {"k": 1, "distance": "kl"}
 TASK = kp.Task("hostile", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
@@ -52,16 +51,6 @@ def test_texts_of_a_megabyte_are_cut_from_the_left(model):
     assert end[1][0, 0] == 4 and end[0][0, 0] == pytest.approx(0, abs=1e-5)
 
 
-def test_ten_thousand_classes(model):
-    labels = [str(number) for number in range(10_000)]
-    texts = [f"number {7 * number} of many" for number in range(13)]
-    task = kp.Task("many", ("text",), "{text}:", tuple(labels), tuple(f"word {label}" for label in labels))
-    classifier = kp.KNNPrompting(model, task, **ONE).fit(texts, range(9_987, 10_000))
-    assert not classifier.demonstrations_
-    np.testing.assert_array_equal(classifier.predict(texts), range(9_987, 10_000))
-    assert classifier.predict_proba(texts[:2]).shape == (2, 10_000)
-
-
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [
@@ -77,35 +66,6 @@ def test_labels_that_are_no_list_are_refused(model, labels, kind):
     for use in (kp.KNNPrompting(model, demo_shots=0).fit, fitted.partial_fit):
         with pytest.raises(kp.UserError, match=f"y is a {kind}: give a l"):
             use(["one text", "two text"], labels)
-
-
-@pytest.mark.parametrize("values", [{"a", "b"}, frozenset("ab"), {"a": 0, "b": 1}, {"a": 0, "b": 1}.keys()])
-def test_values_without_an_order_are_refused(model, values):
-    kind = type(values).__name__
-    with pytest.raises(kp.UserError, match=f"y is a {kind}: give a list"):
-        kp.KNNPrompting(model, demo_shots=0).fit(["one text", "two text"], values)
-    with pytest.raises(kp.UserError, match=f"X is a (single )?{kind}"):
-        kp.KNNPrompting(model, demo_shots=0).fit(values, ["a", "b"])
-    with pytest.raises(kp.UserError, match=f"y is a {kind}: give a list"):
-        kp.Task.infer(["one text", "two text"], values)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("label", "name"),
-    [
-        (np.float16(1), "1"),
-        (np.float32(7), "7"),
-        (np.int8(3), "3"),
-        (np.float16("inf"), None),
-    ],
-)
-def test_numbers_of_other_types(label, name):
-    if name is not None:
-        assert columns.label_string("row 0", label) == name
-        return
-    with pytest.raises(kp.UserError, match="row 0: .*label"):
-        columns.label_string("row 0", label)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +95,6 @@ def test_a_model_must_be_a_language_model(fitted, tmp_path):
     fitted.save(tmp_path / "saved")
     with pytest.raises(kp.UserError, match="model: a str is given"):
         kp.load(tmp_path / "saved", "tiny")
-
-
-def test_equal_texts_with_different_labels_give_a_warning(model, caplog):
-    kp.KNNPrompting(model, k=1, demo_shots=0).fit(["a", "b", "a"], ["x", "y", "y"])
-    assert "1 text has conflicting labels: row 2 ('y') contradicts row 0 ('x')" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -69,24 +69,11 @@ def test_no_answer_is_less_probable_than_the_threshold_shown():
     assert [selective.rounded(p) for p in (0.99997, 2 / 3, 1.0)] == ["0.9999", "0.6666", "1.0000"]
 
 
-def test_the_message_says_how_many_rows_would_do():
+def test_the_message_names_a_promise_that_can_be_made():
     p_N = np.linspace(0.5, 1, 60)
     right_N = p_N > 0.6
-    with pytest.raises(errors.UserError) as caught:
+    with pytest.raises(errors.UserError, match="from 60 held-out rows, 12 of them wrong: .* choose max_error=0.05$"):
         selective.certify(p_N, right_N, 0.03)
-    assert str(caught.value) == (
-        "max_error=0.03: cannot be promised from 60 held-out rows, 12 of them wrong: at least 97 rows like these are "
-        "required; max_error=0.05 can be promised"
-    )
     assert selective.certify(p_N, right_N, 0.05) > 0.6
-    fewer_N, more_N = (np.linspace(0.5, 1, count) for count in (87, 97))
-    assert selective.threshold(fewer_N, fewer_N > 0.6, 0.03) is None
-    assert selective.threshold(more_N, more_N > 0.6, 0.03) > 0.6
-    with pytest.raises(errors.UserError, match="7 of them wrong: 1,024 rows like these would not do$"):
+    with pytest.raises(errors.UserError, match="7 of them wrong: fit more rows$"):
         selective.certify(np.full(7, 0.5), np.zeros(7, bool), 0.03)
-
-
-@pytest.mark.parametrize("max_error", [0, 1, -0.1, 1.5, float("nan"), "0.05", True, None])
-def test_a_promise_is_a_share(max_error):
-    with pytest.raises(errors.UserError, match="choose a share of wrong labels from 0.001 to 0.999"):
-        selective.certify(np.ones(100), np.ones(100, bool), max_error)
