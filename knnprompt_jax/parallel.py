@@ -53,7 +53,11 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     try:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError) as error:
-        raise errors.UserError(f"distributed: the processes of this run cannot be joined: {error}") from error
+        source = "the environment of Slurm, Open MPI or a TPU" if auto else address
+        raise errors.UserError(
+            f"the processes of this run cannot be joined by {source}: {errors.one_line(error)}; choose "
+            "--distributed.address, num_processes and process_id"
+        ) from error
     if jax.process_count() > 1:
         _exit_when_a_process_is_lost()
 
@@ -87,8 +91,20 @@ def _exit_when_a_process_is_lost() -> None:
     sys.excepthook = report
 
 
+def find_devices() -> list[jax.Device]:
+    """Return all devices; raise UserError if this machine has none of the platform that JAX_PLATFORMS names."""
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        raise errors.UserError(
+            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: no such devices here; choose cpu, or unset it to use "
+            f"what this machine has ({errors.one_line(error)})"
+        ) from error
+
+
 def is_main() -> bool:
     """Whether this is process 0, the one that writes and prints."""
+    find_devices()
     return jax.process_index() == 0
 
 
@@ -149,7 +165,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     Raises:
         UserError: there are too few devices, or a process would have none.
     """
-    devices = jax.devices()
+    devices = find_devices()
     num_devices = len(devices)
     divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
     if data < 0 or model < 1 or data * model > num_devices or (not data and model not in divisors):

@@ -97,7 +97,7 @@ def test_a_config_replaces_defaults():
     "values",
     [
         {"num_processes": 2},
-        {"address": "host", "num_processes": 1},
+        {"address": "host:port", "num_processes": 1},
         {"address": "host:1", "num_processes": 2, "process_id": 2},
     ],
 )

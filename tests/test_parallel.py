@@ -247,3 +247,13 @@ def distributed_options(processes: int = 2) -> list[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     return [f"--distributed.address=127.0.0.1:{port}", f"--distributed.num_processes={processes}"]
+
+
+def test_a_platform_that_this_machine_lacks_is_named(monkeypatch):
+    def fail():
+        raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    monkeypatch.setattr(parallel.jax, "devices", fail)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    with pytest.raises(errors.UserError, match="^JAX_PLATFORMS=cuda: no such devices here; choose cpu"):
+        parallel.is_main()

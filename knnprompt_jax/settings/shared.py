@@ -3,7 +3,6 @@
 A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +49,8 @@ class DistributedOptions(options.Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         is_given = self.address or self.num_processes or self.process_id
-        has_port = re.fullmatch(r".+:\d{1,5}", self.address)
+        port = self.address.rpartition(":")[2]
+        has_port = ":" in self.address and port.isdecimal() and 0 < int(port) < 2**16
         if is_given and not self.auto and not (has_port and self.process_id < self.num_processes):
             raise errors.UserError(
                 f"address={self.address} num_processes={self.num_processes} process_id={self.process_id}: give the "
