@@ -40,7 +40,7 @@ def export(name: str, folder: pathlib.Path) -> str:
 
     from knnprompt_jax import lm
     from knnprompt_jax.devices import workload
-    from knnprompt_jax.models.weights import checkpoints
+    from knnprompt_jax.models import checkpoints
 
     model = lm.LanguageModel.from_pretrained(name)
     checkpoints.save(folder, model.execution.decoder, {**workload.describe(name).hf, "pad_token_id": None}, jnp.float32)

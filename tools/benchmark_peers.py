@@ -183,7 +183,7 @@ def export(weights: "decoder.Decoder", subject: "workload.ModelShape", folder: p
     """Write the model for `transformers` and return the folder; raise UserError if it does not support the model."""
     import jax.numpy as jnp
 
-    from knnprompt_jax.models.weights import checkpoints
+    from knnprompt_jax.models import checkpoints
 
     if subject.hf.get("rope_factors"):
         raise errors.UserError("transformers does not support the rope_freqs.weight of this file")

@@ -37,8 +37,8 @@ from flax import nnx
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.models import decoder, registry, training
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.fine_tuning import training
+from knnprompt_jax.models import checkpoints, decoder, registry
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_EVERY = 100  # The last of every hundred documents measures the loss.

@@ -12,9 +12,8 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax.models import checkpoints, decoder, hf_config, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder, hf_config, hub, registry, sharding, tokenizers
-from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.devices import BenchmarkSettings
 from knnprompt_jax.study import job_inputs as inputs
@@ -29,7 +28,7 @@ _DEVIATION = 4.5
 
 @dataclasses.dataclass(frozen=True)
 class ModelShape:
-    """A model without weights and tokenizer: config.json, the decoder that it describes, and folder or .gguf file.
+    """A model without weights and tokenizer: config.json, the decoder that it describes, and the folder.
 
     `path` is None for a published shape, which has no weights.
     """
@@ -65,7 +64,7 @@ def describe(name: str) -> ModelShape:
         if name in (published, published.rpartition("/")[2]):
             return ModelShape(name, hf, registry.config_from_hf(hf), None)
     path = hub.resolve(name, config_only=True)
-    hf = registry.read_config(path)
+    hf = hf_config.read(path)
     return ModelShape(name, hf, registry.config_from_hf(hf), path)
 
 

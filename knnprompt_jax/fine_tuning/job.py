@@ -17,9 +17,8 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import files, parallel, tables
 from knnprompt_jax.fine_tuning import classifier, texts, trainer
 from knnprompt_jax.methods import method
+from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, registry, tokenizers
-from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import records
 from knnprompt_jax.settings.fine_tuning import METHODS, FineTuneSettings, Hyperparameters
@@ -43,7 +42,7 @@ class Backbone:
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the files of weights, configuration and tokenizer."""
-        return tensor_files.fingerprint(self.path)
+        return checkpoints.fingerprint(self.path)
 
 
 def describe(name: str) -> Backbone:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, rounding
-from knnprompt_jax.prompts import sequences
+from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks.task import Example, Task
 
 # Widths are multiples of it, so that a few compiled programs serve all batches.
@@ -41,8 +41,8 @@ class Texts:
 
         Rows are padded on the right; extra rows fill the batch.
         """
-        tokens_BT, lengths_B = sequences.pad([self.tokens[row] for row in rows], size, width)
-        types_BT, _ = sequences.pad([self.types[row] for row in rows], size, width)
+        tokens_BT, lengths_B = encoders.pad([self.tokens[row] for row in rows], size, width)
+        types_BT, _ = encoders.pad([self.types[row] for row in rows], size, width)
         return tokens_BT, types_BT, lengths_B
 
 

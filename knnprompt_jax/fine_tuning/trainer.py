@@ -13,9 +13,8 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
-from knnprompt_jax.fine_tuning import classifier, texts
-from knnprompt_jax.models import layers, training
-from knnprompt_jax.prompts import sequences
+from knnprompt_jax.fine_tuning import classifier, texts, training
+from knnprompt_jax.models import encoders, layers
 from knnprompt_jax.settings.fine_tuning import Hyperparameters
 
 Array = jax.Array
@@ -104,7 +103,7 @@ class Trainer:
     def predict_proba(self, rows: texts.Texts) -> np.ndarray:
         """Return class probabilities [Q, C] of rows."""
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
-        for indices, size, width in sequences.batches(rows.lengths_N, self.hyperparameters.batch, rows.width()):
+        for indices, size, width in encoders.batches(rows.lengths_N, self.hyperparameters.batch, rows.width()):
             batch = self._put(*rows.batch(indices, size, width))
             probabilities_BC = parallel.replicate(
                 _probabilities(self._graph, self.hyperparameters, self._params, *batch)

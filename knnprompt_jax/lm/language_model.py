@@ -20,11 +20,10 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution as execution_lib
 from knnprompt_jax.lm import programs
-from knnprompt_jax.models import DTYPES, hub, registry, sharding, tokenizers
+from knnprompt_jax.models import DTYPES, checkpoints, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
 
@@ -359,7 +358,7 @@ def find_fingerprint(name: str, needs_weights: bool) -> str:
 def _fingerprint(path: pathlib.Path, needs_weights: bool) -> str:
     """Return the SHA-256 of a model's files; "" if its weights are missing and not needed."""
     try:
-        return tensor_files.fingerprint(path)
+        return checkpoints.fingerprint(path)
     except errors.UserError:
         if needs_weights:
             raise

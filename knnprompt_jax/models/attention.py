@@ -21,9 +21,9 @@ from flax import struct
 
 from knnprompt_jax import parallel
 from knnprompt_jax.models import layers
+from knnprompt_jax.models.layers import MASKED
 
 Array = jax.Array
-MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
 # JAX calls a running GPU "gpu", and "cuda" as the target of a dry run (`benchmark.devices`).
 KERNEL_PLATFORMS = ("tpu", "gpu", "cuda")
 QUERY_BLOCK = 256  # Tokens. The logits of a block of queries then fit into a CPU's caches.

@@ -12,7 +12,6 @@ from knnprompt_jax.models import attention, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models.layers import Attend
-from knnprompt_jax.prompts import packing
 
 Array = jax.Array
 UNLIMITED = 2**30  # Window in tokens of a layer that attends to everything.
@@ -80,7 +79,7 @@ class Decoder(nnx.Module):
 
     def read_suffixes(
         self,
-        step: packing.Step,
+        step: tuple[Array, Array, Array, Array],
         *,
         prefix: attention.Prefix,
         use_kernel: bool,
@@ -92,7 +91,7 @@ class Decoder(nnx.Module):
         Each token attends to the prefix and to the tokens that `attention.attention_mask` allows.
 
         Args:
-            step: the packed suffixes, and the tokens whose states are returned.
+            step: the packed suffixes, and the tokens whose states are returned (`prompts.packing.Step`).
             prefix: the result of `read_prefix`.
             use_kernel: whether `prefix_kernel` computes attention, except that of the last block on outputs only.
             blocks: the blocks whose outputs are returned, from 1 to the number of blocks.

@@ -3,8 +3,7 @@
 import functools
 import json
 import pathlib
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,8 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import errors, parallel
+from knnprompt_jax.models import checkpoints, hf_config, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, hub, registry, tokenizers
-from knnprompt_jax.models.weights import checkpoints
-from knnprompt_jax.prompts import sequences
 
 Array = jax.Array
 # Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state
@@ -23,7 +20,7 @@ Array = jax.Array
 PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}
 _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _MODULES = ("Transformer", "Pooling", "Normalize")
-_FOLDERS = {"Transformer": "", "Pooling": "[0-9]+_Pooling"}
+_SMALLEST_WIDTH = 32  # Tokens.
 _KEPT_BYTES = 2**30  # Of the embeddings that `embed` keeps, per encoder.
 
 
@@ -49,10 +46,6 @@ class SentenceEncoder:
         self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
         self.tokenizer = tokenizers.load(folder, for_prompts=False, vocab_size=self.config.vocab_size)
         self.max_length = int(min(longest, self.tokenizer.model_max_length))
-        if self.max_length <= (special := len(self.tokenizer("")["input_ids"])):
-            raise errors.UserError(
-                f"{folder}: texts of {self.max_length} tokens hold only the {special} special tokens"
-            )
         self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
         self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
         self.known: dict[str, np.ndarray] = {}  # The last embeddings that `embed` has computed.
@@ -65,8 +58,8 @@ class SentenceEncoder:
         tokens = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         lengths_N = np.array([len(sequence) for sequence in tokens])
         num_longest = max(1, self._batch_tokens // self.max_length)
-        for batch, rows, width in sequences.batches(lengths_N, num_longest, self.max_length):
-            padded = sequences.pad([tokens[index] for index in batch], rows, width)
+        for batch, rows, width in batches(lengths_N, num_longest, self.max_length):
+            padded = pad([tokens[index] for index in batch], rows, width)
             vectors_ND[batch] = _pooled(self._graph, self.pooling, self._params, *padded)[: len(batch)]
         return vectors_ND
 
@@ -113,22 +106,13 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
             default prompt, which would precede every text.
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
-    modules = _modules(folder / "modules.json")
-    pooling = pooling or PUBLISHED_POOLING.get(hub.base_name(name_or_folder), "")
-    if not pooling and "Pooling" in modules:
-        pooling = _pooling(folder / modules["Pooling"])
-    if not pooling:
-        raise errors.UserError(
-            f"{folder}: no modules.json with the pooling of this encoder: choose pooling mean or cls"
-        )
+    pooling = pooling or PUBLISHED_POOLING.get(hub.base_name(name_or_folder), "") or _read_pooling(folder)
     if pooling not in POOLINGS:
-        raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
+        raise errors.UserError(f"{folder}: pooling={pooling!r}: choose pooling {' or '.join(POOLINGS)}")
     described = _fields(folder / "config_sentence_transformers.json")
     default = described.value("default_prompt_name")
     if (described.table("prompts") or {}).get(default):
-        raise errors.UserError(
-            f"{described.path}: the default prompt {default!r} is not supported; only texts alone are"
-        )
+        raise described.wrong("default_prompt_name", "a prompt before every text is not supported")
     described = _fields(folder / "sentence_bert_config.json")
     described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)
@@ -140,32 +124,47 @@ def _fields(path: pathlib.Path) -> hf_config.Fields:
     return hf_config.Fields(hf_config.read_object(path) if path.exists() else {}, str(path))
 
 
-def _modules(path: pathlib.Path) -> dict[str, str]:
-    """Return the folder of each module by its class name; nothing without modules.json."""
+def _read_pooling(folder: pathlib.Path) -> str:
+    """Return the pooling of a folder's Pooling module: older files have a switch for each, newer files a name.
+
+    Without modules.json, return "".
+    """
+    path = folder / "modules.json"
     if not path.exists():
-        return {}
+        return ""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-        modules = {entry["type"].rsplit(".", 1)[-1]: entry["path"] for entry in entries}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        modules = {entry["type"].rsplit(".", 1)[-1]: folder / entry["path"] for entry in entries}
+    except (ValueError, LookupError, TypeError) as error:
         raise errors.UserError(f"{path}: not a list of modules: {error}") from None
-    for name, subfolder in modules.items():
-        if name not in _MODULES:
-            raise errors.UserError(f"{path}: module {name} is not supported; choices: {', '.join(_MODULES)}")
-        expected = _FOLDERS.get(name)  # The fingerprint has the files of these folders.
-        if expected is not None and not (isinstance(subfolder, str) and re.fullmatch(expected, subfolder)):
-            raise errors.UserError(f"{path}: the path {subfolder!r} of module {name} is not supported")
-    return modules
-
-
-def _pooling(folder: pathlib.Path) -> str:
-    """Return the pooling in a Pooling module's config.json: older files have a switch for each, newer files a name."""
-    described = hf_config.read(folder)
+    if unknown := modules.keys() - _MODULES:
+        raise errors.UserError(f"{path}: module {min(unknown)} is not supported; choices: {', '.join(_MODULES)}")
+    described = hf_config.read(modules.get("Pooling", folder))
     older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
     modes = described.get("pooling_mode", older)
-    modes = [_OLDER_NAMES.get(mode, mode) for mode in map(str, modes if isinstance(modes, list) else [modes])]
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise errors.UserError(
-            f"{folder}/config.json: pooling {modes} is not supported; choices: {', '.join(POOLINGS)}"
-        )
-    return modes[0]
+    names = [_OLDER_NAMES.get(mode, mode) for mode in map(str, modes if isinstance(modes, list) else [modes])]
+    return names[0] if len(names) == 1 else str(names)
+
+
+def pad(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens [rows, width] and lengths [rows] of at most `rows` sequences; each unused row has one token, 0."""
+    tokens_BT = np.zeros((rows, width), np.int32)
+    lengths_B = np.ones(rows, np.int32)
+    for row, sequence in enumerate(sequences):
+        tokens_BT[row, : len(sequence)] = sequence
+        lengths_B[row] = len(sequence)
+    return tokens_BT, lengths_B
+
+
+def batches(lengths_N: np.ndarray, rows: int, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yield the sequences of each batch as (indices, rows, width).
+
+    Widths are powers of two from 32 up to `longest`, so that a few shapes serve any number of texts. A batch of width
+    `longest` has `rows` rows; narrower batches have proportionally more.
+    """
+    widths_N = np.minimum(longest, np.maximum(_SMALLEST_WIDTH, 2 ** np.ceil(np.log2(lengths_N)).astype(int)))
+    for width in np.unique(widths_N).tolist():
+        members = np.flatnonzero(widths_N == width)
+        size = rows * (longest // width)
+        for start in range(0, len(members), size):
+            yield members[start : start + size], size, width

@@ -68,42 +68,41 @@ class Fields:
     def size(self, key: str, default: int | None = None) -> int:
         """Return a positive integer; without a default the key is required."""
         value = self._required_value(key, default)
-        if type(value) is not int or value < 1:
-            raise self._refused(key, value, "is not a positive whole number")
-        if value > (maximum := MAX_LAYERS if key in _LAYERS else MAX_SIZE):
-            raise self._refused(key, value, f"is too large; the maximum is {maximum:,}")
+        maximum = MAX_LAYERS if key in _LAYERS else MAX_SIZE
+        if type(value) is not int or not 0 < value <= maximum:
+            raise self.wrong(key, f"it is not a whole number from 1 to {maximum:,}")
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:
         """Return a positive integer that divides `total`."""
         value = self.size(key, default)
         if total % value:
-            raise self._refused(key, value, f"does not divide {total}")
+            raise self.wrong(key, f"it does not divide {total}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a positive number; without a default the key is required."""
         value = self._required_value(key, default)
         if type(value) not in (int, float) or not 0 < value < MAX_NUMBER:
-            raise self._refused(key, value, f"is not a positive number below {MAX_NUMBER:g}")
+            raise self.wrong(key, f"it is not a positive number below {MAX_NUMBER:g}")
         return float(value)
 
     def switch(self, key: str, default: bool) -> bool:
         value = self.value(key, default)
         if type(value) is not bool:
-            raise self._refused(key, value, "is neither true nor false")
+            raise self.wrong(key, "it is neither true nor false")
         return value
 
     def choice(self, key: str, default: str | None, choices: Collection[str]) -> str:
         value = self._required_value(key, default)
         if not isinstance(value, str) or value not in choices:
-            raise self._refused(key, value, f"is not supported; choices: {', '.join(sorted(choices))}")
+            raise self.wrong(key, f"it is not supported; choices: {', '.join(sorted(choices))}")
         return value
 
     def require(self, key: str, supported: Any) -> None:
         """Raise UserError unless the key is absent or has the only supported value."""
         if (value := self.value(key, supported)) != supported or type(value) is not type(supported):
-            raise self._refused(key, value, f"is not supported; only {key}={supported!r} is")
+            raise self.wrong(key, f"it is not supported; only {key}={supported!r} is")
 
     def per_layer(self, key: str, layers: int, choices: Collection[Any]) -> list[Any] | None:
         """Return one of `choices` for each layer; None if the key is absent."""
@@ -111,14 +110,14 @@ class Fields:
         fits = isinstance(value, list) and len(value) == layers and all(member in choices for member in value)
         if value is not None and not fits:
             listed = ", ".join(map(str, choices))
-            raise self._refused(key, value, f"is not {layers} of {listed}, one for each layer")
+            raise self.wrong(key, f"it is not {layers} of {listed}, one for each layer")
         return value
 
     def table(self, key: str) -> Json | None:
         """Return an object; None if the key is absent."""
         value = self.value(key)
         if value is not None and not isinstance(value, dict):
-            raise self._refused(key, value, "is not an object")
+            raise self.wrong(key, "it is not an object")
         return value
 
     def refuse_unread(self) -> None:
@@ -132,8 +131,9 @@ class Fields:
             raise errors.UserError(f"{self.path}: {', '.join(unread)}: not supported, and it may change the model")
 
     def wrong(self, key: str, reason: str) -> errors.UserError:
-        """Return an error about a key."""
-        return errors.UserError(f"{self.path}: {self.prefix}{key}: {reason}")
+        """Return an error about a key and its value."""
+        value = _format(self.values.get(key))
+        return errors.UserError(f"{self.path}: {self.prefix}{key}={value}: {reason}")
 
     def _matters(self, key: str, value: Any) -> bool:
         harmless = key in _HARMLESS.split() or key.startswith(_HARMLESS_PREFIXES)
@@ -141,11 +141,8 @@ class Fields:
 
     def _required_value(self, key: str, default: Any) -> Any:
         if (value := self.value(key, default)) is None:
-            raise errors.UserError(f"{self.path}: {self.prefix}{key} is missing")
+            raise self.wrong(key, "it is missing")
         return value
-
-    def _refused(self, key: str, value: Any, reason: str) -> errors.UserError:
-        return errors.UserError(f"{self.path}: {self.prefix}{key}={_format(value)} {reason}")
 
 
 def _format(value: Any) -> str:
@@ -155,20 +152,18 @@ def _format(value: Any) -> str:
 
 
 def read(folder: pathlib.Path) -> Json:
-    """Return the content of the folder's config.json; raises UserError if it is missing or holds no JSON object."""
-    if not (folder / "config.json").exists():
-        raise errors.UserError(f"{folder}: no config.json; a model folder holds config.json and its weights")
+    """Return the content of the folder's config.json; raise UserError if it is missing or holds no JSON object."""
     return read_object(folder / "config.json")
 
 
 def read_object(path: pathlib.Path) -> Json:
-    """Return the JSON object in a file; raises UserError if it cannot be read or holds no JSON object."""
+    """Return the JSON object in a file; raise UserError if it cannot be read or holds no JSON object."""
     try:
         hf = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(hf, dict):
+            raise ValueError("no JSON object")
     except (OSError, ValueError, RecursionError) as error:
         raise errors.UserError(f"{path}: not readable as JSON: {error}") from None
-    if not isinstance(hf, dict):
-        raise errors.UserError(f"{path}: holds no JSON object")
     return hf
 
 
@@ -189,9 +184,9 @@ def rotary_parameters(
 
 
 def refuse_partial_rotation(given: Rotary) -> None:
-    """Raise UserError if only a part of the head turns, for families in which all of it does."""
-    if (share := given.get("partial_rotary_factor") or 1.0) != 1:
-        raise errors.UserError(f"config.json: partial_rotary_factor={share}: this family supports only 1.0")
+    """Raise UserError if rotary embedding covers only a part of the head, for families in which it covers all of it."""
+    if (given.get("partial_rotary_factor") or 1) != 1:
+        raise Fields(given).wrong("partial_rotary_factor", "this family supports only 1")
 
 
 def rotary_frequencies(
@@ -213,7 +208,7 @@ def rotary_frequencies(
     share = fields.number("partial_rotary_factor", 1.0)
     pairs, odd = divmod(int(size * share), 2)
     if share > 1 or odd or not pairs:
-        raise errors.UserError(f"config.json: {share} of a head of {size} cannot be turned in pairs")
+        raise fields.wrong("partial_rotary_factor", f"rotary embedding needs an even part of a head of {size}")
     stored_original = fields.size("original_max_position_embeddings", context)
     original = original or stored_original
     radians_r = fields.number("rope_theta") ** -(np.arange(pairs) / pairs)
@@ -231,23 +226,13 @@ def rotary_frequencies(
     return config.Frequencies(tuple(np.asarray(radians_r, np.float32).tolist()), scale), context
 
 
-def divide_frequencies(table: config.Frequencies, factors: list[float] | None) -> config.Frequencies:
-    """Return the frequencies divided by `factors`, a GGUF file's `rope_freqs`; None leaves them unchanged."""
-    if factors is None:
-        return table
-    if not isinstance(factors, list) or len(factors) != len(table.radians) or not all(f > 0 for f in factors):
-        raise errors.UserError(f"rope_freqs: {len(table.radians)} positive factors are required")
-    radians_r = np.asarray(table.radians, np.float32) / np.asarray(factors, np.float32)
-    return config.Frequencies(tuple(radians_r.tolist()), table.scale)
-
-
 def _llama3(fields: Fields, radians_r: np.ndarray, original: int) -> np.ndarray:
     """Stretch long waves by `factor`, keep short waves, and blend the ones between (Llama 3.1)."""
     factor = fields.number("factor")
     low = fields.number("low_freq_factor")
     high = fields.number("high_freq_factor")
     if low >= high:
-        raise errors.UserError(f"config.json: low_freq_factor={low} is not below high_freq_factor={high}")
+        raise fields.wrong("low_freq_factor", f"it is not below high_freq_factor={high}")
     turns_r = original * radians_r / (2 * np.pi)
     kept_r = np.clip((turns_r - low) / (high - low), 0, 1)
     return radians_r * (kept_r + (1 - kept_r) / factor)

@@ -12,21 +12,16 @@ keys then errs by about 1 somewhere.
   relative errors of at most 2^-8.
 """
 
-import contextlib
 import dataclasses
 import functools
-import hashlib
-import json
 import os
-import pathlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import compilation_cache, errors, files, parallel
+from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import attention
 from knnprompt_jax.models import config as config_lib
 
@@ -42,8 +37,6 @@ _WIDTHS = (61, 197)  # One part of a GPU's row, and several.
 _KEY_HEADS = 3
 _WINDOW = 173
 _SCALE = 0.25
-_MODULES = ("prefix_kernel", "kernel_proof", "attention")  # An outcome depends on their code.
-_PROOF_SECONDS = 300.0  # The time to wait for a proof in another process.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +73,10 @@ class Outcome:
     Attributes:
         deviation: the largest deviation from XLA's attention; None if the kernel gave no output.
         reason: why the kernel cannot be used; "" if it can.
-        is_final: whether a later proof would find the same; False if a device or its driver failed.
     """
 
     deviation: float | None
     reason: str
-    is_final: bool = True
 
     @property
     def is_trusted(self) -> bool:
@@ -123,21 +114,13 @@ def is_trusted(mesh: jax.sharding.Mesh, config: config_lib.DecoderConfig, dtype:
 
 @functools.cache
 def outcome(case: Case) -> Outcome:
-    """Return the outcome of the first proof of a case, which the folder of compiled programs keeps if it is final.
-
-    A kernel that cannot be used is logged once per process.
-    """
-    device = _device(case)
-    path = _path(case, device)
-    found = _prove_once(path, case, device) if path else prove(case, device)
+    """Return the outcome of the proof of a case; a kernel that cannot be used is logged once per process."""
+    devices = jax.local_devices(backend=case.platform)
+    found = prove(case, next(device for device in devices if device.device_kind == case.device_kind))
     if not found.is_trusted:
         logging.warning(
-            "%s: the attention kernel for %s is not used, XLA's attention is: %s (%s=on would use it)%s",
-            case.device_kind,
-            case.dtype,
-            found.reason,
-            SWITCH,
-            f"; to try it again, delete {path}" if path and found.is_final else "",
+            "%s: the attention kernel for %s is not used, XLA's attention is: %s (%s=on would use it)",
+            *(case.device_kind, case.dtype, found.reason, SWITCH),
         )
     return found
 
@@ -151,40 +134,10 @@ def prove(case: Case, device: jax.Device, interpret: bool = False) -> Outcome:
             arrays = jax.device_put(_draw(case, width), device)
             deviation = max(deviation, _deviation(arrays, window, case.platform, interpret))
     except Exception as error:  # Whatever a compiler or a driver raises.
-        is_final = not isinstance(error, jax.errors.JaxRuntimeError | MemoryError | OSError)
-        reason = f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}"
-        return Outcome(None, reason, is_final)
+        return Outcome(None, f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}")
     if deviation <= TOLERANCE[case.dtype]:
         return Outcome(deviation, "")
     return Outcome(deviation, f"its outputs differ by {deviation:.2g}, at most {TOLERANCE[case.dtype]:.2g} is rounding")
-
-
-def _prove_once(path: pathlib.Path, case: Case, device: jax.Device) -> Outcome:
-    """Return the saved outcome, or prove the kernel and save the outcome if it is final.
-
-    A failure is saved before the proof, so that a kernel that ends the process is not tried again. Other processes wait
-    for the end of the proof.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(files.lock(path, timeout=_PROOF_SECONDS))
-        except errors.UserError:  # The folder cannot be written, or the other process hangs.
-            return prove(case, device)
-        if saved := _load(path):
-            return saved
-        _save(path, case, Outcome(None, "an earlier proof ended its process"))
-        found = Outcome(None, "interrupted", is_final=False)
-        try:
-            found = prove(case, device)
-        finally:
-            path.unlink(missing_ok=True)
-            if found.is_final:
-                _save(path, case, found)
-        return found
-
-
-def _device(case: Case) -> jax.Device:
-    return next(device for device in jax.local_devices(backend=case.platform) if device.device_kind == case.device_kind)
 
 
 def _deviation(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> float:
@@ -234,31 +187,3 @@ def _draw(case: Case, width: int) -> list[np.ndarray]:
     positions_BS = rng.integers(_LENGTH, _LENGTH + width, (_ROWS, width)).astype(np.int32)
     row = [array.astype(dtype) for array in (q_BSHK, k_BSGK, v_BSGK)]
     return [*row, mask_BSS, positions_BS, k_GPK.astype(dtype), v_GPK.astype(dtype)]
-
-
-def _path(case: Case, device: jax.Device) -> pathlib.Path | None:
-    """Return the file of an outcome, whose name depends on the case, the driver, the compiler and the code."""
-    folder = compilation_cache.folder()
-    code = b"".join(pathlib.Path(__file__).with_name(f"{module}.py").read_bytes() for module in _MODULES)
-    identity = f"{case} {device.client.platform_version} {jax.lib.__version__} {hashlib.sha256(code).hexdigest()}"
-    name = f"prefix_kernel-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    return folder / name if folder else None
-
-
-def _load(path: pathlib.Path) -> Outcome | None:
-    """Return a saved outcome; None if there is none or the file is damaged."""
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return Outcome(saved["deviation"], str(saved["reason"]))
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def _save(path: pathlib.Path, case: Case, found: Outcome) -> None:
-    saved: dict[str, Any] = {**dataclasses.asdict(case), "deviation": found.deviation, "reason": found.reason}
-    if found.deviation is not None and not np.isfinite(found.deviation):
-        saved["deviation"] = None  # JSON has no infinity.
-    try:
-        files.write(path, json.dumps(saved) + "\n")
-    except errors.UserError as error:  # The file only saves time.
-        logging.info("%s", error)

@@ -17,6 +17,7 @@ Attend = Callable[[Array, Array, Array], Array]
 # Adds positions to queries or keys [B, S, H, K].
 Rotate = Callable[[Array], Array]
 
+MASKED = -1e30  # A logit; finite, so that a row of masked logits gives zeros through exp and never NaN.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
     "gelu_fast": functools.partial(jax.nn.gelu, approximate=True),

@@ -25,7 +25,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel, rounding
-from knnprompt_jax.models.attention import MASKED
+from knnprompt_jax.models.layers import MASKED
 
 Array = jax.Array
 Ref = jax.Ref

@@ -11,11 +11,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, hf_config, hub
 from knnprompt_jax.models.families import bert, gemma, gpt2, gpt_neox, llama, opt
-from knnprompt_jax.models.gguf import config as gguf_config
 
 Model = Any  # A decoder.Decoder or bert.Encoder, by the family of its config.
 _MODULES = (gpt2, opt, llama, gemma, gpt_neox, bert)
@@ -29,27 +27,21 @@ PUBLISHED_CONFIGS = json.loads(
 PUBLISHED = {name: hf for name, hf in PUBLISHED_CONFIGS.items() if hf["model_type"] not in ENCODERS}
 
 
-def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODELS) -> config_lib.DecoderConfig:
-    """Return the configuration that a config.json describes, which must be of one of these families.
+def config_from_hf(
+    hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODELS, path: str = "config.json"
+) -> config_lib.DecoderConfig:
+    """Return the configuration that a config.json at `path` describes, which must be of one of these families.
 
     Raises:
         UserError: the architecture or one of its switches is not supported, or a key is unknown.
     """
-    name = hf.get("model_type")
-    if not isinstance(name, str) or name not in families:
-        raise errors.UserError(f"config.json: model_type={name!r} is not supported; choices: {', '.join(families)}")
-    if hf.get("quantization_config") is not None:
-        raise errors.UserError("config.json: quantization_config is not supported; only unquantised weights are")
-    fields = hf_config.Fields(hf)
-    try:
-        if name in LANGUAGE_MODELS:
-            fields.require("is_causal", True)
-        config = FAMILIES[name].config_from_hf(fields)
-        fields.refuse_unread()
-    except errors.UserError:
-        raise
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-        raise errors.UserError(f"config.json: it cannot be understood: {error}") from error
+    fields = hf_config.Fields(hf, path)
+    name = fields.choice("model_type", None, families)
+    fields.require("quantization_config", None)
+    if name in LANGUAGE_MODELS:
+        fields.require("is_causal", True)
+    config = FAMILIES[name].config_from_hf(fields)
+    fields.refuse_unread()
     return config
 
 
@@ -70,25 +62,16 @@ def abstract(config: config_lib.DecoderConfig, dtype: jnp.dtype = jnp.float32) -
     return nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype))
 
 
-def read_config(path: pathlib.Path) -> hf_config.Json:
-    """Return the config.json of a folder or GGUF file; raises UserError if it cannot be read."""
-    return gguf_config.config_json(path) if path.suffix == ".gguf" else hf_config.read(path)
-
-
 def describe(
     name_or_folder: str, families: Collection[str] = LANGUAGE_MODELS, weights: bool = True
 ) -> tuple[config_lib.DecoderConfig, pathlib.Path]:
-    """Return the configuration of the model of a name, folder or file, and the path of the folder or file.
+    """Return the configuration of the model of a name, folder or GGUF file, and its folder.
 
     Weights are downloaded only with `weights`, and only for supported models.
 
     Raises:
         UserError: as `hub.resolve`, or the model is of none of these families.
     """
-    path = hub.resolve(name_or_folder, config_only=True)
-    try:
-        config = config_from_hf(read_config(path), families)
-    except errors.UserError as error:
-        names_path = str(error).startswith(f"{path}: ")
-        raise errors.UserError(str(error) if names_path else f"{name_or_folder}: {error}") from None
+    folder = hub.resolve(name_or_folder, config_only=True)
+    config = config_from_hf(hf_config.read(folder), families, str(folder / "config.json"))
     return config, hub.resolve(name_or_folder, weights=weights)

@@ -96,12 +96,9 @@ def _load(source: HubSource, split: str) -> Any:
             f"reading {source.dataset} needs datasets: pip install 'knnprompt_jax[hub]', or use a local folder "
             "(--data_dir=)"
         ) from error
-    # Imported here because it loads an HTTP library that few runs need.
-    from knnprompt_jax import hub_client
-
     try:
         return datasets.load_dataset(
             source.dataset, source.config, split=source.splits[split], revision=source.revision
         )
     except Exception as error:  # The library raises the errors of its network, cache and file layers.
-        raise errors.UserError(f"cannot load data set {source.dataset!r}: {hub_client.reason(error)}") from error
+        raise errors.UserError(f"cannot load data set {source.dataset!r}: {errors.one_line(error)}") from error

@@ -98,7 +98,7 @@ def test_everything_that_changes_a_result_changes_the_key(options, monkeypatch):
 
 KILLED = """
 import os, runpy, signal
-from knnprompt_jax.models import training
+from knnprompt_jax.fine_tuning import training
 
 save = training.Training._save
 

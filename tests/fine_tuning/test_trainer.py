@@ -11,8 +11,7 @@ from flax import nnx
 
 from knnprompt_jax import errors
 from knnprompt_jax.fine_tuning import classifier, texts, trainer
-from knnprompt_jax.models import registry
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.models import checkpoints, registry
 from knnprompt_jax.settings.fine_tuning import Hyperparameters
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")

@@ -15,7 +15,7 @@ from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
 from tests.methods.whole_texts import tokens
-from tests.models.gguf import gguf_tokenizers
+from tests.models import gguf_tokenizers
 
 # Words that share their first token; two of them begin with another word.
 ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))
@@ -134,7 +134,7 @@ def test_special_tokens_are_added_once():
 @pytest.mark.parametrize("prefix", [True, False])
 def test_pieces_have_the_tokens_of_the_whole_text(tmp_path, prefix):
     """Llama 2's tokenizer (`prefix`) puts a space before the first word of a text."""
-    path = gguf_tokenizers.sentencepiece(prefix).write(tmp_path / "t.gguf", "llama" if prefix else "gemma3")
+    path = gguf_tokenizers.sentencepiece(prefix).convert(tmp_path, "llama" if prefix else "gemma3")
     tokenize = layout.tokenize_with(tokenizers.load(path))
     num_special = len(tokenize([""])[0])
     demonstrations = [("they said", 1), ("it was", 0)]

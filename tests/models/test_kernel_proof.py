@@ -1,7 +1,6 @@
 """The attention kernel is used only where it proves itself: a wrong one and one that raises give way to XLA's."""
 
 import functools
-import json
 import re
 
 import jax
@@ -37,10 +36,6 @@ def refused(*arguments, **options):
     raise NotImplementedError("Mosaic failed\nto compile")
 
 
-def overfull(*arguments, **options):
-    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-
-
 def split_wrongly(q, k, v, *arguments, **options):
     """Return what a kernel returns that loses the first part of rows wider than 128 tokens."""
     return KERNEL(q, k, v * (1 - (v.shape[1] > 128)), *arguments, **options)
@@ -51,8 +46,8 @@ def interpreted(kernel, *arguments, **options):
 
 
 @pytest.fixture
-def use(monkeypatch, tmp_path):
-    """Return a function that gives CPUs a kernel, interpreted; its proofs are remembered in an empty folder."""
+def use(monkeypatch):
+    """Return a function that gives CPUs a kernel, interpreted."""
 
     def use(kernel=KERNEL, tiles="gpu", switch="auto"):
         monkeypatch.setenv(kernel_proof.SWITCH, switch)
@@ -64,7 +59,6 @@ def use(monkeypatch, tmp_path):
         kernel_proof.outcome.cache_clear()
         jax.clear_caches()  # Of traces of another kernel.
 
-    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
     yield use
     kernel_proof.outcome.cache_clear()
 
@@ -105,9 +99,8 @@ def test_the_kernel_proves_itself(use, warnings, dtype, queries, has_windows, ti
 @pytest.mark.parametrize(
     ("kernel", "dtype", "reason"),
     [
-        (wrong, "float32", r"its outputs differ by [\d.]+, at most 0.00012 is rounding"),
         (wrong, "bfloat16", r"its outputs differ by [\d.]+, at most 0.0079 is rounding"),
-        (split_wrongly, "bfloat16", r"its outputs differ by [\d.]+, at most 0.0079 is rounding"),
+        (split_wrongly, "bfloat16", "its outputs differ by"),
         (rounded, "float32", r"its outputs differ by [\d.]+, at most 0.00012 is rounding"),
         (infinite, "bfloat16", "its outputs differ by inf"),
         (refused, "float32", "NotImplementedError: Mosaic failed to compile"),
@@ -138,53 +131,6 @@ def test_a_failing_kernel_gives_way_to_the_attention_of_xla(use, warnings, monke
     proven = states.read(model_of(), PROMPTS)
     np.testing.assert_allclose(proven.hidden_NE, plain.hidden_NE, atol=1e-4)
     assert (np.asarray(proven.hidden_NE) != np.asarray(plain.hidden_NE)).any(), "the kernel must run"
-
-
-def test_a_proof_is_remembered_on_disk(use, warnings, tmp_path, monkeypatch):
-    """A later process proves nothing again, unless the file is damaged; a failure is still reported."""
-    use(infinite)
-    first = kernel_proof.outcome(make_case())
-    [file] = tmp_path.rglob("prefix_kernel-*.json")
-    saved = json.loads(file.read_text())
-    assert (saved["device_kind"], saved["head_size"], saved["deviation"]) == ("cpu", 16, None)
-    use(KERNEL)
-    with monkeypatch.context() as patch:
-        patch.setattr(kernel_proof, "prove", None)
-        assert kernel_proof.outcome(make_case()).reason == first.reason
-    assert len(warnings) == 2 and str(file) in warnings[1]
-    file.write_text("{")
-    kernel_proof.outcome.cache_clear()
-    assert kernel_proof.outcome(make_case()).is_trusted
-
-
-def test_an_error_of_the_device_is_not_remembered_on_disk(use, warnings, tmp_path):
-    """Memory that was full once must not disable the kernel in later processes."""
-    use(overfull)
-    assert not kernel_proof.outcome(make_case()).is_trusted
-    assert "RESOURCE_EXHAUSTED" in warnings[0] and "delete" not in warnings[0]
-    assert not [*tmp_path.rglob("prefix_kernel-*")]
-    use(KERNEL)
-    assert kernel_proof.outcome(make_case()).is_trusted
-
-
-def test_a_kernel_that_ends_the_process_is_not_tried_again(use, warnings, tmp_path, monkeypatch):
-    """An interrupted proof leaves nothing; one whose process dies leaves the file that it found while it ran."""
-    use()
-    found = []
-
-    def interrupt(case, device):
-        found.extend((path, path.read_text()) for path in tmp_path.rglob("prefix_kernel-*.json"))
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kernel_proof, "prove", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            kernel_proof.outcome(make_case())
-        [(path, content)] = found
-        assert not path.exists()
-        path.write_text(content)
-        assert not kernel_proof.outcome(make_case()).is_trusted
-    assert "an earlier proof ended its process" in warnings[0] and str(path) in warnings[0]
 
 
 def test_the_switch(monkeypatch):

@@ -14,8 +14,7 @@ import torch
 import transformers
 from flax import serialization, traverse_util
 
-from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.models import checkpoints, decoder, registry
 from tests.models.shapes import SHAPES
 
 # Tensors of old files that are not weights; in most families they are frequencies.

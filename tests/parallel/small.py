@@ -8,8 +8,7 @@ import jax
 import numpy as np
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.models import decoder, registry, sharding
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from knnprompt_jax.prompts import layout, packing
 from tests import random_weights
 

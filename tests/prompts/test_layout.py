@@ -13,7 +13,7 @@ from knnprompt_jax.models import tokenizers as model_tokenizers
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 from tests import prompt_groups
-from tests.models.gguf import gguf_tokenizers
+from tests.models import gguf_tokenizers
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
 DEMONSTRATIONS = [
@@ -150,7 +150,7 @@ def test_each_query_follows_its_own_demonstrations():
 @pytest.mark.parametrize("prefix", [True, False])
 def test_label_words_have_the_tokens_that_they_have_in_prompts(tmp_path, prefix):
     """SentencePiece puts a blank before the first word of a text, and here before no other."""
-    path = gguf_tokenizers.sentencepiece(prefix).write(tmp_path / "t.gguf", "llama" if prefix else "gemma3")
+    path = gguf_tokenizers.sentencepiece(prefix).convert(tmp_path, "llama" if prefix else "gemma3")
     tokenize = layout.tokenize_with(model_tokenizers.load(path))
     task = dataclasses.replace(TASK, label_words=("the movie", "terrible"))
     words = layout.tokenize_continuations(tokenize, [f" {word}" for word in task.label_words])

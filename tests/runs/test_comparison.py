@@ -8,7 +8,7 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import all_methods, method
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.models import checkpoints
 from knnprompt_jax.report import records
 from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison

@@ -13,7 +13,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.commands import evaluate_job, predict_job
-from knnprompt_jax.models.weights import checkpoints
+from knnprompt_jax.models import checkpoints
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config
-from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.families import names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +17,9 @@ class Family:
         architecture: the class of `transformers` that loads an export.
         config_from_hf: reads a config.json. Raises UserError for a value or switch that is not supported.
         table: the names of its weights.
-        flax_table: the names in Flax files, for families that were published as such.
     """
 
     name: str
     architecture: str
     config_from_hf: Callable[[hf_config.Fields], config_lib.DecoderConfig]
-    table: conversion.NameTable
-    flax_table: conversion.NameTable | None = None
+    table: names.NameTable

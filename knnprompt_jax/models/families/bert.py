@@ -7,8 +7,7 @@ from flax import nnx
 from knnprompt_jax.models import attention, hf_config, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.weights import conversion
-from knnprompt_jax.models.weights.conversion import NameRule
+from knnprompt_jax.models.families.names import NameRule
 
 Array = jax.Array
 
@@ -99,7 +98,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 _LAYER = "encoder.layer.{layer}."
 _SELF = _LAYER + "attention.self."
 # Google's files call the weights of normalisation gamma and beta.
-_TABLE = conversion.NameTable(
+_TABLE = names.NameTable(
     prefixes=("bert.",),
     # Position numbers, and the pretraining heads for masked words and next sentences.
     buffers=r"embeddings\.position_ids|cls\..*",
@@ -117,4 +116,4 @@ _TABLE = conversion.NameTable(
         *names.dense("pooler.dense", "pooler", "e d -> d e"),
     ),
 )
-FAMILIES = (Family("bert", "BertModel", _config_from_hf, _TABLE, names.flax(_TABLE)),)
+FAMILIES = (Family("bert", "BertModel", _config_from_hf, _TABLE),)

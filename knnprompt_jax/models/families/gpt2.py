@@ -3,8 +3,7 @@
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.weights import conversion
-from knnprompt_jax.models.weights.conversion import NameRule
+from knnprompt_jax.models.families.names import NameRule
 
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -28,7 +27,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 _LAYER = "h.{layer}."
 # PyTorch's Conv1D stores kernels as (in, out). Queries, keys and values follow one another, with equally many heads.
-_TABLE = conversion.NameTable(
+_TABLE = names.NameTable(
     prefixes=("transformer.",),
     buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     rules=(
@@ -44,4 +43,4 @@ _TABLE = conversion.NameTable(
         names.HEAD,
     ),
 )
-FAMILIES = (Family("gpt2", "GPT2LMHeadModel", _config_from_hf, _TABLE, names.flax(_TABLE)),)
+FAMILIES = (Family("gpt2", "GPT2LMHeadModel", _config_from_hf, _TABLE),)

@@ -8,8 +8,7 @@ from typing import Any
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, llama, names
-from knnprompt_jax.models.weights import conversion
-from knnprompt_jax.models.weights.conversion import NameRule
+from knnprompt_jax.models.families.names import NameRule
 
 
 def _config_from_hf(
@@ -68,7 +67,7 @@ def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 
 _LAYER = llama.LAYER
-_TABLE = conversion.NameTable(
+_TABLE = names.NameTable(
     prefixes=("gpt_neox.",),
     buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
     endings={"lm_head.weight": "embed_out.weight"},  # The head's name in the memory of `transformers`.

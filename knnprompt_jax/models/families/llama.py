@@ -9,8 +9,7 @@ from typing import Any
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.weights import conversion
-from knnprompt_jax.models.weights.conversion import NameRule
+from knnprompt_jax.models.families.names import NameRule
 
 # Tables of frequencies, and the context in tokens that they support.
 Rope = tuple[tuple[config_lib.Frequencies, ...], int]
@@ -85,7 +84,7 @@ def rotations_of(hf: hf_config.Fields, theta: float) -> Rope:
     hf_config.refuse_partial_rotation(given)
     original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")
     table, context = hf_config.rotary_frequencies(given, head_size(hf), context, original)
-    return (hf_config.divide_frequencies(table, hf.value("rope_factors")),), context
+    return (table,), context
 
 
 def _require_full_attention(hf: hf_config.Fields) -> None:
@@ -186,10 +185,10 @@ HEAD_NORM_RULES = (
 )
 
 
-def table(*rules: NameRule) -> conversion.NameTable:
+def table(*rules: NameRule) -> names.NameTable:
     """Return a table of these rules. Old files also hold the frequencies of rotary positions."""
     buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
-    return conversion.NameTable(rules=rules, prefixes=("model.",), buffers=buffers)
+    return names.NameTable(rules=rules, prefixes=("model.",), buffers=buffers)
 
 
 TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *PART_RULES)

@@ -1,10 +1,145 @@
-"""Naming rules of layers that every family has. `conversion.expand` skips rules for weights that a model lacks."""
+"""Tables of names: the tensors of a weight file, and where each belongs in the arrays of our models.
+
+A table is data and is read in both directions: swapping the sides of an einops pattern reverses it. Axes are the
+letters of `DecoderConfig.axes`. n: several of their tensors form one of our arrays. j: one of their
+tensors holds several of our arrays along this axis. t: BERT's token types.
+"""
 
 import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
 
-from knnprompt_jax.models.weights import conversion
-from knnprompt_jax.models.weights.conversion import NameRule
+import einops
+import numpy as np
 
+from knnprompt_jax.models import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class NameRule:
+    """A kind of tensor: its name in the file (`{layer}` for each block), our path, the pattern from theirs to ours.
+
+    `part` is the index of the tensor within our array (key or value, gate or up). If their tensor holds several of
+    ours, `fused` lists the sizes along its axis j (letters of axes or "1") and `segment` is the index of ours.
+    `prefixed`: the full name starts with the table's prefix.
+    """
+
+    theirs: str
+    ours: str
+    pattern: str
+    part: int | None = None
+    prefixed: bool = True
+    fused: tuple[str, ...] = ()
+    segment: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class NameTable:
+    """The tensor names of one family in one format.
+
+    A file may use any of `prefixes` or none; an export uses the first. `buffers` is a regular expression for names
+    without weights of the model. `endings` maps older endings of names to those of the rules.
+    """
+
+    rules: tuple[NameRule, ...]
+    prefixes: tuple[str, ...]
+    buffers: str
+    endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def bare(self, key: str) -> str:
+        """Return the key as the rules write it, without a prefix."""
+        key = next((key.removeprefix(prefix) for prefix in self.prefixes if key.startswith(prefix)), key)
+        return next((key.removesuffix(old) + new for old, new in self.endings.items() if key.endswith(old)), key)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A tensor of a file, or a segment of it: the box of our (stacked) array `ours` at `start` with shape `box`.
+
+    `shape` is that of their whole tensor. After rearrangement by the pattern, `segment` is a slice along axis number
+    `axis`.
+    """
+
+    theirs: str
+    ours: str
+    start: tuple[int, ...]
+    box: tuple[int, ...]
+    shape: tuple[int, ...]
+    pattern: str
+    sizes: Mapping[str, int]
+    axis: int
+    segment: slice
+
+    def import_view(self, array: np.ndarray) -> np.ndarray:
+        """Return their tensor as a box of ours, as a view where NumPy can make one."""
+        whole = einops.rearrange(array, self.pattern, **self.sizes)
+        return whole[(slice(None),) * self.axis + (self.segment,)].reshape(self.box)
+
+    def cut(self, array: np.ndarray) -> np.ndarray:
+        """Return the box of our array in the arrangement of the pattern's right side."""
+        box = array[tuple(slice(start, start + size) for start, size in zip(self.start, self.box, strict=True))]
+        shape = [self.sizes[axis] for axis in sides(self.pattern)[1]]
+        if shape:
+            shape[self.axis] = self.segment.stop - self.segment.start
+        return box.reshape(shape)
+
+
+def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Return their tensors by name, made from our arrays."""
+    ordered = sorted(pieces, key=lambda piece: (piece.theirs, piece.segment.start))
+    for name, group in itertools.groupby(ordered, key=lambda piece: piece.theirs):
+        members = list(group)
+        whole = np.concatenate([piece.cut(arrays[piece.ours]) for piece in members], members[0].axis)
+        left, right = members[0].pattern.split(" -> ")
+        theirs = einops.rearrange(whole, f"{right} -> {left}", **members[0].sizes)
+        yield name, np.ascontiguousarray(theirs.reshape(members[0].shape))
+
+
+def expand(table: NameTable, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:
+    """Return each tensor that the table expects of a model with these leaves, and each segment of a fused tensor."""
+    pieces = []
+    for rule in table.rules:
+        if rule.ours in leaves:
+            name = table.prefixes[0] + rule.theirs if rule.prefixed else rule.theirs
+            layers = range(config.num_layers) if "{layer}" in name else [None]
+            pieces += [_piece(name, rule, layer, config.axes) for layer in layers]
+    return pieces
+
+
+def sides(pattern: str) -> tuple[list[str], list[str]]:
+    """Return the groups of axes left of the arrow, and the axes right of it."""
+    left, right = pattern.split(" -> ")
+    return re.findall(r"\(.*?\)|\w", left), right.split()
+
+
+def _piece(name: str, rule: NameRule, layer: int | None, axes: Mapping[str, int]) -> Piece:
+    groups, right = sides(rule.pattern)
+    segments = [1 if size == "1" else axes[size] for size in rule.fused]
+    sizes = {**axes, "n": 1, "j": sum(segments)}
+    sizes = {axis: size for axis, size in sizes.items() if axis in rule.pattern}
+    axis = right.index("j") if rule.fused else 0
+    first = sum(segments[: rule.segment])
+    segment = slice(first, first + segments[rule.segment]) if rule.fused else slice(0, sizes[right[0]])
+    start = []
+    box = []
+    for letter in right:
+        is_place = letter == "n" or (letter == "j" and rule.fused[0] == "1")
+        if is_place and rule.part is None:
+            continue
+        start.append(rule.part or 0 if is_place else 0)
+        box.append(segment.stop - segment.start if letter == "j" else sizes[letter])
+    if layer is not None:
+        start = [layer, *start]
+        box = [1, *box]
+    shape = tuple(math.prod(sizes[axis] for axis in re.findall(r"\w", group)) for group in groups)
+    return Piece(
+        name.format(layer=layer), rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes, axis, segment
+    )
+
+
+# Rules of layers that every family has. `expand` skips rules for weights that a model lacks.
 HEAD = NameRule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False)
 
 
@@ -21,7 +156,7 @@ def dense(
     `pattern` is the kernel's; our side starts with the input axes. PyTorch's Linear stores (out, in), its Conv1D (in,
     out).
     """
-    left, right = conversion.sides(pattern)
+    left, right = sides(pattern)
     (output,) = (group for group in left if right[0] not in group)
     bias_pattern = f"{output} -> {' '.join(axis for axis in right if axis in output)}"
     return (
@@ -47,21 +182,3 @@ def fused_attention(theirs: str, pattern: str, sizes: tuple[str, str, str]) -> t
         *dense(theirs, "blocks.attention.kv", pattern, 0, sizes, 1),
         *dense(theirs, "blocks.attention.kv", pattern, 1, sizes, 2),
     )
-
-
-def flax(table: conversion.NameTable) -> conversion.NameTable:
-    """Return the table of a family's Flax files, whose kernels are transposed and whose weights have other names."""
-
-    def convert(rule: NameRule) -> NameRule:
-        path, _, kind = rule.theirs.rpartition(".")
-        if kind == "bias":
-            return rule
-        if rule.ours.endswith(".scale"):
-            return dataclasses.replace(rule, theirs=f"{path}.scale")
-        if rule.ours in ("tokens", "positions", "types"):
-            return dataclasses.replace(rule, theirs=f"{path}.embedding")
-        left, right = conversion.sides(rule.pattern)
-        pattern = f"{' '.join(left[::-1])} -> {' '.join(right)}"
-        return dataclasses.replace(rule, theirs=f"{path}.kernel", pattern=pattern)
-
-    return dataclasses.replace(table, rules=tuple(map(convert, table.rules)), endings={})

@@ -3,8 +3,7 @@
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.weights import conversion
-from knnprompt_jax.models.weights.conversion import NameRule
+from knnprompt_jax.models.families.names import NameRule
 
 # Rows of the position table before position 0; a padding row and its successor in the original code.
 POSITION_OFFSET = 2
@@ -34,7 +33,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 _LAYER = "layers.{layer}."
 _SELF = _LAYER + "self_attn."
-_TABLE = conversion.NameTable(
+_TABLE = names.NameTable(
     prefixes=("model.decoder.", "decoder."),
     buffers=r"version",
     rules=(
@@ -51,4 +50,4 @@ _TABLE = conversion.NameTable(
         names.HEAD,
     ),
 )
-FAMILIES = (Family("opt", "OPTForCausalLM", _config_from_hf, _TABLE, names.flax(_TABLE)),)
+FAMILIES = (Family("opt", "OPTForCausalLM", _config_from_hf, _TABLE),)

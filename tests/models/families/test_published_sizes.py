@@ -8,7 +8,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import registry
-from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.families import names
 
 PARAMETERS = json.loads(pathlib.Path(__file__).with_name("published_parameters.json").read_text(encoding="utf-8"))
 PUBLISHED = registry.PUBLISHED_CONFIGS
@@ -24,16 +24,14 @@ def test_tables_cover_every_weight_once(name):
     state = nnx.to_flat_state(nnx.state(registry.abstract(config)))
     sizes_of_leaves = {".".join(path): math.prod(leaf.shape) for path, leaf in state}
     assert sum(sizes_of_leaves.values()) == PARAMETERS[name] == registry.num_parameters(config)
-    family = registry.FAMILIES[config.family]
-    for table in filter(None, (family.table, family.flax_table)):
-        pieces = conversion.expand(table, config, sizes_of_leaves)
-        sizes = dict.fromkeys(sizes_of_leaves, 0)
-        for piece in pieces:
-            sizes[piece.ours] += math.prod(piece.box)
-        assert sizes == sizes_of_leaves
-        assert sum({piece.theirs: math.prod(piece.shape) for piece in pieces}.values()) == PARAMETERS[name]
+    pieces = names.expand(registry.FAMILIES[config.family].table, config, sizes_of_leaves)
+    sizes = dict.fromkeys(sizes_of_leaves, 0)
+    for piece in pieces:
+        sizes[piece.ours] += math.prod(piece.box)
+    assert sizes == sizes_of_leaves
+    assert sum({piece.theirs: math.prod(piece.shape) for piece in pieces}.values()) == PARAMETERS[name]
     if config.family not in registry.ENCODERS:
-        assert {piece.theirs: piece.shape for piece in conversion.expand(family.table, config, sizes)} == _theirs(name)
+        assert {piece.theirs: piece.shape for piece in pieces} == _theirs(name)
 
 
 def _theirs(name: str) -> dict[str, tuple[int, ...]]:

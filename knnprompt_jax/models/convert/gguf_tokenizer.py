@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file, without PyTorch.
+"""Convert the tokenizer of a GGUF file to tokenizer.json.
 
 `transformers` reads such tokenizers too, but splits blanks before digits in other ways than SmolLM2's published
 tokenizer.
@@ -9,18 +9,15 @@ the published tokenizer.json files for which llama.cpp's converter writes each n
 `src/llama-vocab.cpp`. In SentencePiece's a text is one word in which "▁" replaces each blank.
 """
 
-import collections
 import dataclasses
-import functools
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import header as gguf_header
+from knnprompt_jax.models.convert import gguf_model
 
 # Kinds of tokens, numbered as in SentencePiece.
 _NORMAL = 1
@@ -29,8 +26,6 @@ _USER_DEFINED = 4
 _UNUSED = 5
 _TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
-
-_PLAIN = {"return_attention_mask", "verbose"}  # Options that do not change ids.
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -79,8 +74,7 @@ class _Vocabulary:
     `has_prefix`: a blank is put before each text and each piece of text after an added token.
     """
 
-    fields: gguf_header.Fields
-    arch: str
+    fields: gguf_model.Fields
     tokens: list[str]
     kinds: list[int]
     merges: list[tuple[str, str]] | None
@@ -99,134 +93,54 @@ class _Vocabulary:
         return token if self.has_prefix else token.replace(" ", _BLANK)
 
 
-class Tokenizer:
-    """The tokenizer of a GGUF file. It maps texts to ids by itself; all else is done by `transformers`, on first use.
-
-    `transformers` takes more than a second to import, and a copy of a large tokenizer as long again.
-
-    Attributes:
-        backend_tokenizer: the tokenizer of `tokenizers`, with BOS as its post-processor if texts begin with it.
-        roles: the tokens "bos_token", "eos_token", "unk_token" and "pad_token", and the "chat_template", as far as the
-            file has them.
-    """
-
-    is_fast = True
-
-    def __init__(self, backend_tokenizer: tokenizers.Tokenizer, roles: Mapping[str, str]):
-        self.backend_tokenizer = backend_tokenizer
-        self.roles = dict(roles)
-        self.split_special_tokens = False
-
-    def __call__(self, texts: Any, add_special_tokens: bool = True, **options: Any) -> Any:
-        """Return the "input_ids" of a text or of a list of texts; further options are those of `transformers`."""
-        if options.keys() - _PLAIN:
-            return self._whole(texts, add_special_tokens=add_special_tokens, **options)
-        if isinstance(texts, str):
-            return {"input_ids": self.backend_tokenizer.encode(texts, add_special_tokens=add_special_tokens).ids}
-        encodings = self.backend_tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
-        return {"input_ids": [encoding.ids for encoding in encodings]}
-
-    def __len__(self) -> int:
-        return self.backend_tokenizer.get_vocab_size(with_added_tokens=True)
-
-    def get_vocab(self) -> dict[str, int]:
-        """Return the id of each token."""
-        return self.backend_tokenizer.get_vocab(with_added_tokens=True)
-
-    @property
-    def added_tokens_decoder(self) -> dict[int, tokenizers.AddedToken]:
-        """The added tokens by id."""
-        return self.backend_tokenizer.get_added_tokens_decoder()
-
-    def batch_decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Return the texts of sequences of ids, special tokens included."""
-        return self.backend_tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=False)
-
-    @functools.cached_property
-    def _whole(self) -> Any:
-        import transformers
-
-        whole = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=self.backend_tokenizer,
-            add_bos_token=self.backend_tokenizer.post_processor is not None,
-            add_eos_token=False,
-            clean_up_tokenization_spaces=False,
-            **self.roles,
-        )
-        whole.split_special_tokens = self.split_special_tokens
-        return whole
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "roles" not in vars(self):  # Not complete: copied or unpickled.
-            raise AttributeError(name)
-        return getattr(self._whole, name)
-
-
-def load(file: pathlib.Path) -> Tokenizer:
-    """Return a tokenizer with the token ids of the published one.
+def convert(header: gguf_model.Header, folder: pathlib.Path) -> None:
+    """Write tokenizer.json, with the token ids of the published tokenizer, and tokenizer_config.json.
 
     Texts begin with BOS if the file says so, by default as in llama.cpp. EOS is never added.
 
     Raises:
-        UserError: the file cannot be read, or its vocabulary or tokenizer is not supported.
+        UserError: the vocabulary or the tokenizer is not supported.
     """
-    header = gguf_header.read(file)
-    fields = gguf_header.Fields(header, "tokenizer.ggml.")
-    model = fields.choice("model", None, ("gpt2", "llama"))
-    vocabulary = _read_vocabulary(fields, gguf_header.model_fields(header).arch, has_prefix=model == "llama")
-    tokens = vocabulary.tokens
-    roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
-    for role, id_ in roles.items():
-        if type(id_) is not int or not 0 <= id_ < len(tokens):
-            raise fields.wrong(_ROLES[role], f"{id_!r} is no token of {len(tokens)}")
+    fields = gguf_model.Fields(header, "tokenizer.ggml.")
+    is_byte_level = fields.choice("model", None, ("gpt2", "llama")) == "gpt2"
     try:
-        if model == "gpt2":
-            tokenizer, bos = _byte_level(vocabulary)
+        vocabulary = _read_vocabulary(fields, is_byte_level)
+        roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
+        named = {f"{role}_token": vocabulary.tokens[id_] for role, id_ in roles.items()}
+        if is_byte_level:
+            tokenizer, has_bos = _byte_level(vocabulary)
         else:
-            tokenizer = _sentencepiece(vocabulary, tokens[roles["unk"]] if "unk" in roles else None)
-            bos = True
-        tokenizer.add_tokens(_added_tokens(vocabulary, model, set(roles.values())))
+            tokenizer = _sentencepiece(vocabulary, named.get("unk_token"))
+            has_bos = True
+        tokenizer.add_tokens(_added_tokens(vocabulary, is_byte_level, set(roles.values())))
+        if fields.switch("add_bos_token", has_bos):
+            start = named["bos_token"]
+            tokenizer.post_processor = processors.TemplateProcessing(
+                f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
+            )
     except errors.UserError:
         raise
     except Exception as error:  # `tokenizers` raises nothing narrower, for example for merges of unknown tokens.
-        raise errors.UserError(f"{file}: no usable tokenizer: {error}".splitlines()[0]) from None
-    bos = fields.switch("add_bos_token", bos)
-    if bos and "bos" not in roles:
-        raise fields.wrong("bos_token_id", "not in the file, but texts must begin with it")
-    if bos:
-        start = tokens[roles["bos"]]
-        tokenizer.post_processor = processors.TemplateProcessing(
-            f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
-        )
-    named = {f"{role}_token": tokens[id_] for role, id_ in roles.items()}
-    template = header.metadata.get(_TEMPLATE)
-    return Tokenizer(tokenizer, named | ({"chat_template": template} if isinstance(template, str) else {}))
+        raise errors.UserError(f"{header.file}: no usable tokenizer: {errors.one_line(error)}") from None
+    tokenizer.save(str(folder / "tokenizer.json"))
+    template = {"chat_template": header.metadata[_TEMPLATE]} if _TEMPLATE in header.metadata else {}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **named, **template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _read_vocabulary(fields: gguf_header.Fields, arch: str, has_prefix: bool) -> _Vocabulary:
-    """Return the vocabulary of a file with its lists checked; `has_prefix` is the default."""
+def _read_vocabulary(fields: gguf_model.Fields, is_byte_level: bool) -> _Vocabulary:
     tokens = fields.value("tokens")
-    merges = fields.value("merges")
-    if not isinstance(tokens, list) or not tokens:
-        raise fields.wrong("tokens", "not in the file, or no list")
     kinds = fields.value("token_type", [_NORMAL] * len(tokens))
-    if not isinstance(kinds, list) or len(kinds) != len(tokens):
-        count = len(kinds) if isinstance(kinds, list) else 1
-        raise fields.wrong("token_type", f"{count} numbers for {len(tokens)} tokens")
-    for key, texts in (("tokens", tokens), ("merges", merges or [])):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise fields.wrong(key, "no list of texts")
-    if duplicates := [token for token, count in collections.Counter(tokens).items() if count > 1]:
-        raise fields.wrong("tokens", f"{len(duplicates)} duplicate tokens, such as {duplicates[0]!r}")
-    pairs = None if merges is None else [_split_merge(fields, merge) for merge in merges]
-    return _Vocabulary(fields, arch, tokens, kinds, pairs, fields.switch("add_space_prefix", has_prefix))
+    if len(kinds) != len(tokens) or len(set(tokens)) != len(tokens):
+        raise fields.wrong("tokens", f"{len(set(tokens))} different tokens of {len(tokens)}, and {len(kinds)} kinds")
+    merges = fields.value("merges")
+    pairs = None if merges is None else [_split_merge(merge) for merge in merges]
+    return _Vocabulary(fields, tokens, kinds, pairs, fields.switch("add_space_prefix", not is_byte_level))
 
 
-def _split_merge(fields: gguf_header.Fields, merge: str) -> tuple[str, str]:
+def _split_merge(merge: str) -> tuple[str, str]:
     """Split a merge at the blank between its parts; the first part may itself begin with a blank."""
-    left, blank, right = merge[1:].partition(" ")
-    if not blank or not right:
-        raise fields.wrong("merges", f"{merge!r} does not have two parts")
+    left, right = merge[1:].split(" ", 1)
     return merge[0] + left, right
 
 
@@ -240,7 +154,7 @@ def _byte_level(vocabulary: _Vocabulary) -> tuple[tokenizers.Tokenizer, bool]:
     if vocabulary.merges is None:
         raise vocabulary.fields.wrong("merges", "not in the file")
     if vocabulary.has_prefix:
-        raise vocabulary.fields.wrong("add_space_prefix", "true is not supported for byte-level BPE")
+        raise vocabulary.fields.wrong("add_space_prefix", "it is not supported for byte-level BPE")
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary.ids(), vocabulary.merges, ignore_merges=split.whole_words))
     if split.composed:
         tokenizer.normalizer = normalizers.NFC()
@@ -289,7 +203,7 @@ def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
         if kind in (_NORMAL, _USER_DEFINED)
     }
     in_order = sorted(usable, key=usable.__getitem__)
-    if vocabulary.arch != "gemma3":
+    if vocabulary.fields.header.metadata["general.architecture"] != "gemma3":
         scores = vocabulary.fields.value("scores", [])
         normal = {score for score, kind in zip(scores, vocabulary.kinds, strict=False) if kind == _NORMAL}
         if len(scores) != len(vocabulary.tokens) or len(normal) < 2:
@@ -303,7 +217,7 @@ def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     ]
 
 
-def _added_tokens(vocabulary: _Vocabulary, model: str, special_ids: set[int]) -> list[tokenizers.AddedToken]:
+def _added_tokens(vocabulary: _Vocabulary, is_byte_level: bool, special_ids: set[int]) -> list[tokenizers.AddedToken]:
     """Return the tokens that are never split; control tokens, BOS and the like are special."""
     added = []
     for id_, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
@@ -311,7 +225,7 @@ def _added_tokens(vocabulary: _Vocabulary, model: str, special_ids: set[int]) ->
         if not is_special and kind != _USER_DEFINED:
             continue
         # Gemma looks for runs of blanks after blanks became "▁".
-        is_run = model == "llama" and not is_special and not vocabulary.has_prefix
+        is_run = not is_byte_level and not is_special and not vocabulary.has_prefix
         spelled = vocabulary.spell(token) if is_run else token
         added.append(tokenizers.AddedToken(spelled, special=is_special, normalized=is_run))
     return added

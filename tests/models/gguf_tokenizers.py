@@ -10,7 +10,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from knnprompt_jax import shipped
-from tests.models.gguf import gguf_writer
+from knnprompt_jax.models.convert import gguf_model, gguf_tokenizer
+from tests.models import gguf_writer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
@@ -44,10 +45,12 @@ class Trained:
     tokenizer: tokenizers.Tokenizer
     values: dict[str, Any]
 
-    def write(self, path: pathlib.Path, arch: str = "llama", **changes: Any) -> pathlib.Path:
+    def convert(self, folder: pathlib.Path, arch: str = "llama", **changes: Any) -> pathlib.Path:
+        """Write a GGUF file with changed metadata, and return the folder with the tokenizer that it is converted to."""
         values = {f"tokenizer.ggml.{key}": value for key, value in (self.values | changes).items()}
-        gguf_writer.write_file(path, arch, values, {"token_embd.weight": np.zeros((7, 32), np.float32)})
-        return path
+        gguf_writer.write_file(folder / "t.gguf", arch, values, {"token_embd.weight": np.zeros((7, 32), np.float32)})
+        gguf_tokenizer.convert(gguf_model.read(folder / "t.gguf"), folder)
+        return folder
 
 
 def byte_level(file: pathlib.Path | None = None) -> Trained:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
-from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models.weights import checkpoints, tensor_files  # noqa: E402
+from knnprompt_jax.models import checkpoints, convert  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
@@ -30,17 +29,9 @@ TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
 def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
     model, want = pair(shape)
     torch_models.FORMATS[layout](model, tmp_path, sharded)
-    files = tensor_files.find(tmp_path)
-    assert (len(files) > 1) == sharded
+    assert (len(convert.find(tmp_path)) > 1) == sharded
     jax.tree.map(np.testing.assert_array_equal, torch_models.load(tmp_path), want)
-    view = next(tensor for tensor in tensor_files.read(files) if "q" in tensor.key or "c_attn" in tensor.key).view()
-    assert not view.flags.owndata and ("torch" in layout or isinstance(view, np.memmap)), "a view maps the file"
-
-
-def test_flax_files_of_newer_families_are_refused(pair, tmp_path):
-    torch_models.write_flax(pair("llama")[0], tmp_path, sharded=False)
-    with pytest.raises(errors.UserError, match="flax_model.msgpack: Flax files of llama models were never published"):
-        torch_models.load(tmp_path)
+    assert (convert.as_folder(tmp_path) == tmp_path) == (layout == "safetensors")
 
 
 @pytest.mark.parametrize("layout", ["safetensors", "torch", "flax"])

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from knnprompt_jax import errors, files, shipped
-from knnprompt_jax.models.weights import tensor_files
+from knnprompt_jax.models import checkpoints
 
 
 @pytest.fixture
@@ -34,53 +34,37 @@ def test_a_flipped_bit_changes_it(folder, name):
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
         file.write_text("{}")
-    before, stat, data = tensor_files.fingerprint(folder), file.stat(), bytearray(file.read_bytes())
+    before, stat, data = checkpoints.fingerprint(folder), file.stat(), bytearray(file.read_bytes())
     time.sleep(0.01)  # The time of change moves on by ticks of a few milliseconds.
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert tensor_files.fingerprint(folder) != before and len(before) == 64
+    assert checkpoints.fingerprint(folder) != before and len(before) == 64
 
 
 def test_what_decides_nothing_does_not_change_it(folder, tmp_path):
-    before = tensor_files.fingerprint(folder)
+    before = checkpoints.fingerprint(folder)
     (folder / "README.md").write_text("other")
     os.utime(folder / "model.safetensors", (1, 1))
-    assert tensor_files.fingerprint(folder) == before
-    assert tensor_files.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
+    assert checkpoints.fingerprint(folder) == before
+    assert checkpoints.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
 
 
 def test_hashes_are_remembered(folder, monkeypatch):
-    before = tensor_files.fingerprint(folder)
+    before = checkpoints.fingerprint(folder)
     monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
-    assert tensor_files.fingerprint(folder) == before
-
-
-def test_hashes_of_files_that_may_still_change_are_not_remembered(folder, cache, monkeypatch):
-    monkeypatch.setattr(files, "_SETTLED_NS", 10**12)
-    tensor_files.fingerprint(folder)
-    assert not (cache / "file_hashes").exists()
-
-
-@pytest.mark.parametrize("content", ["", "g" * 64, "0" * 63, "é"])
-def test_a_damaged_memory_is_replaced(folder, cache, content):
-    before = tensor_files.fingerprint(folder)
-    for memory in (cache / "file_hashes").iterdir():
-        memory.write_text(content)
-    assert tensor_files.fingerprint(folder) == before
+    assert checkpoints.fingerprint(folder) == before
 
 
 @pytest.mark.parametrize("cache_folder", ["off", "/proc/none", "{}/held"])
 def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatch, cache_folder):
-    before = tensor_files.fingerprint(folder)
+    before = checkpoints.fingerprint(folder)
     monkeypatch.setenv("KNNPROMPT_CACHE", cache_folder.format(tmp_path))
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "file_hashes").touch()
-    assert tensor_files.fingerprint(folder) == before
+    assert checkpoints.fingerprint(folder) == before
 
 
 def test_models_without_weights_have_none(tmp_path):
     with pytest.raises(errors.UserError, match="no weights"):
-        tensor_files.fingerprint(tmp_path)
-    with pytest.raises(errors.UserError, match="No such file"):
-        tensor_files.fingerprint(tmp_path / "none.gguf")
+        checkpoints.fingerprint(tmp_path)

@@ -5,13 +5,15 @@ import pathlib
 import re
 
 import pytest
+import transformers
 
-from knnprompt_jax import errors, shipped
-from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
-from tests.models.gguf import gguf_tokenizers
-from tests.models.gguf.gguf_tokenizers import NORMAL, TEXTS, UNUSED
+from knnprompt_jax import errors
+from knnprompt_jax.models import hub
+from knnprompt_jax.models.convert import gguf_tokenizer
+from tests.models import gguf_tokenizers
+from tests.models.gguf_tokenizers import NORMAL, TEXTS, UNUSED
 
-GPT2 = pathlib.Path(__file__).resolve().parents[4] / "shared" / "tokenizers" / "gpt2" / "tokenizer.json"
+GPT2 = pathlib.Path(__file__).resolve().parents[3] / "shared" / "tokenizers" / "gpt2" / "tokenizer.json"
 
 # The text by which llama.cpp's converter (get_vocab_base_pre in conversion/base.py) recognises published tokenizers,
 # and the SHA-256 of the list of its token ids for GPT-2 and SmolLM.
@@ -38,6 +40,11 @@ def digest(value):
     return hashlib.sha256(str(value).encode()).hexdigest()
 
 
+def load(folder):
+    """Return a converted tokenizer; special tokens in a text count as such."""
+    return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+
+
 def ids(loaded, text):
     return loaded(text, add_special_tokens=False)["input_ids"]
 
@@ -49,7 +56,7 @@ def assert_same(loaded, want):
 
 
 def test_smollm2_is_the_published_tokenizer():
-    loaded = gguf_tokenizer.load(shipped.locate("smollm2"))
+    loaded = load(hub.resolve("smollm2"))
     assert digest(loaded(CHECKED)["input_ids"]) == KNOWN_SMOLLM
     assert loaded.tokenize("a  12") == ["a", "ĠĠ", "1", "2"]
     assert loaded("<|im_start|>user")["input_ids"] == [1, 4093]
@@ -64,7 +71,7 @@ def test_byte_level_round_trip(tmp_path, file):
     if file and not file.exists():
         pytest.skip("no published tokenizer.json beside this checkout")
     trained = gguf_tokenizers.byte_level(file)
-    loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf"))
+    loaded = load(trained.convert(tmp_path))
     assert_same(loaded, trained.tokenizer)
     assert not file or digest(loaded(CHECKED)["input_ids"]) == KNOWN_GPT2
     assert len(loaded) == trained.tokenizer.get_vocab_size()
@@ -75,7 +82,7 @@ def test_every_split_is_the_published_one(tmp_path):
     trained, words, keeps_words = gguf_tokenizers.byte_level(), {}, []
     tokens, kinds = [*trained.values["tokens"], "qzxj"], [*trained.values["token_type"], NORMAL]
     for pre in gguf_tokenizer.SPLITS:
-        loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf", pre=pre, tokens=tokens, token_type=kinds))
+        loaded = load(trained.convert(tmp_path, pre=pre, tokens=tokens, token_type=kinds))
         backend = loaded.backend_tokenizer
         normalize = backend.normalizer.normalize_str if backend.normalizer else str
         split = [backend.pre_tokenizer.pre_tokenize_str(normalize(text)) for text in [*TEXTS, CHECKED]]
@@ -89,7 +96,7 @@ def test_every_split_is_the_published_one(tmp_path):
 def test_sentencepiece_round_trip(tmp_path, prefix, with_merges):
     trained = gguf_tokenizers.sentencepiece(prefix)
     merges = gguf_tokenizers.merges_of(trained.tokenizer) if with_merges else None
-    loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf", "llama" if prefix else "gemma3", merges=merges))
+    loaded = load(trained.convert(tmp_path, "llama" if prefix else "gemma3", merges=merges))
     assert_same(loaded, trained.tokenizer)
     text = "  the movie\n\n12 é🙂▁"
     assert loaded.decode(ids(loaded, text)) == text.replace("▁", " ")
@@ -110,7 +117,7 @@ def test_merges_follow_the_scores(tmp_path):
     tokens, kinds = trained.values["tokens"], trained.values["token_type"]
     backwards = sorted(tokens, key=lambda token: token[::-1])
     score = {token: -float(rank) for rank, token in enumerate(backwards)}
-    loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf", scores=[score[token] for token in tokens]))
+    loaded = load(trained.convert(tmp_path, scores=[score[token] for token in tokens]))
     usable = {token: score[token] for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL}
     changed = 0
     for text in (text for text in TEXTS if text.isascii() and text and "<" not in text):
@@ -134,8 +141,8 @@ def test_merges_follow_the_scores(tmp_path):
 def test_bos_as_the_file_says_and_no_eos(tmp_path, arch, pre, setting, has_bos):
     is_byte_level = pre != "default"
     trained = gguf_tokenizers.byte_level() if is_byte_level else gguf_tokenizers.sentencepiece(prefix=arch == "llama")
-    file = trained.write(tmp_path / "t.gguf", arch, pre=pre, add_bos_token=setting, add_eos_token=True)
-    loaded, first = gguf_tokenizer.load(file), [trained.values["bos_token_id"]] if has_bos else []
+    folder = trained.convert(tmp_path, arch, pre=pre, add_bos_token=setting, add_eos_token=True)
+    loaded, first = load(folder), [trained.values["bos_token_id"]] if has_bos else []
     assert [loaded(text)["input_ids"] for text in TEXTS] == [first + ids(loaded, text) for text in TEXTS]
 
 
@@ -143,7 +150,7 @@ def test_added_tokens_stay_whole_and_padding_is_no_token(tmp_path):
     trained = gguf_tokenizers.byte_level()
     size = len(trained.values["tokens"])
     tokens, kinds = [*trained.values["tokens"], f"[PAD{size}]"], [*trained.values["token_type"], UNUSED]
-    loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf", tokens=tokens, token_type=kinds))
+    loaded = load(trained.convert(tmp_path, tokens=tokens, token_type=kinds))
     assert len(loaded) == size and f"[PAD{size}]" not in loaded.get_vocab()
     assert loaded.tokenize("x<think>y<|im_end|>") == ["x", "<think>", "y", "<|im_end|>"]
     assert loaded.decode(ids(loaded, "x<think>y<|im_end|>"), skip_special_tokens=True) == "x<think>y"
@@ -156,20 +163,15 @@ SENTENCEPIECE = {"model": "llama", "tokens": ["t", "u", "v"], "scores": [0.0] * 
 @pytest.mark.parametrize(
     ("values", "changes", "expected"),
     [
-        (BYTE_LEVEL, {"model": "rwkv"}, "model='rwkv' is not supported; choices: gpt2, llama"),
-        (BYTE_LEVEL, {"pre": "falcon"}, "pre='falcon' is not supported; choices: dbrx, gpt-2, llama-bpe"),
-        (BYTE_LEVEL, {"tokens": None}, "tokens: not in the file, or no list"),
-        (BYTE_LEVEL, {"tokens": ["a", "b", "a"]}, "tokens: 1 duplicate tokens, such as 'a'"),
-        (BYTE_LEVEL, {"merges": ["ab"]}, "merges: 'ab' does not have two parts"),
+        (BYTE_LEVEL, {"model": "rwkv"}, "model='rwkv': it is not supported; choices: gpt2, llama"),
+        (BYTE_LEVEL, {"pre": "falcon"}, "pre='falcon': it is not supported; choices: dbrx, gpt-2, llama-bpe"),
+        (BYTE_LEVEL, {"tokens": ["a", "b", "a"]}, "2 different tokens of 3"),
         (BYTE_LEVEL, {"merges": ["q qqqq"]}, "no usable tokenizer: "),
-        (BYTE_LEVEL, {"add_space_prefix": True}, "add_space_prefix: true is not supported"),
-        (BYTE_LEVEL, {"add_bos_token": 1}, "add_bos_token=1 is neither true nor false"),
-        (BYTE_LEVEL, {"eos_token_id": 100_000}, "eos_token_id: 100000 is no token of 3"),
-        (SENTENCEPIECE, {}, "tokens: 256 of 256 bytes are no tokens, such as <0x00>"),
-        (SENTENCEPIECE, {"tokens": [f"<0x{byte:02X}>" for byte in range(256)]}, "scores: missing or all equal"),
+        (BYTE_LEVEL, {"add_space_prefix": True}, "add_space_prefix=True: it is not supported"),
+        (SENTENCEPIECE, {}, "256 of 256 bytes are no tokens"),
+        (SENTENCEPIECE, {"tokens": [f"<0x{byte:02X}>" for byte in range(256)]}, "missing or all equal"),
     ],
 )
 def test_unsupported_tokenizers_are_refused(tmp_path, values, changes, expected):
-    path = gguf_tokenizers.Trained(None, values).write(tmp_path / "t.gguf", **changes)
-    with pytest.raises(errors.UserError, match=f"^{path}.*{re.escape(expected)}"):
-        gguf_tokenizer.load(path)
+    with pytest.raises(errors.UserError, match=f"^{tmp_path / 't.gguf'}.*{re.escape(expected)}"):
+        gguf_tokenizers.Trained(None, values).convert(tmp_path, **changes)

@@ -1,0 +1,197 @@
+"""Convert models in foreign formats once: GGUF files, PyTorch's pytorch_model.bin and Flax's flax_model.msgpack.
+
+The result is an ordinary Hugging Face folder in the user's cache folder: model.safetensors, config.json and the files
+of the tokenizer. The rest of the package reads only such folders. Quantised numbers become float32; other numbers
+keep their dtype.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from knnprompt_jax import errors, files
+
+SAFETENSORS = "model.safetensors"
+# In the order of preference; the sharded form is `<file>.index.json`.
+FORMATS = (SAFETENSORS, "flax_model.msgpack", "pytorch_model.bin")
+DTYPES = {
+    **{"F64": np.dtype(np.float64), "F32": np.dtype(np.float32)},
+    **{"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)},
+}
+# Files that change a model's results, besides the weights: configuration, tokenizer, pooling of sentence encoders.
+SMALL_FILES = (
+    "config.json",
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
+)
+_VERSION = 1  # Of the converted folders; raise it when their content changes.
+ALIGNMENT = 64  # Bytes.
+_SECONDS = 3600.0  # The time to wait for another process that converts the same model.
+
+
+class Tensor(NamedTuple):
+    """A tensor to convert; `read` returns its numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[], np.ndarray]
+
+
+def pick(names: Iterable[str]) -> str | None:
+    """Return the preferred weight file among these names (or the index of its shards); None if there are no weights."""
+    names = set(names)
+    return next((name for file in FORMATS for name in (file, f"{file}.index.json") if name in names), None)
+
+
+def find(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the weight files of a folder, in its preferred format.
+
+    Raises:
+        UserError: there are no weights, or an index cannot be read or names a missing file.
+    """
+    name = pick(os.listdir(folder))
+    if name is None:
+        raise errors.UserError(f"{folder}: no weights; choices: {', '.join(FORMATS)}, or an index of one of them")
+    if not name.endswith(".index.json"):
+        return [folder / name]
+    try:
+        shards = sorted(set(json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()))
+        missing = [shard for shard in shards if shard not in os.listdir(folder)]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise errors.UserError(f"{folder / name}: not an index of weights: {errors.one_line(error)}") from None
+    if missing:
+        raise errors.UserError(f"{folder / name}: {len(missing)} of {len(shards)} files are missing: {missing[0]}, …")
+    return [folder / shard for shard in shards]
+
+
+def as_folder(source: pathlib.Path) -> pathlib.Path:
+    """Return a GGUF file or a folder with foreign weights as an ordinary folder; another folder is returned as it is.
+
+    A model is converted once. Its folder appears whole or not at all. Without a cache folder, it exists until the end
+    of the process.
+
+    Raises:
+        UserError: the source is damaged or not supported, PyTorch is needed and missing, or the disk is full.
+    """
+    is_gguf = source.suffix == ".gguf" and not source.is_dir()
+    if not is_gguf and (pick(os.listdir(source)) or SAFETENSORS).startswith(SAFETENSORS):
+        return source
+    weights = [source] if is_gguf else find(source)
+    small = [] if is_gguf else sorted({path for name in SMALL_FILES for path in source.glob(name)})
+    with files.refusals(source):
+        content = [_VERSION, [path.name for path in small], [files.sha256(path) for path in (*weights, *small)]]
+    key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    target = (files.find_cache_folder() or pathlib.Path(_scratch().name)) / "converted" / key
+    if target.is_dir():
+        return target
+    with files.lock(target, source, timeout=_SECONDS), files.refusals(target):
+        if not target.is_dir():  # Another process may have converted it meanwhile.
+            _write_folder(target, source, weights, small)
+    return target
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="knnprompt_jax-")
+
+
+def _write_folder(
+    target: pathlib.Path, source: pathlib.Path, weights: list[pathlib.Path], small: list[pathlib.Path]
+) -> None:
+    """Write the converted folder beside `target`, then rename it."""
+    draft = files.draft(target)
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        for path in small:
+            (draft / path.relative_to(source)).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, draft / path.relative_to(source))
+        if source.suffix == ".gguf":
+            tensors = _convert_gguf(source, draft)
+        else:
+            read = _read_flax if weights[0].suffix == ".msgpack" else _read_torch
+            tensors = (tensor for path in weights for tensor in read(path))
+        _write_weights(draft / SAFETENSORS, tensors)
+        draft.rename(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _convert_gguf(file: pathlib.Path, folder: pathlib.Path) -> Iterable[Tensor]:
+    """Write the configuration and the tokenizer of a file, and return its tensors."""
+    from knnprompt_jax.models.convert import gguf_model, gguf_tokenizer
+
+    header = gguf_model.read(file)
+    (folder / "config.json").write_text(json.dumps(gguf_model.config_json(header), indent=2), encoding="utf-8")
+    gguf_tokenizer.convert(header, folder)
+    return (Tensor(*described) for described in gguf_model.tensors(header))
+
+
+def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
+    """Write floating-point tensors one after the other, so that only one is in memory. Others are no weights.
+
+    https://huggingface.co/docs/safetensors describes the format. Blanks after the header align the numbers.
+    """
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    kept = [tensor for tensor in tensors if tensor.dtype in names]
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for tensor in kept:
+        start = end
+        end += math.prod(tensor.shape) * tensor.dtype.itemsize
+        header[tensor.name] = {"dtype": names[tensor.dtype], "shape": tensor.shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    with path.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for tensor in kept:
+            stream.write(np.ascontiguousarray(tensor.read()).view(np.uint8).data)
+
+
+def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
+    """Yield the tensors of a state dict. No code in the file runs."""
+    try:
+        import torch
+    except ImportError:
+        advice = "`pip install torch`, or convert it to safetensors"
+        raise errors.UserError(f"{file}: reading it needs PyTorch: {advice}") from None
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        tensors = [(name, tensor.detach().contiguous()) for name, tensor in state.items()]
+    except Exception as error:  # PyTorch raises nothing narrower for damaged files.
+        code = re.search(r"GLOBAL (\S+)", str(error))  # PyTorch's own message tells how to run the code.
+        reason = f"it holds code that would run ({code[1]})" if code else f"truncated or corrupt: {str(error)[:200]}"
+        raise errors.UserError(f"{file}: {errors.one_line(ValueError(reason))}; use safetensors instead") from None
+    for name, tensor in tensors:
+        dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        # NumPy has no bfloat16: the bits are passed as integers.
+        bits = tensor.view(torch.int16) if dtype == ml_dtypes.bfloat16 else tensor
+        yield Tensor(name, tuple(tensor.shape), dtype, functools.partial(bits.numpy().view, dtype))
+
+
+def _read_flax(file: pathlib.Path) -> Iterator[Tensor]:
+    """Yield the tensors under the names of PyTorch, whose kernels are transposed. No code in the file runs."""
+    from flax import serialization, traverse_util
+
+    try:
+        state = traverse_util.flatten_dict(serialization.msgpack_restore(file.read_bytes()))
+        tensors = [(path, np.asarray(array)) for path, array in state.items()]
+    except Exception as error:  # `msgpack` and Flax raise nothing narrower for damaged files.
+        raise errors.UserError(f"{file}: truncated or corrupt: {errors.one_line(error)}") from None
+    for (*path, kind), array in tensors:
+        array = array.T if kind == "kernel" else array
+        name = ".".join([*path, "weight" if kind in ("kernel", "scale", "embedding") else kind])
+        yield Tensor(name, array.shape, array.dtype, functools.partial(np.asarray, array))

@@ -1,1 +1,0 @@
-"""Weight files: their tensors, and where each belongs in the arrays of a model."""
