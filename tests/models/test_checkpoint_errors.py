@@ -72,7 +72,7 @@ def test_truncated_file(pair, tmp_path, layout, kept):
     file = tmp_path / WEIGHTS[layout]
     data = file.read_bytes()
     file.write_bytes(data[: int(kept * len(data))])
-    assert f"{file}: truncated or corrupt: " in _fails(tmp_path)
+    assert f"{file}: truncated or corrupt:" in _fails(tmp_path)
 
 
 @pytest.mark.parametrize("layout", sorted(WEIGHTS))
