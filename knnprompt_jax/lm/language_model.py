@@ -66,7 +66,6 @@ class LanguageModel:
         step_tokens: packed tokens per step in each data shard.
         context: the maximum number of tokens of a prompt.
         needs_weights: False for a dry run, for which the configuration and the tokenizer suffice.
-        keeps_prefixes: whether prefixes stay in the user's cache folder, where that is faster (`prefixes`).
         statistics: the cost of all passes so far.
     """
 
