@@ -122,9 +122,8 @@ def _load_rows(settings: commands.EvaluationSettings, saved: classifier_file.Sav
     """Return the labelled rows; warn if the classifier was fitted to some of them."""
     examples = settings.table(settings.input, saved.content.file_options).labelled(saved.content.task)
     if found := defects.matches(examples, saved.content.rows):
-        repeat = "repeats" if len(found) == 1 else "repeat"
-        message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), repeat, found[0].place)
+        message = "%d of %d rows repeat a text that the classifier was fitted to, so scores are too high; first: %s"
+        logging.warning(message, len(found), len(examples), found[0].place)
     return examples
 
 

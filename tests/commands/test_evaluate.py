@@ -73,27 +73,6 @@ def settings(classifier, table, tmp_path):
     return make
 
 
-def test_an_interrupted_run_is_resumed(settings, tmp_path, monkeypatch):
-    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(unlabelled, "batch_characters", lambda model: 1)  # A row per batch.
-    read = []
-    run_pass = kp.LanguageModel.run_pass
-
-    def interrupted(model, prompts, *rest, **options):
-        read.append(prompts.num_prompts)
-        if len(read) == 5:
-            raise KeyboardInterrupt
-        return run_pass(model, prompts, *rest, **options)
-
-    monkeypatch.setattr(kp.LanguageModel, "run_pass", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_job.run(settings())
-    described = evaluate_job.run(settings())
-    assert sum(read) == 11 + 1, "the fifth row is read again"
-    assert evaluate_job.run(settings()) == described == evaluate_job.run(settings(cache_gb=0.0))
-    assert sum(read) == 12 + 11
-
-
 def test_the_folder_has_everything_and_no_text_acts(settings, table, tmp_path):
     printed = evaluate_job.run(settings())
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"index.html", "measures.json", "mistakes.csv"}
@@ -113,16 +92,6 @@ def test_the_folder_has_everything_and_no_text_acts(settings, table, tmp_path):
     assert SCRIPT not in text and text.count("<script") == 1
     assert text.index(">id</th>") < text.index(">line</th>") < text.index(">prediction</th>")
     assert f"page: {tmp_path / 'out' / 'index.html'}" in printed
-
-
-def test_a_single_class(tmp_path):
-    task = kp.Task("mood", ("text",), "{text}\nMood:", ("7",), ("good",))
-    kp.KNNPrompting(kp.demo_model("tiny"), task, k=1, demo_shots=0).fit(["a", "b"], ["7", "7"]).save(tmp_path / "mine")
-    (tmp_path / "rows.csv").write_text("text,label\nx,7\ny,7\n")
-    paths = {"classifier": tmp_path / "mine", "input": tmp_path / "rows.csv", "output": tmp_path / "out"}
-    evaluate_job.run(commands.EvaluationSettings(**{name: str(path) for name, path in paths.items()}))
-    content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
-    assert content["accuracy"] == 1 and content["log_loss"] == 0
 
 
 def test_texts_out_of_scope_are_measured_beside_the_rows(classifier, settings, table, tmp_path):

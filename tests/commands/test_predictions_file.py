@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from knnprompt_jax import errors
 from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.commands.predictions_file import FileOutput
 from knnprompt_jax.tasks.task import Example
-from tests.commands.conftest import failure
 
 PREDICTIONS = Predictions(
     labels=np.array(["ünder", None], object),
@@ -77,7 +77,8 @@ def test_an_interrupted_file_goes_on_after_its_last_complete_batch(path):
     resumed.write(b"two\n", 5)
     FileOutput(path, "job", b"header\n").finish()
     assert path.read_bytes() == b"header\none\ntwo\n" and [*path.parent.iterdir()] == [path]
-    assert "exists already" in failure(FileOutput, path, "job", b"header\n")
+    with pytest.raises(errors.UserError, match="exists already"):
+        FileOutput(path, "job", b"header\n")
 
 
 @pytest.mark.parametrize("damage", ["job", "note", "none", "short"])
