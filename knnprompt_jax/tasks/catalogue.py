@@ -128,11 +128,10 @@ def hub_source(name: str) -> HubSource:
         # A dataset may have numbers as labels.
         numbers = {int(value): label for value, label in given["labels"].items() if value.isdecimal()}
         source = HubSource(**given | {"labels": given["labels"] | numbers})
-        is_valid = source.columns.keys() == set(task.fields) and set(source.labels.values()) <= set(task.labels)
-    except (TypeError, AttributeError) as error:
+        if source.columns.keys() != set(task.fields) or not set(source.labels.values()) <= set(task.labels):
+            raise ValueError("it should have a column for each field, and labels of the task")
+    except (TypeError, AttributeError, ValueError) as error:
         raise errors.UserError(f"{path}: 'hub' is not valid: {errors.one_line(error)}") from None
-    if not is_valid:
-        raise errors.UserError(f"{path}: 'hub' should have a column for each field, and labels of the task")
     return source
 
 
@@ -151,10 +150,8 @@ def _load(path: Traversable) -> dict[str, Any]:
     """Return the keys of a declaration with their values as strings (a label `no` or `01` too), lists or mappings."""
     try:
         values = yaml.load(path.read_bytes(), yaml.BaseLoader)
-    except OSError as refused:
-        raise errors.UserError(f"{path}: cannot read the task declaration: {refused.strerror}") from refused
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise errors.UserError(f"{path}: not a task declaration: {errors.one_line(error)}") from None
+    except (OSError, yaml.YAMLError, UnicodeError, RecursionError) as error:
+        raise errors.UserError(f"{path}: cannot read the task declaration: {errors.one_line(error)}") from None
     types = _REQUIRED | _OPTIONAL
     if not isinstance(values, dict) or not _REQUIRED.keys() <= values.keys() <= types.keys():
         keys = errors.join_names(values) if isinstance(values, dict) else "none"

@@ -24,24 +24,16 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
 
 def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return rows as mappings from column to cell; a text becomes the cell of the only field.
+    """Return rows as mappings from column to cell; a text becomes the cell of the first field.
 
     Args:
         X: texts or rows, or a column or table of pandas, polars or pyarrow.
         fields: the fields of the task.
 
     Raises:
-        UserError: X is a single text or row, has no order, or holds something else.
+        UserError: X is a single text or row, or has no order.
     """
-    rows = as_list("X", X)
-    for index, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            if len(fields) > 1 or not (isinstance(row, str) or is_empty(row)):
-                raise errors.UserError(
-                    f"row {index} is a {type(row).__name__}: give rows with the fields {errors.join_names(fields)}"
-                )
-            rows[index] = {fields[0]: row}
-    return rows
+    return [row if isinstance(row, Mapping) else {fields[0]: row} for row in as_list("X", X)]
 
 
 def as_list(name: str, values: Any) -> list[Any]:
@@ -77,11 +69,10 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
     """
     texts = {}
     for field, column in columns.items():
-        if column not in row:
-            raise errors.UserError(f"{place}: no column {column!r}, only {errors.join_names(row)}{advice}")
-        text = "" if is_empty(row[column]) else row[column]
+        text = "" if column in row and is_empty(row[column]) else row.get(column)
         if not isinstance(text, str):
-            raise errors.UserError(f"{place}: {column!r} is a {type(text).__name__}, not a text")
+            found = f"is a {type(text).__name__}" if column in row else f"is missing; the columns are {errors.join_names(row)}"
+            raise errors.UserError(f"{place}: the text {column!r} {found}{advice}")
         _check_text(f"{place}: {column!r}", text)
         texts[field] = text
     if not any(texts.values()):
@@ -101,18 +92,17 @@ def label_string(place: str, label: Any) -> str:
     if is_empty(label):
         raise errors.EmptyCell(f"{place}: the label is missing")
     number = whole(label)
-    if isinstance(label, str):
-        name = label.strip()
-    elif type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
-        name = str(bool(label))
+    if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
+        label = str(bool(label))
     elif number is not None:
-        name = str(number)
-    else:
-        raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
-    _check_text(f"{place}: label", name)
-    if _LIST.fullmatch(name):
-        raise errors.UserError(f"{place}: label {name!r} is a list: give each row one label")
-    return name
+        label = str(number)
+    if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
+        kind = "list" if isinstance(label, str) else type(label).__name__
+        raise errors.UserError(
+            f"{place}: label {label!r} is a {kind}: give each row one label, a text or a whole number"
+        )
+    _check_text(f"{place}: label", label)
+    return label.strip()
 
 
 def whole(value: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 import pathlib
 from collections.abc import Iterator
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from knnprompt_jax import errors
@@ -39,30 +38,17 @@ def load_rows(
     """
     if hub_source is not None:
         return Table(hub_source.dataset, on_bad=on_bad).labelled(task, _read_hub(hub_source, split))
-    path = _find(_task_folder(task, data_dir), split)
-    return Table(str(path), label_column, on_bad=on_bad).labelled(task)
-
-
-def _find(folder: Traversable, split: str) -> Traversable:
-    """Return the file of a split."""
-    for name in _FILE_NAMES.get(split, (f"{split}.jsonl",)):
-        if (folder / name).is_file():
-            return folder / name
-    entries = errors.join_names(sorted(entry.name for entry in folder.iterdir()))
-    raise errors.UserError(f"{folder}: no file {split}.jsonl; the folder holds {entries}")
-
-
-def _task_folder(task: Task, data_dir: str | None) -> Traversable:
-    if data_dir is None and task.name == catalogue.DEMO:
-        return catalogue.demo_folder()
-    folder = pathlib.Path(data_dir or "") / task.name
-    if data_dir is not None and folder.is_dir():
-        return folder
-    missing = f"task {task.name!r}: its rows are not included" if data_dir is None else f"{folder}: no such folder"
-    raise errors.UserError(
-        f"{missing}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
-        "Hugging Face Hub), or --train_file (a table; not in `paper`; `compare` needs --eval_file too)"
-    )
+    has_folder = bool(data_dir) or task.name == catalogue.DEMO
+    folder = pathlib.Path(data_dir) / task.name if data_dir else catalogue.demo_folder()
+    names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
+    found = [folder / name for name in names if has_folder and (folder / name).is_file()]
+    if not found:
+        place = f"{folder}: no file {names[0]}" if has_folder else f"task {task.name!r}: its rows are not included"
+        raise errors.UserError(
+            f"{place}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
+            "Hugging Face Hub), or --train_file (a table; not in `paper`; `compare` needs --eval_file too)"
+        )
+    return Table(str(found[0]), label_column, on_bad=on_bad).labelled(task)
 
 
 def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
@@ -91,14 +77,11 @@ def _load(source: HubSource, split: str) -> Any:
     """Return the rows of a split with the Hub's columns."""
     try:
         import datasets
-    except ImportError as error:
-        raise errors.UserError(
-            f"reading {source.dataset} needs datasets: pip install 'knnprompt_jax[hub]', or use a local folder "
-            "(--data_dir=)"
-        ) from error
-    try:
+
         return datasets.load_dataset(
             source.dataset, source.config, split=source.splits[split], revision=source.revision
         )
     except Exception as error:  # The library raises the errors of its network, cache and file layers.
-        raise errors.UserError(f"cannot load data set {source.dataset!r}: {errors.one_line(error)}") from error
+        advice = "pip install 'knnprompt_jax[hub]'" if isinstance(error, ModuleNotFoundError) else "see --data_dir="
+        reason = errors.one_line(error)
+        raise errors.UserError(f"cannot load data set {source.dataset!r}: {reason}; {advice}") from error

@@ -78,14 +78,11 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
 
 
 def _check_shots(shots: int, demo_shots: int) -> None:
-    if shots < 1 and shots != ALL_ROWS:
-        raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
-    if demo_shots < 0:
-        raise errors.UserError(f"demo_shots={demo_shots}: choose 0 (no demonstrations) or more")
-    if shots != ALL_ROWS and demo_shots >= shots:
+    is_possible = shots == ALL_ROWS or 0 <= demo_shots < shots
+    if not is_possible or demo_shots < 0:
         raise errors.UserError(
-            f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
-            "(the paper reports in-context learning alone where the two are equal)"
+            f"shots={shots}, demo_shots={demo_shots}: choose 1 or more rows per class, and fewer demonstrations than rows, "
+            "because no anchors would be left (the paper reports in-context learning alone where the two are equal)"
         )
 
 

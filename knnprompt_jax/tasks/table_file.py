@@ -20,10 +20,9 @@ from absl import logging
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.tasks import columns
-from knnprompt_jax.tasks.columns import ADDED, CHECKED, SUGGESTED
+from knnprompt_jax.tasks.columns import SUGGESTED
 from knnprompt_jax.tasks.task import Example, Task
 
-__all__ = ["ADDED", "CHECKED", "SUGGESTED", "Row", "Table"]
 Row = tuple[str, dict[str, Any]]
 """A row: its place and its cells by column."""
 STOP, SKIP = ON_BAD = ("stop", "skip")
@@ -77,7 +76,7 @@ class Table:
         """
         for place, row in self._read():
             if SUGGESTED in row:
-                row = {tables.from_cell(name): _unguarded(cell) for name, cell in row.items()}
+                row = {tables.from_cell(name): tables.from_cell(cell or "") for name, cell in row.items()}
             yield place, row
 
     def unlabelled(self, task: Task) -> Iterator[Example]:
@@ -125,10 +124,8 @@ class Table:
         self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str] | None
     ) -> Iterator[Example]:
         """Yield examples, with labels if there is `label_of`; leave out rows as `on_bad` says, and count them."""
-        column_of = self._column_of(fields)
+        column_of = self._column_of(fields, bool(label_of))
         used = {*column_of.values(), self.label_column} if label_of else set()
-        if label_of and self.label_column in column_of.values():
-            raise errors.UserError(f"--text_columns: {self.label_column!r} is the column of the labels; leave it out")
         num_unlabelled = 0
         skipped = []
         for index, (place, row) in enumerate(rows):
@@ -143,23 +140,24 @@ class Table:
                 if self.on_bad == STOP:
                     raise errors.UserError(f"{error}; --on_bad=skip leaves such rows out") from None
                 skipped.append(place)
-                continue
-            extra = {column: cell for column, cell in row.items() if column not in used}
-            yield Example(texts, name, index, place, extra)
+            else:
+                extra = {column: cell for column, cell in row.items() if column not in used}
+                yield Example(texts, name, index, place, extra)
         if num_unlabelled:
             logging.warning("%s: %d rows without a label are left out", self.path, num_unlabelled)
         if skipped:
             message = "%s: %d rows without a text or a label are left out, the first at %s"
             logging.warning(message, self.path, len(skipped), skipped[0])
 
-    def _column_of(self, fields: Sequence[str]) -> dict[str, str]:
-        """Return the column of each field."""
+    def _column_of(self, fields: Sequence[str], is_labelled: bool) -> dict[str, str]:
+        """Return the column of each field; raise UserError unless there is one for each, without that of labels."""
         if self.ending == "txt" and len(fields) == 1:
             return {fields[0]: "text"}
         named = self.text_columns or fields
-        if len(named) != len(fields):
+        if len(named) != len(fields) or (is_labelled and self.label_column in named):
             raise errors.UserError(
-                f"--text_columns={','.join(named)}: give a column for each text, in the order {errors.join_names(fields)}"
+                f"--text_columns={','.join(named)}: give a column for each text, in the order {errors.join_names(fields)}, "
+                "but not that of the labels"
             )
         return dict(zip(fields, named, strict=True))
 
@@ -177,11 +175,10 @@ class Table:
     def _read(self) -> Iterator[Row]:
         """Yield the rows in the format of the file."""
         kind = self.ending
-        is_standard = self.path == STANDARD
-        name = "standard input" if is_standard else self.path
+        name = "standard input" if self.path == STANDARD else self.path
         try:
-            with contextlib.nullcontext(sys.stdin.buffer) if is_standard else open(self.path, "rb") as file:
-                if kind == "parquet" and not is_standard:
+            with contextlib.nullcontext(sys.stdin.buffer) if self.path == STANDARD else open(self.path, "rb") as file:
+                if kind == "parquet":
                     yield from _read_parquet(file, name)
                 elif kind in ("csv", "tsv"):
                     yield from _read_csv(self._lines(file, name), name, DELIMITERS.get(self.delimiter, ""))
@@ -201,24 +198,15 @@ class Table:
             text = io.TextIOWrapper(file, encoding, errors="undecodable", newline="")
             is_unicode = codecs.lookup(encoding).name.startswith("utf")
             for number, line in enumerate(text, start=1):
-                if _UNDECODABLE in line:
+                is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
+                if is_other or _UNDECODABLE in line:
                     raise errors.UserError(
-                        f"{name}:{number}: not {encoding.upper()}: name the encoding with --encoding= (cp1252 and utf-16 "
-                        "are common), or save the table as UTF-8"
+                        f"{name}:{number}: not {encoding.upper()}: name the file's encoding with --encoding= (utf-8, cp1252 "
+                        "and utf-16 are common), or save it as UTF-8"
                     )
-                if not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding)):
-                    raise errors.UserError(f"{name}:{number}: UTF-8, not {encoding.upper()}: leave out --encoding=")
                 yield line
-        except LookupError:
-            raise errors.UserError(
-                f"--encoding={encoding}: unknown; choose utf-8, utf-16, latin-1, cp1252, …"
-            ) from None
-        except UnicodeError as error:
-            raise errors.UserError(f"{name}: not {encoding.upper()}: {error}") from None
-
-
-def _unguarded(cell: Any) -> Any:
-    return tables.from_cell(cell) if isinstance(cell, str) else cell
+        except (LookupError, UnicodeError) as error:
+            raise errors.UserError(f"{name}: --encoding={encoding}: {error}") from None
 
 
 def _is_utf8(content: bytes) -> bool:
@@ -238,33 +226,34 @@ def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
     delimiter = delimiter or _delimiter(name, head)
     reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True)
     header: list[str] = []
-    while True:
-        place = f"{name}:{reader.line_num + 1}"
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise errors.UserError(f"{place}: not CSV: {error}") from None
-        if cells is None:
-            return
-        if not cells or (len(header) != 1 and not any(map(str.strip, cells))):
-            continue
-        if not header:
-            header = [cell.strip() for cell in cells]
-            _check_header(place, header)
-            continue
-        if len(cells) != len(header):
-            counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-            raise errors.UserError(
-                f"{place}: {counted} separated by {delimiter!r}, but the header has {len(header)}; is a quote missing, or "
-                "is it another --delimiter=?"
-            )
-        yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
+    line = 1
+    try:
+        for cells in reader:
+            is_blank = len(cells) != 1 and not any(map(str.strip, cells))
+            if not header:
+                header = [cell.strip() for cell in cells]
+                _check_header(header)
+            elif not is_blank:
+                _check_width(cells, header)
+                yield f"{name}:{line}", {column: cell for column, cell in zip(header, cells, strict=True) if column}
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise errors.UserError(f"{name}:{line}: not CSV with the delimiter {delimiter!r}: {error}") from None
 
 
-def _check_header(place: str, names: Sequence[str]) -> None:
-    """Raise UserError if two columns have one name."""
+def _check_header(names: Sequence[str]) -> None:
+    """Raise csv.Error if two columns have one name."""
     if repeated := errors.repeated(filter(None, names)):
-        raise errors.UserError(f"{place}: more than one column is named {repeated[0]!r}: {errors.join_names(names)}")
+        raise csv.Error(f"more than one column is named {repeated[0]!r}: {errors.join_names(names)}")
+
+
+def _check_width(cells: Sequence[str], header: Sequence[str]) -> None:
+    """Raise csv.Error unless a record has a cell for each column."""
+    if len(cells) != len(header):
+        counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+        raise csv.Error(
+            f"{counted}, but the header has {len(header)}; is a quote missing, or is it another --delimiter=?"
+        )
 
 
 def _delimiter(name: str, head: Sequence[str]) -> str:
@@ -326,11 +315,9 @@ def _read_parquet(file: Any, name: str) -> Iterator[Row]:
         table = parquet.ParquetFile(file)
         index = (table.schema_arrow.pandas_metadata or {}).get("index_columns", ())
         names = [column for column in table.schema_arrow.names if column not in index]
-        _check_header(name, names)
+        _check_header(names)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(_BATCH, columns=names))
         for number, row in enumerate(rows, start=1):
             yield f"{name}:{number}", row
-    except errors.UserError:
-        raise
-    except (ValueError, ArithmeticError, LookupError) as error:  # pyarrow's own errors are ValueErrors.
+    except (csv.Error, ValueError, ArithmeticError, LookupError) as error:  # pyarrow's own errors are ValueErrors.
         raise errors.UserError(f"{name}: not readable as Parquet: {errors.one_line(error)}") from error

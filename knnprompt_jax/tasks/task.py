@@ -151,12 +151,10 @@ class Task:
                 neither a text nor a whole number.
         """
         rows = columns.rows_of(X, fields or ("text",))
-        if y is None and not any(label in row for row in rows):
-            raise errors.UserError(f"task {name!r}: the rows have no label column {label!r}: name it with label=")
         fields = fields or columns.text_columns(rows, None if y is not None else label)
         values = [row.get(label) for row in rows] if y is None else columns.as_list("y", y)
         columns.check_paired(len(rows), len(values))
-        labels_N = [columns.label_string(f"row {index}", value) for index, value in enumerate(values)]
+        labels_N = [columns.label_string(f"row {index}, {label!r}", value) for index, value in enumerate(values)]
         for field in fields:
             texts = [row.get(field) for row in rows]
             if all(isinstance(text, str) for text in texts) and texts == labels_N:

@@ -30,12 +30,12 @@ def test_published_layout(tmp_path):
 @pytest.mark.parametrize(
     ("data_dir", "message"),
     [
-        ("{}", r"mood: no file dev\.jsonl; the folder holds train\.jsonl"),
-        ("{}/nowhere", "nowhere/mood: no such folder; give --data_dir=DIR .*, --hub"),
+        ("{}", r"mood: no file dev\.jsonl; give --data_dir=DIR .*, --hub"),
+        ("{}/nowhere", "nowhere/mood: no file dev.jsonl; give --data_dir=DIR .*, --hub"),
         (None, "task 'mood': its rows are not included; give --data_dir="),
     ],
 )
-def test_missing_rows_list_the_files_that_exist(tmp_path, data_dir, message):
+def test_missing_rows_say_what_to_give(tmp_path, data_dir, message):
     (tmp_path / "mood").mkdir()
     (tmp_path / "mood" / "train.jsonl").write_text("")
     with pytest.raises(errors.UserError, match=message):

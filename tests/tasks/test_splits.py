@@ -97,7 +97,7 @@ def test_equal_rows_are_drawn_once_each(seed):
         (0, 0, "shots=0"),
         (splits.ALL_ROWS, -1, "demo_shots=-1"),
         (4, 1, r"no train row has the label '2' \(odd\)"),
-        (4, 4, "demo_shots=4 of shots=4 per class leaves no anchors.*in-context learning alone"),
+        (4, 4, "shots=4, demo_shots=4: choose .*in-context learning alone"),
     ],
 )
 def test_impossible_shots_are_refused(shots, demo_shots, message):

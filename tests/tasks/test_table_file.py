@@ -84,12 +84,12 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', {}, "rows.csv:4: 3 cells separated by ',', but the header has 2"),
-        ("rows.csv", "sep=;\nid;text;label\n1;a;b\n", {}, "rows.csv:2: 3 cells separated by ';', but .* --delimiter="),
-        ("rows.csv", 'text,label\nd,x\n"a\n\n\n', {}, "rows.csv:3: not CSV: unexpected end of data"),
-        ("rows.csv", 'text,label\n"open,x\nb,y\n"c",z\n', {}, "rows.csv:2: not CSV: ',' expected after '\"'"),
-        ("rows.tsv", 'text\tlabel\n"open\tx\n', {}, "rows.tsv:2: not CSV: unexpected end of data"),
-        ("rows.csv", "text,label, text\na,b,c\n", {}, "rows.csv:1: more than one column is named 'text'"),
+        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', {}, "rows.csv:4: not CSV with the delimiter ',': 3 cells, but the header has 2"),
+        ("rows.csv", "sep=;\nid;text;label\n1;a;b\n", {}, "rows.csv:2: not CSV with the delimiter ';': 3 cells, but .* --delimiter="),
+        ("rows.csv", 'text,label\nd,x\n"a\n\n\n', {}, "rows.csv:3: not CSV .*: unexpected end of data"),
+        ("rows.csv", 'text,label\n"open,x\nb,y\n"c",z\n', {}, "rows.csv:2: not CSV .*: ',' expected after '\"'"),
+        ("rows.tsv", 'text\tlabel\n"open\tx\n', {}, "rows.tsv:2: not CSV .*: unexpected end of data"),
+        ("rows.csv", "text,label, text\na,b,c\n", {}, "rows.csv:1: .*: more than one column is named 'text'"),
         ("rows.csv", "a,b;c\nd,e;f\n", {}, "rows.csv: cannot tell what separates its cells: give --delimiter="),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', {}, "rows.jsonl:3: not a JSON object: Expecting value"),
         ("rows.jsonl", "[" * 10**5, {}, "rows.jsonl:1: not a JSON object"),
@@ -97,13 +97,13 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
         ("rows.jsonl", '"a"', {}, "rows.jsonl:1: not a JSON object: a str"),
         ("rows.parquet", "PAR1 or so", {}, "rows.parquet: not readable as Parquet"),
         ("rows.doc", "a", {}, "rows.doc: of kind 'doc'; choose csv, tsv"),
-        ("rows.csv", b"text,label\na,x\ncaf\xe9,x\n", {}, "rows.csv:3: not UTF-8: name the encoding with --encoding="),
+        ("rows.csv", b"text,label\na,x\ncaf\xe9,x\n", {}, "rows.csv:3: not UTF-8: name the file's encoding with --encoding="),
         ("rows.csv", b"text\n" + b"a\xc3\xa9\n" * 2**15 + b"\xff", {}, "rows.csv:32770: not UTF-8"),
         ("rows.csv", "\ufefftext\ncafé\n".encode() + b"\xe9", {"encoding": "cp1252"}, "rows.csv:3: not UTF-8-SIG"),
         ("rows.csv", "text\ngrün\n".encode("utf-16"), {}, "rows.csv:1: not UTF-8"),
-        ("rows.csv", "text\n" + "a\n" * 9999 + "grün\n", {"encoding": "cp1252"}, "rows.csv:10001: UTF-8, not CP1252"),
-        ("rows.csv", "text\n", {"encoding": "utf-16"}, "rows.csv: not UTF-16"),
-        ("rows.csv", "text\n", {"encoding": "klingon"}, "--encoding=klingon: unknown; choose utf-8"),
+        ("rows.csv", "text\n" + "a\n" * 9999 + "grün\n", {"encoding": "cp1252"}, "rows.csv:10001: not CP1252"),
+        ("rows.csv", "text\n", {"encoding": "utf-16"}, "rows.csv: --encoding=utf-16: UTF-16 stream"),
+        ("rows.csv", "text\n", {"encoding": "klingon"}, "--encoding=klingon: unknown encoding"),
         ("rows.csv", b"PK\x03\x04\x14\x00\xff", {}, "rows.csv:1: not UTF-8"),
     ],
 )
@@ -193,14 +193,14 @@ def test_parquet_that_python_cannot_read(tmp_path):
     parquet.write_table(pa.table({"text": pa.array(["a"]), "day": pa.array([3_000_000], pa.date32())}), path)
     assert "rows.parquet: not readable as Parquet" in refusal(read, path)
     parquet.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"]), path)
-    assert "rows.parquet: more than one column is named 'text'" in refusal(read, path)
+    assert "rows.parquet: not readable as Parquet: more than one column is named 'text'" in refusal(read, path)
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"label": "0"}, "no column 'sentence', only label; name the text columns with --text_columns="),
-        ({"sentence": 3, "label": "0"}, "'sentence' is a int, not a text"),
+        ({"label": "0"}, "the text 'sentence' is missing; the columns are label; name the text columns with --text_columns="),
+        ({"sentence": 3, "label": "0"}, "the text 'sentence' is a int"),
         ({"sentence": " \t", "label": "0"}, "no text in sentence; --on_bad=skip leaves such rows out"),
         ({"sentence": "#N/A", "label": "0"}, "'sentence' is the spreadsheet error '#N/A'; --on_bad=skip"),
         ({"sentence": "a\ud800", "label": "0"}, "'sentence' holds half a character"),
@@ -209,7 +209,7 @@ def test_parquet_that_python_cannot_read(tmp_path):
         ({"sentence": "a", "label": "#REF!"}, "label is the spreadsheet error '#REF!'; --on_bad=skip"),
         ({"sentence": "a", "label": "2"}, "unknown label '2'; choose from 0, 1"),
         ({"sentence": "a", "label": True}, "unknown label 'True'"),
-        ({"sentence": "a", "label": ["0"]}, "label ['0'] is a list, not a text or a whole number"),
+        ({"sentence": "a", "label": ["0"]}, "label ['0'] is a list: give each row one label, a text"),
         ({"sentence": "a", "label": "['0', '1']"}, "label \"['0', '1']\" is a list: give each row one label"),
         ({"sentence": "a", "label": "[0, 1]"}, "label '[0, 1]' is a list: give each row one label"),
     ],
@@ -243,7 +243,7 @@ def test_columns_can_have_any_name(tmp_path):
     assert Table(path, "team", ("label",)).infer()[0].fields == ("label",)
     for table, message in [
         (Table(path, "kind"), "rows.csv:2: no label column 'kind', only team, no, body, label: name it with"),
-        (Table(path, "team", ("body", "team")), "--text_columns: 'team' is the column of the labels"),
+        (Table(path, "team", ("body", "team")), "--text_columns=body,team: give a column for each text"),
     ]:
         assert message in refusal(table.infer)
     assert "--text_columns=a,b: give a column for each text" in refusal(Table(path, "team", ("a", "b")).labelled, TASK)
@@ -293,4 +293,4 @@ def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog):
 
 def test_fields_without_a_column_are_refused(tmp_path):
     path = write(tmp_path, "one\n", "rows.txt")
-    assert "rows.txt:1: no column 'first', only text" in refusal(list, Table(path).unlabelled(PAIR))
+    assert "rows.txt:1: the text 'first' is missing; the columns are text" in refusal(list, Table(path).unlabelled(PAIR))
