@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from knnprompt_jax import characters
-
 # Control characters, line separators and changes of direction.
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 # In the errors of XLA, of PyTorch, of Python's threads and of the loader of shared libraries.
@@ -86,16 +84,7 @@ def repeated(values: Iterable[Any]) -> list[Any]:
 
 
 def join_names(names: Iterable[Any]) -> str:
-    """Return names separated by commas, for a message; a list of more than 50 names is cut.
-
-    Characters that a reader cannot see are escaped, so that names that differ look different.
-    """
-    names = [characters.escaped(str(name)) for name in names]
+    """Return names separated by commas, for a message; a list of more than 50 names is cut."""
+    names = [printable(str(name), kept="") for name in names]
     joined = ", ".join(names[:_MAX_NAMES]) or "none"
     return joined if len(names) <= _MAX_NAMES else f"{joined}, … ({len(names)} in all)"
-
-
-def alternatives(missing: str, names: Iterable[Any]) -> str:
-    """Return the names that exist, for a message about one that does not; it points out a name that looks the same."""
-    names = list(map(str, names))
-    return f"{join_names(names)}{characters.difference(missing, names)}"

@@ -2,26 +2,22 @@
 
 import csv
 import io
+import re
 import statistics
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax import characters, errors
+from knnprompt_jax import errors
 
-_FORMULA = ("=", "+", "-", "@")
-_BREAKS = ("\t", "\r", "\n")  # A spreadsheet that reads the cell again may begin a new cell after them.
+_FORMULA = re.compile(r"'*\s*[=+\-@]")
 
 
 def to_cell(text: str) -> str:
     """Return the text, with a leading apostrophe if a spreadsheet would run it as a formula; numbers stay unchanged.
 
-    Spreadsheets drop blanks and invisible characters before a formula, and some read fullwidth characters in it. A
-    formula that has a leading apostrophe gets another one, because `from_cell` removes one.
+    A formula that has a leading apostrophe gets another one, because `from_cell` removes one.
     """
-    unquoted = text.lstrip("'")
-    seen = next((character for character in unquoted if not characters.is_blank(character)), "")
-    if not unicodedata.normalize("NFKC", seen).startswith(_FORMULA) and not unquoted.startswith(_BREAKS):
+    if not _FORMULA.match(text):
         return text
     try:
         float(text)
@@ -36,17 +32,10 @@ def from_cell(text: str) -> str:
 
 
 def to_csv(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV; a record ends with a line feed.
-
-    `csv` quotes only cells with a character of its line terminator. A bare carriage return in a cell would end a row,
-    so the terminator has both characters.
-    """
-    lines = []
-    for row in rows:
-        line = io.StringIO()
-        csv.writer(line, lineterminator="\r\n").writerow(row)
-        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
-    return "".join(lines)
+    """Return rows as CSV; a record ends in a carriage return and a line feed."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
 
 
 def spread(values: Sequence[float]) -> str:

@@ -9,16 +9,16 @@ from hypothesis import strategies
 
 from knnprompt_jax import app, errors, tables
 
-BLANKS = [" ", "\u00a0", "\u200b", "\ufeff", "\u00ad", "\u2003\u200e", "\n", "\v", "'\u3000"]
-FORMULAS = ["=1+1", "-x", "@a", "+a", "\uff1d1+1", *(f"{blank}=1+1" for blank in BLANKS)]
-
 
 @pytest.mark.parametrize(
     ("text", "cell"),
-    [*((text, f"'{text}") for text in FORMULAS), *((text, text) for text in ("-1.5", " -1.5", "a=b", " a", "", "'"))],
+    [
+        *((text, f"'{text}") for text in ("=1+1", "-x", "@a", "+a", " =1", "\u00a0\n=1", "'=1", "'-1")),
+        *((text, text) for text in ("-1.5", " -1.5", "+49", "a=b", " a", "", "'", "'a", "' '=1")),
+    ],
 )
 def test_spreadsheets_run_no_cell_as_a_formula(text, cell):
-    assert tables.to_cell(text) == cell
+    assert tables.to_cell(text) == cell and tables.from_cell(cell) == text
 
 
 @hypothesis.given(strategies.text("'=+-@\t\r1x \u00a0\u200b\uff1d"))
@@ -45,6 +45,4 @@ def test_tables_are_aligned_and_spreads_use_the_sample_standard_deviation():
 def test_line_breaks_within_cells_do_not_end_a_row():
     rows = [["a\rb", "c\nd", "e\r\n"], ["", 'f"g', "h,i"]]
     text = tables.to_csv([*rows, ["j", 2, 0.5]])
-    assert list(csv.reader(io.StringIO(text, newline=""))) == [*rows, ["j", "2", "0.5"]] and text.endswith(
-        "\nj,2,0.5\n"
-    )
+    assert list(csv.reader(io.StringIO(text, newline=""), strict=True)) == [*rows, ["j", "2", "0.5"]]

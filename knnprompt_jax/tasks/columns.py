@@ -71,7 +71,11 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
     for field, column in columns.items():
         text = "" if column in row and is_empty(row[column]) else row.get(column)
         if not isinstance(text, str):
-            found = f"is a {type(text).__name__}" if column in row else f"is missing; the columns are {errors.join_names(row)}"
+            found = (
+                f"is a {type(text).__name__}"
+                if column in row
+                else f"is missing; the columns are {errors.join_names(row)}"
+            )
             raise errors.UserError(f"{place}: the text {column!r} {found}{advice}")
         _check_text(f"{place}: {column!r}", text)
         texts[field] = text

@@ -84,8 +84,18 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', {}, "rows.csv:4: not CSV with the delimiter ',': 3 cells, but the header has 2"),
-        ("rows.csv", "sep=;\nid;text;label\n1;a;b\n", {}, "rows.csv:2: not CSV with the delimiter ';': 3 cells, but .* --delimiter="),
+        (
+            "rows.csv",
+            'text,label\n"a\nb",x\nc,x,y\n',
+            {},
+            "rows.csv:4: not CSV with the delimiter ',': 3 cells, but the header has 2",
+        ),
+        (
+            "rows.csv",
+            "sep=;\nid;text;label\n1;a;b\n",
+            {},
+            "rows.csv:2: not CSV with the delimiter ';': 3 cells, but .* --delimiter=",
+        ),
         ("rows.csv", 'text,label\nd,x\n"a\n\n\n', {}, "rows.csv:3: not CSV .*: unexpected end of data"),
         ("rows.csv", 'text,label\n"open,x\nb,y\n"c",z\n', {}, "rows.csv:2: not CSV .*: ',' expected after '\"'"),
         ("rows.tsv", 'text\tlabel\n"open\tx\n', {}, "rows.tsv:2: not CSV .*: unexpected end of data"),
@@ -97,7 +107,12 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
         ("rows.jsonl", '"a"', {}, "rows.jsonl:1: not a JSON object: a str"),
         ("rows.parquet", "PAR1 or so", {}, "rows.parquet: not readable as Parquet"),
         ("rows.doc", "a", {}, "rows.doc: of kind 'doc'; choose csv, tsv"),
-        ("rows.csv", b"text,label\na,x\ncaf\xe9,x\n", {}, "rows.csv:3: not UTF-8: name the file's encoding with --encoding="),
+        (
+            "rows.csv",
+            b"text,label\na,x\ncaf\xe9,x\n",
+            {},
+            "rows.csv:3: not UTF-8: name the file's encoding with --encoding=",
+        ),
         ("rows.csv", b"text\n" + b"a\xc3\xa9\n" * 2**15 + b"\xff", {}, "rows.csv:32770: not UTF-8"),
         ("rows.csv", "\ufefftext\ncafé\n".encode() + b"\xe9", {"encoding": "cp1252"}, "rows.csv:3: not UTF-8-SIG"),
         ("rows.csv", "text\ngrün\n".encode("utf-16"), {}, "rows.csv:1: not UTF-8"),
@@ -199,7 +214,10 @@ def test_parquet_that_python_cannot_read(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"label": "0"}, "the text 'sentence' is missing; the columns are label; name the text columns with --text_columns="),
+        (
+            {"label": "0"},
+            "the text 'sentence' is missing; the columns are label; name the text columns with --text_columns=",
+        ),
         ({"sentence": 3, "label": "0"}, "the text 'sentence' is a int"),
         ({"sentence": " \t", "label": "0"}, "no text in sentence; --on_bad=skip leaves such rows out"),
         ({"sentence": "#N/A", "label": "0"}, "'sentence' is the spreadsheet error '#N/A'; --on_bad=skip"),
@@ -293,4 +311,6 @@ def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog):
 
 def test_fields_without_a_column_are_refused(tmp_path):
     path = write(tmp_path, "one\n", "rows.txt")
-    assert "rows.txt:1: the text 'first' is missing; the columns are text" in refusal(list, Table(path).unlabelled(PAIR))
+    assert "rows.txt:1: the text 'first' is missing; the columns are text" in refusal(
+        list, Table(path).unlabelled(PAIR)
+    )
