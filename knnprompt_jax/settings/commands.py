@@ -141,7 +141,7 @@ class PredictionSettings(
         None, "Format of the input; by default its name's ending. Required for standard input.", choices=INPUT_KINDS
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
-    neighbours: bool = options.option(False, "Write the nearest anchors with their distances too.")
+    neighbours: bool = options.option(False, "Write the nearest train rows with their distances too.")
     max_error: float | None = options.option(
         None,
         "Promise: the largest share of wrong labels among the written ones, such as 0.05; other labels are left empty. It assumes "

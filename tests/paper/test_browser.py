@@ -74,7 +74,7 @@ def test_clicking_a_test_row_lists_its_neighbours_and_a_neighbour_leads_on(stage
     assert details.locator("li").count() == stage.locator(".links line").count() == 3
     assert all("nats" in text for text in details.locator(".distance").all_inner_texts())
     details.locator("li button").first.click()
-    assert "Anchor. Label: word" in details.inner_text() and "In-context learning: word" in details.inner_text()
+    assert "Example. Label: word" in details.inner_text() and "In-context learning: word" in details.inner_text()
 
 
 def test_the_map_is_used_by_keyboard_and_a_chosen_mark_is_read_again(page, stage):

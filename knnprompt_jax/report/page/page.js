@@ -24,7 +24,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
   function describe(point) {
     const other = point.other ? ` ${data.other}: ${point.other}.` : "";
     if (!point.label) return `Row to label. Prediction: ${point.prediction}.`;
-    if (!point.prediction) return `Anchor. Label: ${point.label}.${other}`;
+    if (!point.prediction) return `Example. Label: ${point.label}.${other}`;
     return `${data.row}. Label: ${point.label}. Prediction: ${point.prediction}.${other}`;
   }
 
@@ -62,7 +62,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
   function neighbours(index) {
     const near = around(index), list = make("ol", "");
     list.append(...near.map(([at, far]) => entry(at, `${Number(far.toPrecision(3))} ${data.unit}`)));
-    const title = data.points[index].prediction ? "Nearest anchors:" : `Among the nearest anchors of ${near.length}:`;
+    const title = data.points[index].prediction ? "Nearest examples:" : `Among the nearest examples of ${near.length}:`;
     return [make("p", title), list];
   }
 
