@@ -1,13 +1,11 @@
 """Fits a classifier to a table of texts and labels, or to a task's rows, and saves it. An interrupted run resumes.
 
 python experiments/fit.py --train_file=train.csv --classifier=my_classifier
-python experiments/fit.py --train_file=train.csv,look/to_label.csv --classifier=my_classifier --overwrite
+python experiments/fit.py --train_file=look/table.csv --classifier=my_classifier --overwrite
 python experiments/fit.py --train_file=train.csv --classifier=support --task=support.yaml --demo_shots=0
 python experiments/fit.py --experts=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
 
 To change a classifier, edit the table and fit again with --overwrite: only new prompts are read.
-
-python experiments/fit.py --train_file=train.csv --classifier=my_classifier --overwrite --corrections=suggestions.csv
 """
 
 import shlex
@@ -20,12 +18,12 @@ FLAGS = app.Flags(commands.FitSettings)
 
 def main() -> None:
     from knnprompt_jax import parallel
-    from knnprompt_jax.runs import fitting
+    from knnprompt_jax.commands import fit_job
 
-    result = fitting.run(FLAGS.value)
+    result = fit_job.run(FLAGS.value)
     if parallel.is_main():
         classifier = shlex.quote(FLAGS.value.classifier)
-        app.show(fitting.summarize(result))
+        app.show(fit_job.summarize(result))
         app.show(f"saved: {FLAGS.value.classifier}")
         app.show(f"next: knnprompt evaluate --classifier={classifier} --input=test.csv")
         app.show(f"      knnprompt look --classifier={classifier}")

@@ -1,8 +1,10 @@
 """Shows the anchors of a saved classifier: probably wrong labels, rows to label next, a map, confusion and calibration.
 
+Writes a page and table.csv: the train rows and the rows to label next. Edit the table, then fit with it.
+
 python experiments/look.py --classifier=my_classifier --output=look
 python experiments/look.py --classifier=my_classifier --input=unlabelled.csv --budget=50
-python experiments/fit.py --train_file=train.csv --classifier=my_classifier --overwrite --corrections=suggestions.csv
+python experiments/fit.py --train_file=look/table.csv --classifier=my_classifier --overwrite
 """
 
 from knnprompt_jax import app
@@ -12,9 +14,9 @@ FLAGS = app.Flags(commands.LookSettings)
 
 
 def main() -> None:
-    from knnprompt_jax.report import look
+    from knnprompt_jax.commands import look_job
 
-    app.show(look.run(FLAGS.value))
+    app.show(look_job.run(FLAGS.value))
 
 
 if __name__ == "__main__":

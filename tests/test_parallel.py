@@ -16,8 +16,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, files, parallel
-from knnprompt_jax.commands import predict_job
-from knnprompt_jax.runs import fitting
+from knnprompt_jax.commands import fit_job, predict_job
 from knnprompt_jax.settings import commands, grids
 from knnprompt_jax.study import comparison
 from tests import processes, shell
@@ -223,7 +222,7 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
     [
         (predict_job.run, commands.PredictionSettings(classifier="x", input="a.csv", output="b.csv")),
         (comparison.run, grids.ComparisonSettings()),
-        (fitting.run, commands.FitSettings(classifier="x", train_file="a.csv")),
+        (fit_job.run, commands.FitSettings(classifier="x", train_file="a.csv")),
     ],
 )
 def test_processes_join_before_they_read_a_classifier(run, options, monkeypatch):

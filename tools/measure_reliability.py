@@ -28,12 +28,11 @@ import pandas as pd
 import knnprompt_jax as kp
 from knnprompt_jax import errors, states, tasks
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.commands import evaluate_job
+from knnprompt_jax.commands import evaluate_job, label_table, look_job
 from knnprompt_jax.confidence import selective
 from knnprompt_jax.experts import expert, pool_fitting, views
 from knnprompt_jax.experts.expert import Readings
 from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report import look, to_label
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.tasks.task import Example, Task
 from tools import pack_records
@@ -270,7 +269,7 @@ def measure_labels(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str,
         rest = np.setdiff1d(candidates, labelled)
         readings = data.readings.take(rest)
         count = step * num_classes - len(labelled)
-        chosen = to_label.rank(fitted, readings, _probabilities(fitted, readings), count)
+        chosen = label_table.rank(fitted, readings, _probabilities(fitted, readings), count)
         labelled = np.append(labelled, rest[chosen])
         fitted, accuracy = fit_rows(labelled)
         accuracies.append(accuracy)
@@ -291,7 +290,7 @@ def measure_planted(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str
     for index in planted:
         others = [label for label in data.task.labels if label != rows[index].label]
         rows[index] = dataclasses.replace(rows[index], label=others[rng.integers(len(others))])
-    anchors = look.classify_anchors(fit(model, data.task, rows))
+    anchors = look_job.classify_anchors(fit(model, data.task, rows))
     own_N = anchors.shares_NC[np.arange(len(rows)), anchors.y_N]
     orders = {"look": anchors_lib.ranked(anchors).index, "self_confidence": np.argsort(own_N, kind="stable")}
     ranks = {name: np.flatnonzero(np.isin(order, planted)).tolist() for name, order in orders.items()}

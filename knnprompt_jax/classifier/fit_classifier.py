@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import numbers
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -35,7 +35,7 @@ def fit(
     *,
     labels: Sequence[Any],
     num_rows: int,
-    checked: Collection[int] = (),
+    table: Sequence[tuple[str, ...]] = (),
     file_options: Mapping[str, str] | None = None,
     cache: states.Cache,
     repeated: bool = False,
@@ -45,7 +45,7 @@ def fit(
     Args:
         labels: the task's labels, in class order, as values of y's type.
         num_rows: the number of rows given, including rows that are left out.
-        checked: the numbers of rows whose label a person found right.
+        table: the train file as texts, as in `Content`.
         file_options: how the rows' file was read, if there is one.
         cache: where states are looked up and kept.
         repeated: whether fits with the same demonstrations follow, as in `states.read`.
@@ -61,7 +61,7 @@ def fit(
         views=(),
         layer=0,
         num_rows=num_rows,
-        checked=tuple(sorted(checked)),
+        table=tuple(table),
         choice=None,
         encoder=encoder_fingerprint(options),
         model=model.identity,

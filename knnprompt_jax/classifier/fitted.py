@@ -49,7 +49,7 @@ class Content:
         views: the demonstrations of each view; neighbours are searched for in the first.
         layer: the block whose output is kept beside each state; 0: none.
         num_rows: the number of rows given so far, from which later rows are numbered.
-        checked: the numbers of rows whose label a person found right.
+        table: the train file as texts, its header first, in which a row's number is its index; () without a file.
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
@@ -63,7 +63,7 @@ class Content:
     views: tuple[ViewDemonstrations, ...]
     layer: int
     num_rows: int
-    checked: tuple[int, ...]
+    table: tuple[tuple[str, ...], ...]
     choice: Choice | None
     encoder: str
     model: lm_lib.Identity

@@ -24,8 +24,7 @@ INPUT_KINDS = ("csv", "tsv", "jsonl", "txt")
 OUTPUT_KINDS = ("jsonl", "csv")
 SMALLEST_P = 0.0001  # Limits of --reject_novel.
 LARGEST_P = 0.9999
-SUGGESTIONS = "suggestions.csv"
-TO_LABEL = "to_label.csv"
+TABLE = "table.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrite"}
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
@@ -70,18 +69,14 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     """The rows, the model and the file of a classifier to fit."""
 
     FURTHER = (
-        *("encoding", "delimiter", "drop_duplicates", "data_dir", "hub", "corrections"),
+        *("encoding", "delimiter", "drop_duplicates", "data_dir", "hub"),
         *("label_token", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
     )
 
     classifier: str = options.option("", "File of the classifier.", nonempty=True, check=files.check_writable)
     train_file: str = options.option(
-        "", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.", check=files.check_readable
-    )
-    corrections: tuple[str, ...] = options.option(
-        (),
-        "File of corrected labels by row: look's suggestions.csv, whose column suggested is applied, or columns id and label (UTF-8 "
-        "unless --encoding). Ids are row numbers of the train files, from 0. More files, after commas, are applied in this order.",
+        "",
+        f"CSV, TSV, JSONL or Parquet file with a row for each text and its label, or the {TABLE} that look wrote.",
         check=files.check_readable,
     )
     model: str | None = options.option(
@@ -228,17 +223,12 @@ class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions
 
     output: str = options.option(
         "look",
-        f"Folder to write index.html, {SUGGESTIONS} and {TO_LABEL} to.",
+        f"Folder to write index.html and {TABLE} to.",
         nonempty=True,
         check=files.check_output_folder,
     )
-    suggestions: int | None = options.option(
-        None,
-        "Labels to check, the least probable ones; by default a tenth of the rows, but at least 10 and at most 50.",
-        least=0,
-    )
     input: str = options.option(
-        "", f"File of unlabelled rows, of which {TO_LABEL} lists those to label next.", check=files.check_readable
+        "", f"File of unlabelled rows, of which those to label next are added to {TABLE}.", check=files.check_readable
     )
     budget: int = options.option(50, "Rows to label, at most.", least=1)
 

@@ -9,8 +9,11 @@ from typing import Any
 from knnprompt_jax import errors
 
 SUGGESTED = "suggested"
+PROBABILITY = "probability"
+NOVELTY = "novelty"
+REASON = "reason"
 CHECKED = "checked"
-ADDED = (SUGGESTED, "probability", "novelty", "reason", CHECKED)
+ADDED = (SUGGESTED, PROBABILITY, NOVELTY, REASON, CHECKED)
 """The columns that `look` adds to a table. In a table with `suggested` they are no texts of the task."""
 _SHEET_ERRORS = ("#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!")
 _LIST = re.compile(r"\[(|['\"].*|.*,.*)\]", re.DOTALL)  # A list of Python or JSON.

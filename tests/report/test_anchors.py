@@ -1,6 +1,4 @@
-"""Anchors as the other anchors classify them, against loops over the definitions; and the table of suggestions."""
-
-import dataclasses
+"""Anchors as the other anchors classify them, against loops over the definitions."""
 
 import numpy as np
 import pytest
@@ -61,47 +59,8 @@ def test_right_labels_of_a_rare_class_follow_a_wrong_label_of_a_common_one():
     assert found.index[0] == 0 and shares_NC[0, 0] > shares_NC[19:, 1].max()
 
 
-def test_as_many_labels_as_asked_for_and_no_checked_ones(anchors):
-    order = [anchors.ids[index] for index in anchors_lib.ranked(anchors).index]
-    assert anchors_lib.suggestions(anchors, 5).id.tolist() == order[:5]
-    kept = dataclasses.replace(anchors, checked=(order[0], order[3], order[9]))
-    assert anchors_lib.suggestions(kept, 5).id.tolist() == [order[index] for index in (1, 2, 4, 5, 6)]
-    assert len(anchors_lib.suggestions(kept, 99)) == N - 3 and anchors_lib.suggestions(kept, 0).empty
-
-
 def test_calibration_bins_by_the_probability_of_the_predicted_class():
     shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
     measured = measures.Measures(("a", "b"), np.array([0, 1, 1, 0, 0]), np.array([0, 0, 1, 0, 1]), shares_NC)
     np.testing.assert_allclose(measured.calibration, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
     assert measured.calibration_error == pytest.approx((0.45 + 2 * 0.14 + 2 * 0.5) / 5)
-
-
-def test_suggestions_are_not_formulas():
-    y_N, shares_NC = np.array([1, 1, 0]), np.array([[0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
-    given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X ")}
-    anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), np.zeros((3, 2)), shares_NC, **given)
-    assert anchors_lib.suggestions(anchors, 1).to_csv(index=False).splitlines() == [
-        "id,text,label,suggested,checked,probability,neighbours,same_text",
-        "8,X ,'=a,b,,0.136,2 of 2 differ,anchor 5: 'b'",
-        "5,x,b,,,0.739,1 of 2 differ,anchor 8: '=a'",
-    ]
-
-
-def test_an_anchor_with_the_text_of_a_demonstration_and_another_label_is_listed():
-    y_N, nothing = np.array([1, 1, 1]), np.zeros((3, 2))
-    given = {"labels": ("a", "b"), "names": ("a", "b"), "ids": (3, 5, 8), "texts": ("u", "v", "w")}
-    shown = ((0, "V", "a"), (1, "w", "b"), (2, "z", "a"))
-    near_Nk = np.array([[1, 2], [0, 2], [0, 1]])
-    anchors = make(y_N, near_Nk, nothing, nothing, predicted_N=y_N, demonstrations=shown, **given)
-    table = anchors_lib.suggestions(anchors, 0)
-    assert table[["id", "same_text"]].values.tolist() == [[5, "demonstration 0: 'a'"]]
-
-
-def test_a_label_of_another_form_is_suggested_where_no_other_is():
-    y_N = np.array([0, 0, 1, 2, 2])
-    shares_NC = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3], [0.4, 0.1, 0.5], [0.4, 0.1, 0.5]])
-    near_Nk = np.array([[1], [0], [3], [2], [3]])
-    names = ("pay ", "log in", "Pay")
-    anchors = make(y_N, near_Nk, np.zeros((5, 1)), shares_NC, labels=names, names=names)
-    found = dict(anchors_lib.suggestions(anchors, 5)[["id", "suggested"]].values.tolist())
-    assert found == {0: "", 1: "Pay", 2: "", 3: "pay ", 4: "pay "}

@@ -12,9 +12,9 @@ from knnprompt_jax import errors, files, parallel, progress, states
 from knnprompt_jax.classifier import classifier_file, fit_classifier
 from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
 from knnprompt_jax.classifier.fitted import Content
-from knnprompt_jax.runs import corrections
+from knnprompt_jax.commands import label_table
 from knnprompt_jax.settings import commands
-from knnprompt_jax.study import job_inputs as inputs
+from knnprompt_jax.study import job_inputs
 from knnprompt_jax.tasks import catalogue, defects
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -23,17 +23,16 @@ _MEMORY = 256 * 2**20  # Bytes of states kept during a fit without a cache of st
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A classifier in its file, what its model read, and remarks for the user.
+    """A classifier in its file, and what its model read.
 
     Attributes:
-        num_prompts: the number of prompts that the fit needed; 0 if the file held this classifier already.
+        num_prompts: the number of prompts that the fit needed.
         num_read: the number of these that the model read. The cache of states had the others.
     """
 
     content: Content
     num_prompts: int
     num_read: int
-    notes: tuple[str, ...] = ()
 
 
 def run(settings: commands.FitSettings) -> Result:
@@ -42,16 +41,16 @@ def run(settings: commands.FitSettings) -> Result:
     An anchor's id is its row in the train file, from 0.
 
     Raises:
-        UserError: anything that cannot work, including another process that writes to the file, which stays as it is.
+        UserError: the rows, the model or the options cannot work, or the file exists; the file stays as it is.
     """
-    inputs.join_processes(settings.distributed)
+    job_inputs.join_processes(settings.distributed)
     path = pathlib.Path(settings.classifier)
     parallel.call_in_main(lambda: _check_replaceable(path, settings.overwrite))
     options = classifier_options(settings)
-    task, train, checked, notes = _load_rows(settings)
-    model = inputs.read_model(settings.model, settings)
+    task, train = _load_rows(settings)
+    table = label_table.read(settings.table(settings.train_file)) if settings.train_file else ()
+    model = job_inputs.read_model(settings.model, settings)
     rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
-    checked &= {row.row for row in rows}
     progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
     fitted = fit_classifier.fit(
         model,
@@ -60,68 +59,13 @@ def run(settings: commands.FitSettings) -> Result:
         options,
         labels=task.labels,
         num_rows=max(row.row for row in train) + 1,
-        checked=checked,
+        table=table,
         file_options=settings.file_options(),
         cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
     )
     classifier_file.save(fitted, path)
     statistics = model.statistics
-    return Result(fitted.content, statistics.requested_prompts, statistics.prompts, tuple(notes))
-
-
-def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example], set[int], list[str]]:
-    """Return the task, the train rows, corrected and without duplicates, the checked rows, and remarks about both."""
-    name = settings.task or catalogue.OWN
-    task, train = inputs.load_train(settings, name, settings.train_file)
-    if name == catalogue.OWN:
-        progress.note(_describe_columns(task, train))
-    checked: set[int] = set()
-    changes: list[tuple[Example, str]] = []
-    for path in settings.corrections:
-        found = corrections.read(path, settings.encoding, task, train)
-        changes += [(row, found.labels[row.row]) for row in train if row.row in found.labels]
-        corrected = [dataclasses.replace(row, label=found.labels.get(row.row, row.label)) for row in train]
-        train = corrected
-        task = _corrected(task, train, is_inferred=name == catalogue.OWN)
-        checked |= found.checked
-    notes = []
-    if settings.corrections:
-        caution = ". If you did not check them, estimates of accuracy are too high" if changes else ""
-        notes.append(f"labels corrected: {len(changes)}; checked and right: {len(checked)}{caution}")
-        notes += corrections.describe(changes)
-    rows = defects.drop(train, ()) if settings.drop_duplicates else train
-    _warn(train, rows)
-    return task, rows, checked, notes
-
-
-def _corrected(task: Task, rows: Sequence[Example], is_inferred: bool) -> Task:
-    """Return the task of rows with corrected labels, which may have other classes if the task was inferred.
-
-    Raises:
-        UserError: a label that a declared task does not have.
-    """
-    if is_inferred and {row.label for row in rows} != set(task.labels):
-        inferred = Task.infer([row.fields for row in rows], [row.label for row in rows], fields=task.fields)
-        return dataclasses.replace(task, labels=inferred.labels, label_words=inferred.label_words)
-    for row in rows:
-        task.label_of(row.place, row.label)
-    return task
-
-
-def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
-    """Return which columns of a table are in the prompt and which are left out."""
-    left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.extra))
-    fields = errors.join_names(task.fields)
-    return f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns="
-
-
-def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
-    """Log defects of the train rows, of which `rows` are used."""
-    if left_out := len(train) - len(rows):
-        logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
-    elif found := defects.describe(train, ()):
-        logging.warning("%s (see --drop_duplicates): %s", found, defects.places(train))
-    inputs.log_warnings(defects.label_warnings(rows))
+    return Result(fitted.content, statistics.requested_prompts, statistics.prompts)
 
 
 def _check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
@@ -129,6 +73,33 @@ def _check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
     if path.exists() and path.stat().st_size and not overwrite:
         raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
     files.check_writable(path)
+
+
+def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]:
+    """Return the task and the train rows, on request without duplicates; log defects of the rows."""
+    name = settings.task or catalogue.OWN
+    task, train = job_inputs.load_train(settings, name, settings.train_file)
+    if name == catalogue.OWN:
+        progress.note(_describe_columns(task, train))
+    rows = defects.drop(train, ()) if settings.drop_duplicates else train
+    if left_out := len(train) - len(rows):
+        logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
+    elif found := defects.describe(train, ()):
+        logging.warning("%s (see --drop_duplicates): %s", found, defects.places(train))
+    if len({row.label for row in rows}) < 2:
+        raise errors.UserError(
+            f"{settings.train_file or name}: the only label of {_count(len(rows), 'row')} is {train[0].label!r}; give rows "
+            "of two classes or more"
+        )
+    job_inputs.log_warnings(defects.label_warnings(rows))
+    return task, rows
+
+
+def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
+    """Return which columns of a table are in the prompt and which are left out."""
+    left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.extra))
+    fields = errors.join_names(task.fields)
+    return f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns="
 
 
 def classifier_options(settings: commands.FitSettings) -> AutoOptions:
@@ -149,7 +120,7 @@ def classifier_options(settings: commands.FitSettings) -> AutoOptions:
 
 
 def summarize(result: Result) -> str:
-    """Return what the binary prints: the rows, the prompts, remarks, and the experts with their weights."""
+    """Return what the binary prints: the rows, the prompts, and the experts with their weights."""
     content = result.content
     counts: Mapping[str, int] = collections.Counter(row.label for row in content.rows)
     sizes = [counts[label] for label in content.task.labels]
@@ -160,14 +131,16 @@ def summarize(result: Result) -> str:
         f"after {_count(len(view.rows), 'demonstration')}" if view.rows else "without demonstrations"
         for view in content.views
     ]
-    rows = (
+    lines = [
         f"{_count(len(content.rows), 'row')} of {_count(content.task.num_classes, 'class', 'es')} ({per_class}), "
-        f"each read by {content.model.name} {' and '.join(views)}"
-    )
-    prompts = []
-    if result.num_prompts:
-        prompts = [f"prompts read: {result.num_read:,}; found in the cache: {result.num_prompts - result.num_read:,}"]
-    return "\n".join([rows, *prompts, *result.notes, f"\n{content.choice}"])
+        f"each read by {content.model.name} {' and '.join(views)}",
+        f"prompts read: {result.num_read:,}; found in the cache: {result.num_prompts - result.num_read:,}",
+        f"\n{content.choice}",
+    ]
+    chosen = label_table.count_chosen(content)
+    if chosen and content.choice and content.choice.estimate:
+        lines.append(f"look chose {chosen:,} of the rows; as it prefers difficult ones, this forecast is pessimistic")
+    return "\n".join(lines)
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import pathlib
 import re
 
 import pytest
@@ -12,11 +11,10 @@ import knnprompt_jax as kp
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier import fitted as fitted_lib
-from knnprompt_jax.commands import evaluate_job, predict_job
+from knnprompt_jax.commands import evaluate_job, fit_job, predict_job
 from knnprompt_jax.models import checkpoints
-from knnprompt_jax.report import anchors, look
-from knnprompt_jax.runs import fitting
 from knnprompt_jax.settings import commands
+from knnprompt_jax.tasks import catalogue
 
 BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
 OUTAGE = ("the site is down", "nothing loads", "server error")
@@ -46,27 +44,28 @@ def settings(table, **options):
     return commands.FitSettings(**{**given, **options})
 
 
-@pytest.fixture(scope="module")
-def shared(world):
-    """Options of a classifier on the rows of a task."""
-    drawn = {"experts": ("knn",), "task": "mr", "shots": 9, "demo_shots": (2,)}
-    return {**drawn, "model": str(world / "model"), "data_dir": str(world / "data")}
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """Give each test a cache of its own."""
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
-def test_ids_are_rows_of_the_train_file(shared, world, tmp_path):
-    done = fitting.run(commands.FitSettings(**shared, classifier=str(tmp_path / "mine")))
-    rows = [json.loads(line) for line in (world / "data/mr/train.jsonl").read_text().splitlines()]
-    assert len(done.content.anchors) == 2 * 9 and len(done.content.demonstrations) == 2 * 2
+DEMO = {"experts": ("knn",), "task": "demo", "model": "tiny", "shots": 3, "demo_shots": (1,)}
+
+
+def test_ids_are_rows_of_the_train_file(tmp_path):
+    """The context holds two demonstrations per class."""
+    done = fit_job.run(commands.FitSettings(**DEMO | {"demo_shots": (-1,)}, classifier=str(tmp_path / "mine")))
+    lines = (catalogue.demo_folder() / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(done.content.anchors) == 6 * 3 and len(done.content.demonstrations) == 6 * 2
     for example in done.content.rows:
-        assert (rows[example.row]["sentence"], rows[example.row]["label"]) == (
-            example.fields["sentence"],
-            example.label,
-        )
+        row = json.loads(lines[example.row])
+        assert (row["sentence"], row["label"]) == (example.fields["sentence"], example.label)
 
 
 def test_commands_and_python_fit_the_same_classifier(table):
     """Both call one function; the command's default seed is 1."""
-    done = fitting.run(settings(table, demo_shots=(1,)))
+    done = fit_job.run(settings(table, demo_shots=(1,)))
     rows = list(csv.DictReader(table.open(newline="")))
     classifier = kp.AutoClassifier(kp.demo_model("tiny"), done.content.task, demo_shots=1, random_state=1)
     classifier.fit([row["message"] for row in rows], [row["team"] for row in rows])
@@ -81,13 +80,11 @@ def test_prompts_that_are_too_long_are_counted(table, tmp_path, caplog):
     long = " ".join(["refund"] * 3000)
     with table.open("a", newline="") as file:
         csv.writer(file).writerow(["x9", long, "2026-01-02", "outage"])
-    fitting.run(settings(table, demo_shots=(0,)))
+    fit_job.run(settings(table, demo_shots=(0,)))
     place = {"classifier": str(table.parent / "mine")}
     more = write_table(tmp_path / "more.csv", [(long + "s", "outage")])
     evaluate_job.run(commands.EvaluationSettings(**place, input=str(more), output=str(tmp_path / "out")))
-    more.write_bytes(more.read_bytes() + b",outage\n")
-    with pytest.raises(errors.UserError, match="no text in message"):
-        predict_job.run(commands.PredictionSettings(**place, input=str(more), output=str(tmp_path / "out.csv")))
+    predict_job.run(commands.PredictionSettings(**place, input=str(more), output=str(tmp_path / "out.csv")))
     texts = [record.getMessage() for record in caplog.records if "longer than the context" in record.getMessage()]
     assert [text[: text.index(" prompts")] for text in texts] == ["1 of 9", "1 of 1", "1 of 1"]
 
@@ -96,95 +93,49 @@ class Interrupted(Exception):
     """The process ends here."""
 
 
-def interrupt(*arguments, **options):
-    raise Interrupted
-
-
-def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp_path, monkeypatch):
+def test_an_interrupted_fit_leaves_the_earlier_file_and_resumes(tmp_path, monkeypatch):
     path = tmp_path / "mine"
-    job = commands.FitSettings(**{**shared, "seed": 3}, classifier=str(path))
+    path.write_bytes(b"")
+    job = commands.FitSettings(**DEMO, seed=3, classifier=str(path), overwrite=True)
+
+    def interrupt(*arguments, **options):
+        raise Interrupted
+
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
         patched.setattr(fitted_lib, "complete", interrupt)  # After the states are read.
-        fitting.run(job)
-    assert not path.exists()
-    first = fitting.run(job)
+        fit_job.run(job)
+    assert path.read_bytes() == b""
+    first = fit_job.run(job)
     assert first.num_read == 0 and first.num_prompts == 18, "the states are in the cache"
-    assert "prompts read: 0; found in the cache: 18" in fitting.summarize(first)
-    content = path.read_bytes()
-    assert path.read_bytes() == content and [each.name for each in tmp_path.iterdir()] == ["mine"]
-    with pytest.raises(errors.UserError, match="exists already; choose another file, or add --overwrite"):
-        fitting.run(job)
-    assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).content.options.random_state == 4
-
-
-def test_a_failed_fit_leaves_the_earlier_classifier(shared, tmp_path, monkeypatch):
-    path = tmp_path / "mine"
-    job = commands.FitSettings(**shared, classifier=str(path))
-    fitting.run(job)
+    assert "prompts read: 0; found in the cache: 18" in fit_job.summarize(first)
     content = path.read_bytes()
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
         patched.setattr(fitted_lib, "complete", interrupt)
-        fitting.run(dataclasses.replace(job, seed=4, overwrite=True))
+        fit_job.run(dataclasses.replace(job, seed=4))
+    with pytest.raises(errors.UserError, match="mine: exists already; choose another file, or add --overwrite"):
+        fit_job.run(dataclasses.replace(job, seed=4, overwrite=False))
     assert path.read_bytes() == content and [each.name for each in tmp_path.iterdir()] == ["mine"]
+    fit_job.run(job)
+    assert path.read_bytes() == content, "equal fits write equal files"
 
 
 def test_an_edited_table_needs_only_its_new_prompts(table):
     rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
     job = settings(write_table(table, rows), demo_shots=(0,), overwrite=True)
-    assert fitting.run(job).num_read == 40
+    assert fit_job.run(job).num_read == 40
     write_table(table, [*rows[:30], *rows[33:], ("a new ticket", "outage")])
-    assert fitting.run(job).num_read == 1
+    assert fit_job.run(job).num_read == 1
     assert len(classifier_file.read(table.parent / "mine").content.anchors) == 38
 
 
-def test_corrections_are_applied_and_refused_where_their_row_is_gone(table, tmp_path, caplog):
-    job = settings(table, demo_shots=(0,), experts=("knn",), overwrite=True)
-    fitting.run(job)
-    path = tmp_path / "suggestions.csv"
-    path.write_text(f"id,text,label,suggested\n0,{BILLING[0]},billing team,outage\n1,{BILLING[1]},billing team,\n")
-    corrected = fitting.run(dataclasses.replace(job, corrections=(str(path),)))
-    labels = {example.row: example.label for example in corrected.content.anchors}
-    assert labels[0] == "outage" and labels[1] == "billing team"
-    expected = "labels corrected: 1; checked and right: 0. If you did not check them"
-    assert corrected.num_read == 0 and expected in corrected.notes[0]
-    assert corrected.notes[1:] == (f"  id 0 ({table}:2): 'billing team' -> 'outage'",)
-    path.write_text("id,label\n2,new team\n")
-    assert fitting.run(dataclasses.replace(job, corrections=(str(path),))).content.task.labels == (
-        *("billing team", "new team", "outage"),
-    )
-    lines = table.read_text().splitlines(keepends=True)
-    table.write_text("".join(lines[:5]))
-    path.write_text("id,label\n6,outage\n")
-    with pytest.raises(errors.UserError, match="suggestions.csv:2: no train row has id 6: the row is gone"):
-        fitting.run(dataclasses.replace(job, corrections=(str(path),)))
-
-
-def test_files_of_corrections_are_applied_in_their_order_and_checked_rows_are_kept(table, tmp_path):
-    job = settings(table, demo_shots=(0,), experts=("knn",), overwrite=True)
-    fitting.run(job)
-    paths = (str(tmp_path / "suggestions.csv"), str(tmp_path / "suggestions-2.csv"))
-    lines = ["0,billing team,outage,", "1,billing team,outage,x"], ["0,outage,billing team,", "6,outage,,x"]
-    for path, rows in zip(paths, lines, strict=True):
-        pathlib.Path(path).write_text("\n".join(["id,label,suggested,checked", *rows]))
-    done = fitting.run(dataclasses.replace(job, corrections=paths))
-    assert done.notes[0].startswith("labels corrected: 2; checked and right: 2. If")
-    assert classifier_file.read(table.parent / "mine").content.checked == (1, 6)
-    assert {row.row: row.label for row in done.content.rows}[0] == "billing team"
-
-
-def test_as_many_demonstrations_as_the_context_holds(shared, tmp_path):
-    result = fitting.run(commands.FitSettings(**shared | {"demo_shots": (-1,)}, classifier=str(tmp_path / "store")))
-    assert len(result.content.demonstrations) == 4
-
-
 def test_all_rows_of_a_table_are_used(table, capsys):
-    done = fitting.run(settings(table, demo_shots=(1,)))
+    done = fit_job.run(settings(table, demo_shots=(1,)))
     content = classifier_file.read(table.parent / "mine").content
     assert content.choice == done.content.choice
     assert sorted(example.row for example in content.rows) == list(range(8))
     assert len(content.demonstrations) == 2 and content.num_rows == 8
     assert content.task.fields == ("message",) and content.task.labels == ("billing team", "outage")
-    rows, prompts, *_, forecast = fitting.summarize(done).splitlines()
+    rows, prompts, *_, forecast = fit_job.summarize(done).splitlines()
     assert rows == (
         "8 rows of 2 classes (3 to 5 per class; the largest has 62.5 % of the rows), each read by tiny after 2 demonstrations"
     )
@@ -212,7 +163,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     (tmp_path / "train.csv").write_text("".join(lines), encoding="latin-1")
     (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
     fixed = {"experts": ("knn",), "demo_shots": (0,), "text_columns": ("title", "body", "priority")}
-    fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed))
+    fit_job.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed))
     expected = "columns in the prompt: title, body, priority; left out: ticket_id; to change them: --text_col"
     assert expected in capsys.readouterr().err
     place = {"classifier": str(tmp_path / "mine")}
@@ -225,14 +176,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
         "3 of 3 rows repeat a text that the classifier was fitted to, so scores are too high; first: test.csv:2",
     ):
         assert message in caplog.text
-    classifier = kp.load(tmp_path / "mine")
-    assert classifier.anchors_[11].ids == {"ticket_id": "T-11"}
-    header, *suggestions = (
-        anchors.suggestions(look.classify_anchors(classifier.fitted_), 3).to_csv(index=False).splitlines()
-    )
-    assert header.startswith("id,ticket_id,text,label,suggested,checked,") and any(
-        ",T-" in line for line in suggestions
-    )
+    assert kp.load(tmp_path / "mine").anchors_[11].ids == {"ticket_id": "T-11"}
 
 
 @pytest.mark.parametrize(
@@ -252,23 +196,23 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
         ),
         ({"experts": ("words",)}, "experts=words: add one that reads prompts"),
         ({"experts": ("knn",), "encoder": "./none"}, "the expert and its model go together"),
-        ({"class_prior": "outage=most"}, "--class_prior=outage=most: 'outage=most' is not label=share"),
-        ({"class_prior": "outage=1"}, "class_prior={'outage': 1.0}: give a share for each of billing team, outage"),
+        ({"class_prior": "outage=most"}, "class_prior=outage=most: give each label once"),
+        ({"class_prior": "outage=1"}, "or a share of 0 or more for each of billing team, outage"),
     ],
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):
     monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match=re.escape(message)):
-        fitting.run(settings(table, **options))
+        fit_job.run(settings(table, **options))
     assert [path.name for path in table.parent.iterdir()] == ["train.csv"]
 
 
 def test_the_experts_and_their_accuracy_are_printed(table):
     """Twelve of forty rows are drawn."""
     rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
-    done = fitting.run(settings(write_table(table, rows), shots=6))
+    done = fit_job.run(settings(write_table(table, rows), shots=6))
     choice = done.content.choice
-    printed = fitting.summarize(done)
+    printed = fit_job.summarize(done)
     assert choice.num_rows == 12 and printed.count(choice.line) == 1
     assert printed.count("words ") == 1 and all(member.title in printed for member in choice.members)
     assert done.num_read == 12 * len(choice.views)
@@ -277,22 +221,25 @@ def test_the_experts_and_their_accuracy_are_printed(table):
 @pytest.mark.parametrize("shots", [None, 1])
 def test_a_row_of_each_class_is_enough(table, shots):
     write_table(table, [("refund me", "billing"), ("server error", "outage")])
-    content = fitting.run(settings(table, shots=shots)).content
+    content = fit_job.run(settings(table, shots=shots)).content
     assert ([example.row for example in content.anchors], content.demonstrations) == ([0, 1], ())
+    write_table(table, [("refund me", "billing"), ("a fee", "billing")])
+    with pytest.raises(errors.UserError, match=r"train.csv: the only label of 2 rows is 'billing'; give rows of two"):
+        fit_job.run(settings(table, shots=shots, overwrite=True))
 
 
 def test_all_rows_are_read_once_where_a_sample_is_compared(table, monkeypatch):
     rows = [(f"note {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
     write_table(table, rows)
     monkeypatch.setattr("knnprompt_jax.experts.views.LIMIT", 11)
-    done = fitting.run(settings(table, demo_shots=(2, 0), cache_gb=0.0))
+    done = fit_job.run(settings(table, demo_shots=(2, 0), cache_gb=0.0))
     assert done.num_prompts == done.num_read == 2 * 14 and done.content.choice.num_rows == 11
 
 
 def test_doubtful_rows_are_named(tmp_path, caplog):
     rows = [(f"words number {number}", "xy"[number % 3 == 0]) for number in range(11)]
     rows += [("words  number 3", "y"), ("Words number 4", "y"), ("words number 3", "X")]
-    fitting.run(settings(write_table(tmp_path / "train.csv", rows), demo_shots=(0,), experts=("knn",)))
+    fit_job.run(settings(write_table(tmp_path / "train.csv", rows), demo_shots=(0,), experts=("knn",)))
     places = "line 14 ('y') contradicts line 6 ('x'); line 15 ('X') contradicts line 5 ('y'); line 13 repeats line 5"
     assert f"2 texts have conflicting labels (see --drop_duplicates): {places}\n" in caplog.text
     assert "labels that differ only in case and blanks are different classes (rows): 'x' (7), 'X' (1)" in caplog.text
@@ -303,7 +250,7 @@ def test_texts_in_columns_of_other_names(tmp_path):
     options = {"demo_shots": (0,), "experts": ("knn",)}
     rows = [(f"title {number}", f"body {number}", "xy"[number % 2]) for number in range(7)]
     train = write_table(tmp_path / "train.csv", rows, ("title", "body", "label"))
-    fitting.run(settings(train, **options, label_column="label"))
+    fit_job.run(settings(train, **options, label_column="label"))
     other = write_table(
         tmp_path / "other.csv", [(row[1], row[0], row[2]) for row in rows], ("title", "subject", "label")
     )
@@ -322,7 +269,7 @@ def test_texts_in_columns_of_other_names(tmp_path):
     assert [record["label"] for record in records] == expected.tolist()
     assert [record["title"] for record in records] == [row[1] for row in rows], "columns keep the names of the file"
     for columns, message in (
-        (("subject",), "a column for each of the classifier's texts, in the order title, body"),
+        (("subject",), "a column for each text, in the order title, body"),
         (("subject", "label"), "'label' is the column of the labels"),
     ):
         with pytest.raises(errors.UserError, match=message):

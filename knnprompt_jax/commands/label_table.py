@@ -1,0 +1,214 @@
+"""The table that goes round: `look` writes the train rows and rows to label, a person edits it, and `fit` reads it."""
+
+import collections
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from knnprompt_jax import errors, progress, states, tables
+from knnprompt_jax.classifier.fitted import Content, Fitted
+from knnprompt_jax.commands import predictions_file
+from knnprompt_jax.confidence import acquisition
+from knnprompt_jax.experts import expert, linear
+from knnprompt_jax.experts.expert import Readings
+from knnprompt_jax.report import anchors as anchors_lib
+from knnprompt_jax.report.anchors import ClassifiedAnchors
+from knnprompt_jax.settings import commands
+from knnprompt_jax.store import search as search_lib
+from knnprompt_jax.tasks import columns
+from knnprompt_jax.tasks.table_file import Table
+from knnprompt_jax.tasks.task import Example
+
+_CHECK = "check: "
+_CHOSEN = "chosen: "  # How the reason of a row that `look` chose to label begins; it stays in later tables.
+_MIN_CHECKS = 10  # Labels to check: a tenth of the rows within these limits.
+_MAX_CHECKS = 50
+_NOVEL = 0.05  # The p-value below which a row is unlike the train rows.
+_UNDECIDED = 0.5  # The margin below which a row is undecided between two classes.
+
+Row = dict[str, str]
+"""The cells of a row by column."""
+
+
+class ToLabel(NamedTuple):
+    """Q rows to label, the most valuable first: their cells, predicted labels, nearest anchors and states."""
+
+    rows: Sequence[Row]
+    texts: Sequence[str]
+    predicted: Sequence[str]
+    near: search_lib.Neighbours
+    hidden_QE: np.ndarray
+
+
+def read(table: Table) -> tuple[tuple[str, ...], ...]:
+    """Return a table as texts, its header first; raise UserError as `Table.rows`."""
+    rows = [row for _, row in table.rows()]
+    names = tuple(dict.fromkeys(name for row in rows for name in row))
+    return (names, *(tuple(predictions_file.to_text(row.get(name)) for name in names) for row in rows))
+
+
+def write(rows: Sequence[Row]) -> bytes:
+    """Return rows as CSV in UTF-8 with a byte order mark; the columns that `look` adds are the last."""
+    names = [*dict.fromkeys(name for row in rows for name in row if name not in columns.ADDED), *columns.ADDED]
+    lines = [names, *([row.get(name, "") for name in names] for row in rows)]
+    return tables.to_csv([*map(tables.to_cell, line)] for line in lines).encode("utf-8-sig", "backslashreplace")
+
+
+def train_rows(content: Content) -> dict[int, Row]:
+    """Return the rows of the train table, by number, with their labels as they stand.
+
+    Rows of a classifier that was fitted to no file are made from its examples.
+
+    Raises:
+        UserError: the table has a column of its own that `look` adds.
+    """
+    label = _label_column(content)
+    table = _given_rows(content)
+    for row in table:
+        if correction := row.get(columns.SUGGESTED, "").strip():
+            row |= {label: correction, columns.SUGGESTED: "", columns.CHECKED: "x"}
+    rows = dict(enumerate(table))
+    for example in content.rows:
+        ids = {name: predictions_file.to_text(value) for name, value in example.ids.items()}
+        rows.setdefault(example.row, {**ids, **example.fields})[label] = example.label
+    own = {
+        label,
+        *content.task.fields,
+        *(name for row in rows.values() if columns.SUGGESTED not in row for name in row),
+    }
+    if taken := own.intersection(columns.ADDED):
+        raise errors.UserError(f"column {min(taken)!r} of the train table: look adds a column of this name; rename it")
+    return rows
+
+
+def _given_rows(content: Content) -> list[Row]:
+    """Return the rows of the train file."""
+    header, *lines = content.table or ((),)
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def _label_column(content: Content) -> str:
+    return str(content.file_options.get("label_column", "label"))
+
+
+def _is_chosen(row: Mapping[str, str]) -> bool:
+    return columns.SUGGESTED in row and row.get(columns.REASON, "").startswith(_CHOSEN)
+
+
+def count_chosen(content: Content) -> int:
+    """Return how many rows of a classifier were chosen by `look`."""
+    chosen = {number for number, row in enumerate(_given_rows(content)) if _is_chosen(row)}
+    return sum(row.row in chosen for row in content.rows)
+
+
+def mark_doubts(content: Content, anchors: ClassifiedAnchors, rows: Mapping[int, Row]) -> list[int]:
+    """Write the probabilities of labels, and the reasons to check some of them, into the train rows.
+
+    A tenth of the labels is to be checked, then those of anchors whose text also occurs with another label. Labels that
+    a person checked or gave on request are left out.
+
+    Returns:
+        The indices of the anchors to check, the least probable label first.
+    """
+    for row in rows.values():
+        if not _is_chosen(row):
+            row |= dict.fromkeys((columns.PROBABILITY, columns.NOVELTY, columns.REASON), "")
+    labels_of = collections.defaultdict(set)
+    for example in content.rows:
+        labels_of[example.text_key].add(example.label)
+    count = min(_MAX_CHECKS, max(_MIN_CHECKS, len(anchors.ids) // 10))
+    doubts: list[int] = []
+    for index, found in anchors_lib.ranked(anchors).iterrows():
+        row = rows[anchors.ids[index]]
+        row[columns.PROBABILITY] = f"{found.probability:.3f}"
+        others = labels_of[content.anchors[index].text_key] - {anchors.label(index)}
+        if row.get(columns.CHECKED) or _is_chosen(row) or (len(doubts) >= count and not others):
+            continue
+        doubts.append(index)
+        parts = [f"perhaps {anchors.names[int(found.suggested)]}"] if found.suggested >= 0 else []
+        parts.append(f"{found.differing:.0f} of {anchors.near_Nk.shape[1]} nearest rows have another label")
+        parts += [f"this text has the label {other}, too" for other in sorted(others)]
+        row[columns.REASON] = _CHECK + "; ".join(parts)
+    return doubts
+
+
+def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings, k: int) -> ToLabel:
+    """Choose at most `budget` rows of the input and find their k nearest anchors.
+
+    Args:
+        known: the rows of the train table, whose texts are left out.
+
+    Raises:
+        UserError: the file cannot be read, or every row is labelled or repeats another.
+    """
+    task = fitted.task
+    examples = _new(fitted, known, settings)
+    readings = fitted.read(examples, states.open_disk_cache(settings.cache_gb))
+    answer = fitted.answer(readings)
+    p_NC = np.asarray(answer.probabilities, np.float64)
+    chosen_Q = rank(fitted, readings, p_NC, settings.budget)
+    chosen_readings = readings.take(chosen_Q)
+    novelty_Q = fitted.novelty(chosen_readings)
+    names = {name for row in known for name in row}
+    rows = []
+    for index, p_value, reason in zip(chosen_Q, novelty_Q, _reasons(fitted, p_NC[chosen_Q], novelty_Q), strict=True):
+        example = examples[index]
+        copied = {name: predictions_file.to_text(cell) for name, cell in example.extra.items() if name in names}
+        added = {
+            columns.PROBABILITY: f"{p_NC[index].max():.3f}",
+            columns.NOVELTY: f"{p_value:.3f}",
+            columns.REASON: reason,
+        }
+        emptied = dict.fromkeys((_label_column(fitted.content), columns.SUGGESTED, columns.CHECKED), "")
+        rows.append({**copied, **example.fields, **emptied, **added})
+    return ToLabel(
+        rows=rows,
+        texts=[task.retrieval_text(examples[index]) for index in chosen_Q],
+        predicted=[str(answer.labels[index]) for index in chosen_Q],
+        near=fitted.search(chosen_readings, k),
+        hidden_QE=np.asarray(fitted.first_view(chosen_readings).hidden_NE, np.float32),
+    )
+
+
+def _new(fitted: Fitted, known: Iterable[Row], settings: commands.LookSettings) -> list[Example]:
+    """Return the rows of the input without a label whose text occurs for the first time."""
+    task = fitted.task
+    seen = {Example({field: row.get(field, "") for field in task.fields}, "").text_key for row in known}
+    table = settings.table(settings.input, fitted.content.file_options)
+    examples = []
+    left_out = 0
+    for example in table.unlabelled(task):
+        if example.text_key in seen or not columns.is_empty(example.extra.get(table.label_column)):
+            left_out += 1
+        else:
+            examples.append(example)
+        seen.add(example.text_key)
+    note = f"{left_out:,} rows have a label, or the text of a train row or an earlier row"
+    if not examples:
+        raise errors.UserError(f"{settings.input}: no row to label: {note}")
+    progress.note(f"{settings.input}: {len(examples):,} rows can be labelled; {note}")
+    return examples
+
+
+def rank(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of at most `count` rows whose labels are worth most, the most valuable first.
+
+    Args:
+        p_NC: the probabilities of the classes of each row.
+    """
+    first = fitted.first_view(readings)
+    x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
+    mean_F, scale_F = linear.standardise(x_NF)
+    return acquisition.choose(p_NC, (x_NF - mean_F) / scale_F, count)
+
+
+def _reasons(fitted: Fitted, p_QC: np.ndarray, novelty_Q: np.ndarray) -> Iterator[str]:
+    """Yield why each row was chosen."""
+    for p_C, margin, p_value in zip(p_QC, acquisition.margins(p_QC), novelty_Q, strict=True):
+        order = p_C.argsort()[::-1][:2]
+        likely = [f"{fitted.classes[index]} ({100 * p_C[index]:.0f} %)" for index in order]
+        reason = f"undecided between {' and '.join(likely)}"
+        if margin >= _UNDECIDED:
+            reason = f"probably {likely[0]}, but unlike the other chosen rows"
+        yield f"{_CHOSEN}{reason}{'; unlike the train rows' if p_value < _NOVEL else ''}"

@@ -1,1 +1,0 @@
-"""Settings → runs → records, and the fit of a classifier from settings."""

@@ -1,0 +1,145 @@
+"""The table that goes round: `look` writes it, a person edits it, `fit` reads it, and no text or label changes."""
+
+import csv
+import dataclasses
+
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax import errors, tasks
+from knnprompt_jax.classifier import classifier_file
+from knnprompt_jax.commands import fit_job, label_table, look_job
+from knnprompt_jax.settings import commands
+from knnprompt_jax.tasks import columns
+
+FORMULA = "=SUM(1;2) is what the crown was worth"
+ODD = (FORMULA, "'=a quoted formula", "+1 from a\nsecond line", "'tis late", "-5", '\tcaf\u00e9, "it" said')
+
+
+def write(path, header, given):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *given])
+    return str(path)
+
+
+def read(path):
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def given():
+    """Sixty texts of the demo task with their labels, and texts that a spreadsheet would change."""
+    rows = tasks.load_rows(tasks.get("demo"), "train")[:60]
+    rows = [(f"T-{index}", row.fields["sentence"], f"label {row.label}") for index, row in enumerate(rows)]
+    return rows + [(f"T-{index}", text, rows[index % 2][2]) for index, text in enumerate(ODD, 60)]
+
+
+@pytest.fixture
+def work(given, tmp_path, monkeypatch):
+    """The job of a fit to 54 of the rows, in the working folder; the other texts are in unlabelled.csv."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "train.csv", ("ticket", "text", "team"), [*given[:48], *given[60:]])
+    write(tmp_path / "unlabelled.csv", ("ticket", "text"), [row[:2] for row in given[40:60]])
+    options = {"model": "tiny", "experts": ("means", "probe"), "demo_shots": (0,), "label_column": "team"}
+    return commands.FitSettings(train_file="train.csv", classifier="mine", overwrite=True, **options)
+
+
+def look(**options):
+    return look_job.run(commands.LookSettings(classifier="mine", **options))
+
+
+def labels_of(content):
+    return [(row.row, row.fields["text"], row.label) for row in content.rows]
+
+
+def test_a_table_that_nobody_edited_gives_the_same_classifier(work, given):
+    first = fit_job.run(work).content
+    printed = look(input="unlabelled.csv", budget=7)
+    assert "labels to check: 10 of 54\nrows to label: 7, at the end of the table\ntable: look/table.csv" in printed
+    table = read("look/table.csv")
+    assert list(table[0]) == ["ticket", "text", "team", *columns.ADDED] and len(table) == 54 + 7
+    assert [row["ticket"] for row in table[:54]] == [row[0] for row in (*given[:48], *given[60:])]
+    assert not any(row["suggested"] or row["checked"] for row in table)
+    assert sum(row["reason"].startswith("check: ") for row in table[:54]) >= 10
+    new = {row[1] for row in given[48:60]}
+    for row in table[54:]:
+        assert row["text"] in new and row["team"] == "" and row["ticket"].startswith("T-")
+        assert row["reason"].startswith("chosen: ") and "label " in row["reason"]
+        assert 0 < float(row["probability"]) < 1 and 0 < float(row["novelty"]) <= 1
+        assert (float(row["novelty"]) < 0.05) == row["reason"].endswith("; unlike the train rows")
+    again = fit_job.run(dataclasses.replace(work, train_file="look/table.csv", encoding="cp1252")).content
+    assert labels_of(again) == labels_of(first) and again.choice == first.choice
+    look(input="unlabelled.csv", budget=2)
+    assert read("look/table-2.csv")[:61] == table and len(read("look/table-2.csv")) == 61 + 2
+
+
+def edit(table, changes):
+    rows = read(table)
+    for number, cells_ in changes.items():
+        rows[number] |= cells_
+    write(table, rows[0], [row.values() for row in rows])
+
+
+def test_corrections_new_labels_and_checks_go_round(work, given, tmp_path):
+    fit_job.run(work)
+    look(input="unlabelled.csv", budget=7)
+    doubted = [number for number, row in enumerate(read("look/table.csv")) if row["reason"].startswith("check")]
+    edits = {number: {"checked": "x"} for number in doubted[2:]}
+    edits |= {doubted[0]: {"suggested": "'=odd"}, doubted[1]: {"team": "label 2"}, 55: {"team": "label 1"}}
+    edit(tmp_path / "look/table.csv", edits)
+    done = fit_job.run(dataclasses.replace(work, train_file="look/table.csv"))
+    labels = {row.row: row.label for row in done.content.rows}
+    assert len(labels) == 54 + 1 and labels[doubted[0]] == "=odd" and labels[doubted[1]] == "label 2"
+    assert labels[55] == "label 1" and done.content.task.fields == ("text",)
+    assert label_table.count_chosen(done.content) == 1
+    assert fit_job.summarize(done).endswith(
+        "look chose 1 of the rows; as it prefers difficult ones, this forecast is pessimistic"
+    )
+    look()
+    table = read("look/table-2.csv")
+    assert list(table[0]) == ["ticket", "text", "team", *columns.ADDED] and len(table) == 61
+    assert table[doubted[0]]["team"] == "'=odd" and table[doubted[0]]["checked"] == "x"
+    assert table[doubted[1]]["team"] == "label 2" and table[55]["team"] == "label 1" and table[56]["team"] == ""
+    assert not any(row["suggested"] for row in table)
+    assert all(table[number]["checked"] == "x" and not table[number]["reason"] for number in [doubted[0], *doubted[2:]])
+    assert all(row["reason"].startswith("chosen: ") for row in table[54:])
+
+
+def test_rows_that_a_fit_leaves_out_stay_in_the_table(work, tmp_path):
+    write(
+        tmp_path / "train.csv", ("text", "team", "note"), [*[("a b", "x", "1"), ("c", "y", "2")] * 2, ("d", "x", "3")]
+    )
+    content = fit_job.run(dataclasses.replace(work, text_columns=("text",), shots=1)).content
+    rows = label_table.train_rows(content)
+    assert len(content.rows) == 2 and [*rows[3].values()] == ["c", "y", "2"] and len(rows) == 5
+
+
+def test_rows_of_python_make_a_table_and_contradictions_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    task = tasks.get("demo")
+    rows = tasks.load_rows(task, "train")[:40]
+    texts = [row.fields["sentence"] for row in rows]
+    labels = [row.label for row in rows]
+    other = next(label for label in task.labels if label != labels[3])
+    classifier = kp.AutoClassifier(kp.demo_model("tiny"), task, experts=("probe",), demo_shots=0)
+    classifier.fit([*texts, texts[3].upper()], [*labels, other]).save("mine")
+    look()
+    table = read("look/table.csv")
+    assert [row["sentence"] for row in table[:40]] == texts and [row["label"] for row in table] == [*labels, other]
+    assert f"this text has the label {other}, too" in table[3]["reason"]
+    assert f"this text has the label {labels[3]}, too" in table[40]["reason"]
+
+
+def test_invalid_tables_and_inputs_are_one_line(work, given, tmp_path):
+    fit_job.run(work)
+    write(tmp_path / "known.csv", ("text",), [[text] for _, text, _ in given[:3]])
+    with pytest.raises(errors.UserError, match="known.csv: no row to label: 3 rows have a label, or the text of"):
+        look(input="known.csv")
+    content = classifier_file.read(tmp_path / "mine").content
+    clash = dataclasses.replace(content, table=(("text", "team", "reason"), ("a", "b", "c")))
+    with pytest.raises(errors.UserError, match="column 'reason' of the train table: look adds a column of this name"):
+        label_table.train_rows(clash)
+    for options in ({"budget": 3}, {"encoding": "cp1252"}, {"text_columns": ("a",)}):
+        with pytest.raises(errors.UserError, match="has no effect without --input"):
+            commands.LookSettings(classifier="mine", **options)

@@ -1,0 +1,88 @@
+"""The page of a saved classifier's anchors."""
+
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax import errors, tasks
+from knnprompt_jax.commands import look_job
+from knnprompt_jax.report import drawing
+from knnprompt_jax.settings import commands
+
+SCRIPT = "<script>alert('$1 & $2')</script>"
+
+
+@pytest.fixture(scope="module")
+def classifier() -> "kp.KNNPrompting":
+    """Fitted on rows of the demo task, of which one is a script and one occurs twice."""
+    task = tasks.get("demo")
+    rows = tasks.load_rows(task, "train")[:60]
+    texts = [row.fields["sentence"] for row in rows]
+    labels = [row.label for row in rows]
+    model = kp.demo_model("tiny")
+    return kp.KNNPrompting(model, task, demo_shots=1).fit([*texts, SCRIPT, texts[31]], [*labels, labels[0], labels[31]])
+
+
+@pytest.fixture(scope="module")
+def saved(classifier, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "mine"
+    classifier.save(folder)
+    return folder
+
+
+def test_the_page_has_every_part_and_no_active_text(saved, tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text(f'sentence\n"{SCRIPT} again"\nA lighthouse.\nA crown.\n')
+    output = tmp_path / "page"
+    job = commands.LookSettings(classifier=str(saved), input=str(new), budget=2, output=str(output))
+    printed = look_job.run(job)
+    assert printed.startswith("labels to check: 10 of 56\nrows to label: 2, at the end of the table\ntable: ")
+    assert f"\npage: {output / 'index.html'}\nnext: " in printed
+    text = (output / "index.html").read_text(encoding="utf-8")
+    for name in ("to_label", "suspects", "map", "classes", "certainty"):
+        assert f'<section id="{name}">' in text
+    assert "56 anchors of task demo" in text and text.count('class="point unlabelled"') == 2
+    assert SCRIPT not in text and text.count("<script") == 2
+
+
+def test_earlier_tables_are_kept_even_those_edited_while_the_page_is_drawn(saved, tmp_path, monkeypatch):
+    settings = commands.LookSettings(classifier=str(saved), output=str(tmp_path))
+    edited = tmp_path / commands.TABLE
+    build = look_job.build
+
+    def slow(*arguments):
+        edited.write_text("edited")
+        return build(*arguments)
+
+    monkeypatch.setattr(look_job, "build", slow)
+    look_job.run(settings)
+    assert edited.read_text() == "edited"
+    assert all(f"table: {tmp_path / 'table-2.csv'}\n" in look_job.run(settings) for _ in range(2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "table-2.csv", "table.csv"]
+
+
+def test_long_listings_and_maps_say_what_they_show(classifier, monkeypatch):
+    monkeypatch.setattr(look_job, "_MAX_POINTS", 13)
+    rows = [(f"text {number}", "1", "0.1", "why") for number in range(21)]
+    with drawing.style():
+        anchors = look_job.classify_anchors(classifier.fitted_)
+        sections = {section.name: section for section in look_job.build(anchors, rows)}
+    (listing,) = sections["suspects"].listings
+    assert listing.caption == "The first 20 of 21 rows." and listing.rows == tuple(rows[:20])
+    (shown,) = sections["map"].maps
+    assert len(shown.points) == 13 and "13 of 56 anchors" in shown.caption
+    assert all(index < 13 for point in shown.points for index, _ in point.neighbours)
+
+
+@pytest.mark.parametrize(
+    ("path", "output", "message"),
+    [
+        ("none", "page", "none: No such file or directory"),
+        ("mine", "mine/look/page", "mine"),
+    ],
+)
+def test_invalid_input_gives_a_one_line_error_and_writes_nothing(saved, path, output, message):
+    before = sorted(saved.parent.rglob("*"))
+    with pytest.raises(errors.UserError, match=message):
+        paths = {"classifier": str(saved.parent / path), "output": str(saved.parent / output)}
+        look_job.run(commands.LookSettings(**paths))
+    assert sorted(saved.parent.rglob("*")) == before
