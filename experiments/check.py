@@ -11,7 +11,7 @@ It compares with JAX on a CPU in the same process. The exit status is 1 if a lin
 import sys
 
 from knnprompt_jax import app
-from knnprompt_jax.settings import devices as settings_lib
+from knnprompt_jax.settings import commands as settings_lib
 
 FLAGS = app.Flags(settings_lib.CheckSettings, keeps_programs=False)
 

@@ -74,7 +74,7 @@ class Flags(Generic[Kind]):
             try:
                 rest = flags.FLAGS(argv)
             except ValueError as error:  # absl raises it for --noNAME=VALUE.
-                raise errors.UserError(str(error)) from error
+                raise flags.Error(str(error)) from error
             if len(rest) > 1:
                 raise errors.UserError(f"unexpected argument {rest[1]!r}: write options as --name=value")
             return rest
@@ -145,7 +145,7 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
     """Define `--config` and return the options of the file that it names.
 
     Raises:
-        UserError: there is no such file, or its `get_config()` returns no options of `kind`.
+        UserError: its `get_config()` returns no options of `kind`.
     """
     text = "Python file whose get_config() returns the values that are the defaults of the options below."
     early = flags.FlagValues()  # The file decides which other flags there are.
@@ -155,9 +155,7 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
     early(sys.argv, known_only=True)
     file = str(early["config"].value)
     paths = (folder / file for folder in (pathlib.Path(), _PACKAGE, _PACKAGE.parent))
-    path = next(filter(pathlib.Path.is_file, paths), None)
-    if path is None:
-        raise errors.UserError(f"--config={file}: no such file")
+    path = next(filter(pathlib.Path.is_file, paths), pathlib.Path(file))
     given = runpy.run_path(str(path))["get_config"]()
     if not isinstance(given, kind):
         raise errors.UserError(f"--config={file}: get_config() must return {kind.__name__} or a subclass of it")

@@ -187,14 +187,12 @@ def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:
     if is_tuple and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if declared["nonempty"] and isinstance(value, str | list | tuple) and not value:
-        if field.default in ("", ()):
-            raise errors.UserError(f"{field.name} is required: {declared['help']}")
-        raise errors.UserError(f"{field.name}={shown}: give {'at least one value' if is_tuple else 'a value'}")
-    if is_tuple and not isinstance(value, list | tuple):
-        raise errors.UserError(f"{field.name}={shown}: give several values, for example {field.name}=(1, 2)")
-    items = [_parsed(item, kind) for item in (value if is_tuple else [value])]
-    if not all(_is_allowed(kind, declared, item) for item in items):
-        raise errors.UserError(f"{field.name}={shown}: {_describe_allowed(kind, declared)}")
+        raise errors.UserError(f"{field.name} is required: {declared['help']}")
+    has_items = is_tuple and isinstance(value, list | tuple)
+    items = [_parsed(item, kind) for item in (value if has_items else [value])]
+    if has_items != is_tuple or not all(_is_allowed(kind, declared, item) for item in items):
+        several = "for each value, " if is_tuple else ""
+        raise errors.UserError(f"{field.name}={shown}: {several}{_describe_allowed(kind, declared)}")
     return tuple(map(kind, items)) if is_tuple else kind(items[0])
 
 
@@ -228,7 +226,7 @@ def _limits(kind: type, declared: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _describe_allowed(kind: type, declared: Mapping[str, Any]) -> str:
-    """Return what a value may be, for a message."""
+    """Return what a value, or each of several values, may be, for a message."""
     if declared["choices"]:
         return f"choose from {', '.join(declared['choices'])}"
     if kind is str:

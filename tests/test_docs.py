@@ -96,5 +96,5 @@ def test_commands_and_their_flags_exist(page):
         name, rest = file or command, rest.partition("#")[0].partition("`")[0]
         config = re.search(r"--config=\S+:[a-z]\w+", rest)
         kind = test_options_all.begin(name, *([config[0]] if config else []), "--help")[2]
-        names = {option for option, _, _ in options.declarations(kind)} | {"help", "config", "dry_run"}
+        names = {option for option, _, _ in options.declarations(kind)} | {"help", "helpfull", "config"}
         assert set(re.findall(r" --([\w.]+)", rest)) <= names, rest

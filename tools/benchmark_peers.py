@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knnprompt_jax import app, errors, options
-from knnprompt_jax.settings import devices as settings_lib
+from knnprompt_jax.settings import commands as settings_lib
 from tools.peer_process import PeerProcess
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from knnprompt_jax.devices.topologies import GIB
 from knnprompt_jax.lm import memory, programs
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import packing
-from knnprompt_jax.settings.devices import BenchmarkSettings
+from knnprompt_jax.settings.commands import BenchmarkSettings
 from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.store import store as store_lib
 

@@ -11,7 +11,7 @@ from knnprompt_jax import states
 from knnprompt_jax.devices import machine, operations, workload
 from knnprompt_jax.devices.checks import Inputs
 from knnprompt_jax.models import registry
-from knnprompt_jax.settings.devices import BenchmarkSettings
+from knnprompt_jax.settings.commands import BenchmarkSettings
 from knnprompt_jax.settings.shared import MeshOptions
 
 OURS = "ours"

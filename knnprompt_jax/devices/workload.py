@@ -15,7 +15,7 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.models import checkpoints, decoder, hf_config, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings.devices import BenchmarkSettings
+from knnprompt_jax.settings.commands import BenchmarkSettings
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 

@@ -3,7 +3,7 @@
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.settings import commands, devices, grids
+from knnprompt_jax.settings import commands, grids
 from tests import processes
 
 WRONG = [
@@ -85,7 +85,7 @@ def test_options_of_predict_that_cannot_be(values, message):
     "kind",
     [
         *(commands.FitSettings, commands.PredictionSettings, commands.EvaluationSettings, commands.LookSettings),
-        *(commands.ExplanationSettings, grids.ComparisonSettings, devices.BenchmarkSettings, grids.GridSettings),
+        *(commands.ExplanationSettings, grids.ComparisonSettings, commands.BenchmarkSettings, grids.GridSettings),
     ],
 )
 def test_the_mesh_has_one_spelling(kind):
