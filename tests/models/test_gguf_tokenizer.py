@@ -166,7 +166,6 @@ SENTENCEPIECE = {"model": "llama", "tokens": ["t", "u", "v"], "scores": [0.0] * 
         (BYTE_LEVEL, {"model": "rwkv"}, "model='rwkv': it is not supported; choices: gpt2, llama"),
         (BYTE_LEVEL, {"pre": "falcon"}, "pre='falcon': it is not supported; choices: dbrx, gpt-2, llama-bpe"),
         (BYTE_LEVEL, {"tokens": ["a", "b", "a"]}, "2 different tokens of 3"),
-        (BYTE_LEVEL, {"merges": ["q qqqq"]}, "no usable tokenizer: "),
         (BYTE_LEVEL, {"add_space_prefix": True}, "add_space_prefix=True: it is not supported"),
         (SENTENCEPIECE, {}, "256 of 256 bytes are no tokens"),
         (SENTENCEPIECE, {"tokens": [f"<0x{byte:02X}>" for byte in range(256)]}, "missing or all equal"),

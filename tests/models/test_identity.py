@@ -56,15 +56,6 @@ def test_hashes_are_remembered(folder, monkeypatch):
     assert checkpoints.fingerprint(folder) == before
 
 
-@pytest.mark.parametrize("cache_folder", ["off", "/proc/none", "{}/held"])
-def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatch, cache_folder):
-    before = checkpoints.fingerprint(folder)
-    monkeypatch.setenv("KNNPROMPT_CACHE", cache_folder.format(tmp_path))
-    (tmp_path / "held").mkdir()
-    (tmp_path / "held" / "file_hashes").touch()
-    assert checkpoints.fingerprint(folder) == before
-
-
 def test_models_without_weights_have_none(tmp_path):
     with pytest.raises(errors.UserError, match="no weights"):
         checkpoints.fingerprint(tmp_path)

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import pathlib
-import re
+import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -126,6 +126,12 @@ def _write_folder(
             tensors = (tensor for path in weights for tensor in read(path))
         _write_weights(draft / SAFETENSORS, tensors)
         draft.rename(target)
+    except (errors.UserError, OSError):
+        raise
+    except Exception as error:  # The readers of foreign formats raise whatever damaged bytes lead to.
+        raise errors.UserError(
+            f"{source}: it cannot be converted; it may be truncated or damaged: {errors.one_line(error)}"
+        ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -170,12 +176,9 @@ def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
         raise errors.UserError(f"{file}: reading it needs PyTorch: {advice}") from None
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
-        tensors = [(name, tensor.detach().contiguous()) for name, tensor in state.items()]
-    except Exception as error:  # PyTorch raises nothing narrower for damaged files.
-        code = re.search(r"GLOBAL (\S+)", str(error))  # PyTorch's own message tells how to run the code.
-        reason = f"it holds code that would run ({code[1]})" if code else f"truncated or corrupt: {str(error)[:200]}"
-        raise errors.UserError(f"{file}: {errors.one_line(ValueError(reason))}; use safetensors instead") from None
-    for name, tensor in tensors:
+    except (pickle.UnpicklingError, OSError):  # PyTorch's own message tells how to run the code.
+        raise errors.UserError(f"{file}: it holds code or is damaged; use safetensors instead") from None
+    for name, tensor in ((name, tensor.detach().contiguous()) for name, tensor in state.items()):
         dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
         # NumPy has no bfloat16: the bits are passed as integers.
         bits = tensor.view(torch.int16) if dtype == ml_dtypes.bfloat16 else tensor
@@ -186,12 +189,8 @@ def _read_flax(file: pathlib.Path) -> Iterator[Tensor]:
     """Yield the tensors under the names of PyTorch, whose kernels are transposed. No code in the file runs."""
     from flax import serialization, traverse_util
 
-    try:
-        state = traverse_util.flatten_dict(serialization.msgpack_restore(file.read_bytes()))
-        tensors = [(path, np.asarray(array)) for path, array in state.items()]
-    except Exception as error:  # `msgpack` and Flax raise nothing narrower for damaged files.
-        raise errors.UserError(f"{file}: truncated or corrupt: {errors.one_line(error)}") from None
-    for (*path, kind), array in tensors:
-        array = array.T if kind == "kernel" else array
+    state = traverse_util.flatten_dict(serialization.msgpack_restore(file.read_bytes()))
+    for (*path, kind), array in state.items():
+        array = np.asarray(array.T if kind == "kernel" else array)
         name = ".".join([*path, "weight" if kind in ("kernel", "scale", "embedding") else kind])
-        yield Tensor(name, array.shape, array.dtype, functools.partial(np.asarray, array))
+        yield Tensor(name, array.shape, array.dtype, array.view)

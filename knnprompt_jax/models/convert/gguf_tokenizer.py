@@ -16,7 +16,6 @@ import pathlib
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from knnprompt_jax import errors
 from knnprompt_jax.models.convert import gguf_model
 
 # Kinds of tokens, numbered as in SentencePiece.
@@ -103,25 +102,20 @@ def convert(header: gguf_model.Header, folder: pathlib.Path) -> None:
     """
     fields = gguf_model.Fields(header, "tokenizer.ggml.")
     is_byte_level = fields.choice("model", None, ("gpt2", "llama")) == "gpt2"
-    try:
-        vocabulary = _read_vocabulary(fields, is_byte_level)
-        roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
-        named = {f"{role}_token": vocabulary.tokens[id_] for role, id_ in roles.items()}
-        if is_byte_level:
-            tokenizer, has_bos = _byte_level(vocabulary)
-        else:
-            tokenizer = _sentencepiece(vocabulary, named.get("unk_token"))
-            has_bos = True
-        tokenizer.add_tokens(_added_tokens(vocabulary, is_byte_level, set(roles.values())))
-        if fields.switch("add_bos_token", has_bos):
-            start = named["bos_token"]
-            tokenizer.post_processor = processors.TemplateProcessing(
-                f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
-            )
-    except errors.UserError:
-        raise
-    except Exception as error:  # `tokenizers` raises nothing narrower, for example for merges of unknown tokens.
-        raise errors.UserError(f"{header.file}: no usable tokenizer: {errors.one_line(error)}") from None
+    vocabulary = _read_vocabulary(fields, is_byte_level)
+    roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
+    named = {f"{role}_token": vocabulary.tokens[id_] for role, id_ in roles.items()}
+    if is_byte_level:
+        tokenizer, has_bos = _byte_level(vocabulary)
+    else:
+        tokenizer = _sentencepiece(vocabulary, named.get("unk_token"))
+        has_bos = True
+    tokenizer.add_tokens(_added_tokens(vocabulary, is_byte_level, set(roles.values())))
+    if fields.switch("add_bos_token", has_bos):
+        start = named["bos_token"]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            f"{start}:0 $A:0", f"{start}:0 $A:0 {start}:1 $B:1", [(start, roles["bos"])]
+        )
     tokenizer.save(str(folder / "tokenizer.json"))
     template = {"chat_template": header.metadata[_TEMPLATE]} if _TEMPLATE in header.metadata else {}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **named, **template}
