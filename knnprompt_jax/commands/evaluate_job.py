@@ -58,10 +58,7 @@ def run(settings: commands.EvaluationSettings) -> str:
 
 
 def build(
-    measured: Measures,
-    certainty: Sequence[Mapping[str, Any]],
-    mistakes: Listing,
-    scope: Mapping[str, Any] | None = None,
+    measured: Measures, certainty: Sequence[Mapping[str, Any]], mistakes: Listing, scope: Mapping[str, Any] | None
 ) -> list[Section]:
     """Return the sections of the page in order."""
     first = dataclasses.replace(mistakes, rows=mistakes.rows[:_MAX_MISTAKES])
@@ -81,20 +78,19 @@ def build(
 
 def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None = None) -> Measures:
     """Measure a classifier on labelled examples; cache their states. Classes are in the order of `Fitted.classes`."""
-    predicted: list[Any] = []
+    predicted: list[str] = []
     probabilities = []
     novelty_scores = []
     for _, readings in unlabelled.read_batches(fitted, examples, cache, examples[-1].row + 1):
         predictions = fitted.answer(readings, with_neighbours=False)
-        predicted += predictions.labels.tolist()
+        predicted += map(str, predictions.labels.tolist())
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
         novelty_scores.append(fitted.novelty_scores(readings))
     labels = tuple(map(str, fitted.classes.tolist()))
-    class_of = {label: index for index, label in enumerate(labels)}
     return Measures(
         labels=labels,
-        y_Q=np.array([class_of[example.label] for example in examples]),
-        predicted_Q=np.array([class_of[str(label)] for label in predicted]),
+        y_Q=np.array([labels.index(example.label) for example in examples]),
+        predicted_Q=np.array([labels.index(label) for label in predicted]),
         probabilities_QC=np.concatenate(probabilities),
         novelty_Q=np.concatenate(novelty_scores),
     )

@@ -31,14 +31,10 @@ def run(settings: commands.LookSettings) -> str:
 
     Raises:
         UserError: there is no saved classifier, it has too few anchors, the unlabelled rows cannot be read, or the
-            output cannot be written, or another process writes to it.
+            output cannot be written.
     """
     page.check_libraries()
-    with page.folder(settings.output) as output:
-        return _run(settings, output)
-
-
-def _run(settings: commands.LookSettings, output: pathlib.Path) -> str:
+    output = pathlib.Path(settings.output)
     saved = classifier_file.read(pathlib.Path(settings.classifier))
     rows = label_table.train_rows(saved.content)
     progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")

@@ -105,8 +105,7 @@ def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -
         settings.neighbours,
     )
     if settings.output == commands.STANDARD:
-        output = predictions_file.Output()
-        yield _Work(rows, total, output, form)
+        yield _Work(rows, total, predictions_file.Output(), form)
         return
     path = pathlib.Path(settings.output)
     options = {name: value for name, value in settings.to_dict().items() if name not in _NOT_IN_JOB}

@@ -31,8 +31,7 @@ def run(settings: grids.ReportSettings) -> str:
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
         page.check_libraries("; --format=text needs none")
-        with page.folder(settings.output) as output:
-            return f"page: {write(folder, output)}"
+        return f"page: {write(folder, pathlib.Path(settings.output))}"
     results, unknown = _read(folder)
     found = [overview.section(unknown)] if unknown else []
     if any(results.values()) or not unknown:

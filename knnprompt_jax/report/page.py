@@ -1,13 +1,12 @@
 """Sections of tables, figures and maps, and the page that holds them: one HTML file that needs nothing else."""
 
-import contextlib
 import dataclasses
 import importlib.resources
 import importlib.util
 import itertools
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from knnprompt_jax import errors, files
 from knnprompt_jax import tables as text_tables
@@ -71,21 +70,6 @@ def check_libraries(alternative: str = "") -> None:
     if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
         names = ", ".join(missing)
         raise errors.UserError(f"the page needs {names}: pip install 'knnprompt_jax[report]'{alternative}")
-
-
-@contextlib.contextmanager
-def folder(output: str) -> Iterator[pathlib.Path]:
-    """Lock and yield the folder of a new page; raise UserError if it is not writable or locked already."""
-    path = pathlib.Path(output)
-    files.check_writable(path, folder=True)
-    is_new = not path.exists()
-    try:
-        with files.lock(path / _PAGE, path):
-            yield path
-    finally:
-        if is_new:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # It is empty after an error.
 
 
 def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:

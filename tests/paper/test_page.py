@@ -10,7 +10,6 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments, page
 from knnprompt_jax.report import drawing, records
-from knnprompt_jax.report import page as page_lib
 from knnprompt_jax.settings import grids
 
 
@@ -150,13 +149,6 @@ def test_records_of_other_runs_have_a_page_until_the_paper_has_records(make_reco
     records.write(tmp_path / "few_shot", made)
     assert page.sections(tmp_path)[0].name == "few_shot"
     assert ": 2 of 3 records belong to no table of the paper and are left out; --format=text" in caplog.text
-
-
-def test_two_reports_with_one_folder_exclude_each_other(make_record, tmp_path):
-    records.write(tmp_path / "few_shot", make_record("few_shot", "mr", "knn", 8, 1))
-    settings = grids.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page"))
-    with page_lib.folder(settings.output), pytest.raises(errors.UserError, match="page: another process is writing"):
-        page.run(settings)
 
 
 def test_records_without_tables_are_no_text(make_record, tmp_path):

@@ -6,9 +6,7 @@ import json
 import re
 
 import numpy as np
-import pytest
 
-from knnprompt_jax import errors
 from knnprompt_jax.report import drawing, maps, page
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.report.results import Score
@@ -64,15 +62,3 @@ def test_no_text_becomes_active_and_every_id_is_unique():
     assert not [link for link in parsed.links if re.match(r"\w+:|//", link) and link != "data:,"]
     assert rendered.count("data-label=") == 2 and re.findall('data-kind="(.*?)"', rendered) == ["anchor", "wrong"]
     assert "default-src 'none'" in rendered and "viewport" in rendered
-
-
-def test_a_folder_is_locked_and_removed_if_nothing_was_written(tmp_path):
-    with pytest.raises(KeyError), page.folder(str(tmp_path / "out")) as output:
-        with pytest.raises(errors.UserError, match="out: another process is writing to it"):
-            page.folder(str(output)).__enter__()
-        raise KeyError
-    assert not output.exists()
-    output.mkdir()
-    with page.folder(str(output)):
-        pass
-    assert output.exists()
