@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 import knnprompt_jax as kp
-from knnprompt_jax import tables
+from knnprompt_jax import text_tables
 from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.tasks.columns import is_empty
 from knnprompt_jax.tasks.table_file import Table
@@ -55,16 +55,16 @@ def main(path: str, source: str, output: str) -> None:
         for table in label(pickle.dumps(kp.load(path)), frames):
             if not columns:
                 columns = list(table.columns)
-                file.write(tables.to_csv([[*map(tables.to_cell, columns)]]))
+                file.write(text_tables.to_csv([[*map(text_tables.to_cell, columns)]]))
             elif other := sorted({*table.columns} - {*columns}):
                 raise kp.UserError(f"{source}: the column {other[0]!r} begins after the first 256 rows")
             values = table.reindex(columns=columns).values.tolist()
-            file.write(tables.to_csv([_cell(value) for value in row] for row in values))
+            file.write(text_tables.to_csv([_cell(value) for value in row] for row in values))
 
 
 def _cell(value: Any) -> str:
     """Return a value as a cell that a spreadsheet does not run as a formula."""
-    return "" if is_empty(value) and not isinstance(value, str) else tables.to_cell(str(value))
+    return "" if is_empty(value) and not isinstance(value, str) else text_tables.to_cell(str(value))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import tables
+from knnprompt_jax import text_tables
 from knnprompt_jax.report import intervals, names, results
 from knnprompt_jax.report import records as records_lib
 from tools import scales
@@ -108,7 +108,7 @@ def by_rows(own: Results, model: str, columns: Sequence[Column] = COLUMNS) -> st
         means = [own.mean(model, method, column) for column in columns]
         if any(means):
             rows.append([_title(method), *("–" if mean is None else f"{mean:.1f}" for mean in means)])
-    return tables.render_markdown(["accuracy, %", *(column.title for column in columns)], rows)
+    return text_tables.render_markdown(["accuracy, %", *(column.title for column in columns)], rows)
 
 
 def leads(own: Results, models: Sequence[str]) -> str:
@@ -121,7 +121,7 @@ def leads(own: Results, models: Sequence[str]) -> str:
             best = best_rival(own, model, column)
             row.append(f"{lead(own, model, column.title)} ({names.method(best)})" if best else "–")
         rows.append(row)
-    return tables.render_markdown(["AutoClassifier minus …", *(column.title for column in columns)], rows)
+    return text_tables.render_markdown(["AutoClassifier minus …", *(column.title for column in columns)], rows)
 
 
 def lead(own: Results, model: str, title: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from knnprompt_jax import tables
+from knnprompt_jax import text_tables
 from knnprompt_jax.report import intervals, names, results
 from knnprompt_jax.report import records as records_lib
 from tools import analyses, scales
@@ -29,7 +29,7 @@ def model_table(scale: scales.Scale) -> str:
         size = f"{about.parameters / 1e6:,.0f} million"
         rows.append([about.title, about.kind, size, about.quantisation, f"`{digest}`"])
     header = ["model", "training", "parameters", "quantisation", "SHA-256 of the GGUF file"]
-    return tables.render_markdown(header, rows, left=5)
+    return text_tables.render_markdown(header, rows, left=5)
 
 
 def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
@@ -49,7 +49,7 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
             rows.append([scale.name(method), *(score.text() for score in [*scores, mean])])
     if any(len(seeds) != _USUAL_SEEDS for seeds in cells.values()):
         rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
-    return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
+    return text_tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
 
 
 def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
@@ -59,7 +59,7 @@ def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
         means = [scale.means(model, name).get(m) for model in scale.models]
         if any(means):
             rows.append([scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means)])
-    return tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
+    return text_tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
 
 
 def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[int], sizes: Sequence[str] = ()) -> str:
@@ -82,7 +82,7 @@ def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[i
         rows.append([scales.MODELS[model].brief, f"{statistics.fmean(theirs):.1f}", *texts.values()])
     rows += [analyses.papers_spread(size, list(cells[first]), shots) for size in sizes]
     header = ["model", names.method(other), *(f"kNN, m = {m:,}" for m in shots)]
-    return tables.render_markdown(header, rows)
+    return text_tables.render_markdown(header, rows)
 
 
 def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple[float, float]) -> str:
@@ -103,7 +103,7 @@ def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple
         means = [f"{100 * right[value].mean():.1f}" for value in values]
         rows.append([label, *means, str(intervals.bootstrap([right[first] - right[second]]))])
     header = ["", *(f"{axis} = {value:.3g}" for value in values), f"{first:.3g} − {second:.3g}"]
-    return tables.render_markdown(header, rows)
+    return text_tables.render_markdown(header, rows)
 
 
 def means_table(
@@ -125,7 +125,7 @@ def means_table(
         cells = [found[name, column] for column in columns]
         means = [f"{statistics.fmean(accuracies):.1f}" if accuracies else "–" for accuracies in cells]
         rows.append([name, *means, *(texts[name] for texts in last.values())])
-    return tables.render_markdown(["", *columns, *last], [*rows, *printed])
+    return text_tables.render_markdown(["", *columns, *last], [*rows, *printed])
 
 
 def _spreads(scale: scales.Scale, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> list[float]:

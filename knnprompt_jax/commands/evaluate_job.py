@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, parallel, states, tables
+from knnprompt_jax import errors, files, parallel, states, text_tables
 from knnprompt_jax.classifier import arguments, classifier_file
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.commands import unlabelled
@@ -47,7 +47,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
     content = {**about, **measured.to_dict(), "certainty": certainty, "out_of_scope": scope}
     files.write(output / "measures.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    files.write(output / "mistakes.csv", tables.to_csv(mistakes.cells).encode("utf-8", "backslashreplace"))
+    files.write(output / "mistakes.csv", text_tables.to_csv(mistakes.cells).encode("utf-8", "backslashreplace"))
     sections = build(measured, certainty, mistakes, scope)
     title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
     text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, progress, states, tables
+from knnprompt_jax import errors, progress, states, text_tables
 from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.confidence import acquisition
@@ -52,7 +52,9 @@ def write(rows: Sequence[Row]) -> bytes:
     """Return rows as CSV in UTF-8 with a byte order mark; the columns that `look` adds are the last."""
     names = [*dict.fromkeys(name for row in rows for name in row if name not in columns.ADDED), *columns.ADDED]
     lines = [names, *([row.get(name, "") for name in names] for row in rows)]
-    return tables.to_csv([*map(tables.to_cell, line)] for line in lines).encode("utf-8-sig", "backslashreplace")
+    return text_tables.to_csv([*map(text_tables.to_cell, line)] for line in lines).encode(
+        "utf-8-sig", "backslashreplace"
+    )
 
 
 def train_rows(content: Content) -> dict[int, Row]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors, files, progress, tables
+from knnprompt_jax import errors, files, progress, text_tables
 from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.tasks.task import Example
 
@@ -99,11 +99,11 @@ def _flattened(record: dict[str, Any]) -> list[Any]:
 
 def _to_csv(rows: Iterable[Sequence[Any]]) -> bytes:
     """Return rows as CSV that a spreadsheet does not run as formulas."""
-    return tables.to_csv([*map(_to_cell, row)] for row in rows).encode("utf-8", "backslashreplace")
+    return text_tables.to_csv([*map(_to_cell, row)] for row in rows).encode("utf-8", "backslashreplace")
 
 
 def _to_cell(value: Any) -> Any:
-    return value if isinstance(value, int | float) else tables.to_cell(to_text(value))
+    return value if isinstance(value, int | float) else text_tables.to_cell(to_text(value))
 
 
 def to_text(value: Any) -> str:

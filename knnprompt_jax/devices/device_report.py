@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from knnprompt_jax import app, files, options, tables
+from knnprompt_jax import app, files, options, text_tables
 
 _VARIABLES = ("JAX_", "XLA_", "KNNPROMPT_")  # The beginnings of environment variables that change results.
 
@@ -45,7 +45,7 @@ def render(result: Mapping[str, Any]) -> str:
     for value in result.values():
         if isinstance(value, list) and value:
             header = [title.replace("_", " ") for title in value[0]]
-            sections.append(tables.render(header, [[*map(_cell, row.values())] for row in value]))
+            sections.append(text_tables.render(header, [[*map(_cell, row.values())] for row in value]))
     return "\n\n".join(sections)
 
 

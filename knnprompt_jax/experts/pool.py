@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from knnprompt_jax import tables
+from knnprompt_jax import text_tables
 from knnprompt_jax.experts import views
 
 _WORDS = "words"  # The name of the expert that needs no language model.
@@ -154,7 +154,7 @@ class Choice:
         if self.estimate:
             rows.append(["pool", _percent(self.estimate.accuracy), "100"])
         heading = f"experts on {self.num_rows:,} rows, each held out, and their shares of the pool"
-        return f"{heading}\n\n{tables.render(['expert', 'accuracy %', 'share %'], rows)}"
+        return f"{heading}\n\n{text_tables.render(['expert', 'accuracy %', 'share %'], rows)}"
 
     def __str__(self) -> str:
         if self.is_earlier:

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import files, parallel, tables
+from knnprompt_jax import files, parallel, text_tables
 from knnprompt_jax.fine_tuning import classifier, texts, trainer
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
@@ -171,7 +171,7 @@ def render(done: Sequence[records.Record]) -> str:
         groups.setdefault((record.task, record.shots), []).append(record)
     rows = []
     for (task, shots), members in groups.items():
-        accuracy = tables.spread([record.accuracy for record in members])
+        accuracy = text_tables.spread([record.accuracy for record in members])
         rows.append([task, f"{shots:,}", f"{len(members)}", accuracy, members[-1].note])
     title = f"{METHODS[done[0].method].title}: {done[0].model}"
-    return f"{title}\n\n" + tables.render(["task", "m", "seeds", "accuracy %", "training of the last seed"], rows)
+    return f"{title}\n\n" + text_tables.render(["task", "m", "seeds", "accuracy %", "training of the last seed"], rows)

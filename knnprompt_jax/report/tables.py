@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax import tables as terminal
+from knnprompt_jax import text_tables as terminal
 from knnprompt_jax.report import names
 from knnprompt_jax.report.results import Score
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import lm, tables
+from knnprompt_jax import lm, text_tables
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import records
@@ -90,7 +90,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             f"(most common class: {100 * first.most_common:.1f} %), {num_seeds} seed{'s' * (num_seeds != 1)}",
             f"{first.shots} train rows per class{or_fewer}: {'; '.join(sizes)}",
             "",
-            tables.render(header, rows),
+            text_tables.render(header, rows),
             "",
             f"{spread}LM tokens are per seed and count the demonstrations only once.",
             *_describe_pass(done),
@@ -102,9 +102,9 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
 
 def _rows_of(title: str, method_records: Sequence[records.Record]) -> list[list[str]]:
     """Return the row of a method and, if it kept the best of several candidates, rows for their mean and the worst."""
-    row = [title, tables.spread([record.accuracy for record in method_records])]
+    row = [title, text_tables.spread([record.accuracy for record in method_records])]
     if method_records[0].is_uneven:
-        row.append(tables.spread([record.macro_f1 for record in method_records]))
+        row.append(text_tables.spread([record.macro_f1 for record in method_records]))
     row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
     rows = [row]
     candidates = [record.candidates for record in method_records if record.candidates]
@@ -113,8 +113,8 @@ def _rows_of(title: str, method_records: Sequence[records.Record]) -> list[list[
         empty = [""] * (len(row) - 2)
         means = [float(np.mean(accuracies)) for accuracies in candidates]
         worst = [min(accuracies) for accuracies in candidates]
-        rows.append([f"· mean of its {count}", tables.spread(means), *empty])
-        rows.append([f"· worst of its {count}", tables.spread(worst), *empty])
+        rows.append([f"· mean of its {count}", text_tables.spread(means), *empty])
+        rows.append([f"· worst of its {count}", text_tables.spread(worst), *empty])
     return rows
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, tables
+from knnprompt_jax import errors, text_tables
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.columns import SUGGESTED
 from knnprompt_jax.tasks.task import Example, Task
@@ -76,7 +76,7 @@ class Table:
         """
         for place, row in self._read():
             if SUGGESTED in row:
-                row = {tables.from_cell(name): tables.from_cell(cell or "") for name, cell in row.items()}
+                row = {text_tables.from_cell(name): text_tables.from_cell(cell or "") for name, cell in row.items()}
             yield place, row
 
     def unlabelled(self, task: Task) -> Iterator[Example]:

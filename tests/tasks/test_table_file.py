@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from knnprompt_jax import errors, tables
+from knnprompt_jax import errors, text_tables
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Task
 
@@ -287,9 +287,9 @@ def test_a_table_goes_round(tmp_path, caplog):
     texts = ["=1+1", "'-x", "two\nlines", "-1", "plain", "new"]
     rows = [["text", "label", "note", "suggested", "probability", "novelty", "reason", "checked"]]
     labels = [("a", ""), ("b", "@a"), ("@a", ""), ("b", ""), ("b", ""), ("", "")]
-    rows += [[text, *map(tables.to_cell, (label, "words", new)), "0.5", "0.1", "why not", "x"]
-             for text, (label, new) in zip(map(tables.to_cell, texts), labels, strict=True)]  # fmt: skip
-    path = write(tmp_path, tables.to_csv(rows), encoding="utf-8-sig")
+    rows += [[text, *map(text_tables.to_cell, (label, "words", new)), "0.5", "0.1", "why not", "x"]
+             for text, (label, new) in zip(map(text_tables.to_cell, texts), labels, strict=True)]  # fmt: skip
+    path = write(tmp_path, text_tables.to_csv(rows), encoding="utf-8-sig")
     task, found = Table(path, encoding="cp1252").infer()
     assert task.fields == ("text", "note") and task.labels == ("@a", "a", "b")
     assert [row.fields["text"] for row in found] == texts[:5]
