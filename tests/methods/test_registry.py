@@ -118,7 +118,7 @@ def test_prototypical_calibration_needs_an_anchor_per_cluster(synthetic, rows, l
 @pytest.mark.parametrize("name", ["encoder_probe", "encoder_knn", "auto"])
 def test_a_missing_encoder_is_refused_before_weights_load(problem, name):
     changes = {name: all_methods.MethodOptions.groups()[name](encoder="./no")}
-    with pytest.raises(errors.UserError, match=f"'{name}' does not apply: no such folder: ./no"):
+    with pytest.raises(errors.UserError, match=f"'{name}' does not apply: model './no': no such"):
         select([name], problem, **changes)
 
 

@@ -12,10 +12,10 @@ WRONG = [
     (commands.PredictionSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: exists"),
     (commands.EvaluationSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: .* not a folder"),
     (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
-    (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "model": "smolm2"}, "unknown model 'smolm2'"),
+    (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "model": "./smolm2"}, "model './smolm2': no such"),
     (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
     (grids.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is not a folder"),
-    (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "smolm2")}, "unknown model 'smolm2'"),
+    (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "./no")}, "model './no': no such"),
 ]  # fmt: skip
 
 
