@@ -26,7 +26,7 @@ from jax.experimental.layout import Format
 from knnprompt_jax import errors, files
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import convert, hf_config, registry
-from knnprompt_jax.models.families import names
+from knnprompt_jax.models.families import weight_names
 
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]
@@ -48,7 +48,7 @@ class Tensor:
         return np.memmap(self.file, self.dtype, "r", self.offset, self.shape)
 
 
-Source = tuple[names.Piece, Tensor]
+Source = tuple[weight_names.Piece, Tensor]
 
 
 def load(
@@ -83,7 +83,7 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
     family = registry.FAMILIES[model.config.family]
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(names.export(names.expand(family.table, model.config, arrays), arrays))
+    tensors = dict(weight_names.export(weight_names.expand(family.table, model.config, arrays), arrays))
     written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
     written |= {"architectures": [family.architecture], "model_type": model.config.family}
     written |= {"torch_dtype": jnp.dtype(dtype).name}
@@ -131,7 +131,7 @@ def _find_sources(
     """Return the tensors of each leaf, with names and shapes checked; a tied model's copy of the head is skipped."""
     table = registry.FAMILIES[config.family].table
     expected = collections.defaultdict(list)
-    for piece in names.expand(table, config, leaves):
+    for piece in weight_names.expand(table, config, leaves):
         expected[table.bare(piece.theirs)].append(piece)
     stored = collections.defaultdict(list)
     skipped = "|".join([table.buffers, *[r"lm_head\.weight|embed_out\.weight"] * config.tied_head])
@@ -148,7 +148,7 @@ def _find_sources(
     return sources
 
 
-def _compare(expected: Mapping[str, list[names.Piece]], stored: Mapping[str, list[Tensor]]) -> str:
+def _compare(expected: Mapping[str, list[weight_names.Piece]], stored: Mapping[str, list[Tensor]]) -> str:
     """Return the numbers and the first of the tensors that do not fit; "" if all do. Both arguments have bare names."""
     mismatches = {
         "unknown": [tensors[0].key for key, tensors in stored.items() if key not in expected],

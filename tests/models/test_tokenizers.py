@@ -56,20 +56,16 @@ def test_tokenizer_json_counts_and_no_class(tmp_path, kind, model_type):
 
 
 @pytest.mark.parametrize(
-    ("named", "roles"),
-    [({}, [7, 5]), ({"eos_token": "<s>"}, [7, 0]), ({"bos_token": None}, [None, 5]), ({"eos_token": None}, [7, None])],
+    ("named", "roles"), [({}, [7, 5]), ({"eos_token": "<s>"}, [7, 0]), ({"bos_token": None}, [None, 5])]
 )
 def test_config_names_only_roles_that_the_tokenizer_does_not_mention(tmp_path, named, roles):
     words = ["<s>", *"abcdefg"]
     tokenizer = tokenizers_lib.Tokenizer(models.WordLevel({word: id_ for id_, word in enumerate(words)}, unk_token="a"))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
-    config = {"bos_token_id": 7, "eos_token_id": 5}
-    for ids in (config, {"bos_token_id": -1, "eos_token_id": True}):
-        (tmp_path / "config.json").write_text(json.dumps(ids))
-        loaded = tokenizers.load(tmp_path)
-        expected = roles if ids is config else [None, 0 if "eos_token" in named and named["eos_token"] else None]
-        assert [loaded.bos_token_id, loaded.eos_token_id] == expected
+    (tmp_path / "config.json").write_text(json.dumps({"bos_token_id": 7, "eos_token_id": 5}))
+    loaded = tokenizers.load(tmp_path)
+    assert [loaded.bos_token_id, loaded.eos_token_id] == roles
 
 
 TEXT = "the movie</s> was<s>, so <|im_start|> <s>"

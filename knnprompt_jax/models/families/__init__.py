@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config
-from knnprompt_jax.models.families import names
+from knnprompt_jax.models.families import weight_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,4 +22,4 @@ class Family:
     name: str
     architecture: str
     config_from_hf: Callable[[hf_config.Fields], config_lib.DecoderConfig]
-    table: names.NameTable
+    table: weight_names.NameTable

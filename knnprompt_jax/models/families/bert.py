@@ -6,8 +6,8 @@ from flax import nnx
 
 from knnprompt_jax.models import attention, hf_config, layers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.families.names import NameRule
+from knnprompt_jax.models.families import Family, weight_names
+from knnprompt_jax.models.families.weight_names import NameRule
 
 Array = jax.Array
 
@@ -98,7 +98,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 _LAYER = "encoder.layer.{layer}."
 _SELF = _LAYER + "attention.self."
 # Google's files call the weights of normalisation gamma and beta.
-_TABLE = names.NameTable(
+_TABLE = weight_names.NameTable(
     prefixes=("bert.",),
     # Position numbers, and the pretraining heads for masked words and next sentences.
     buffers=r"embeddings\.position_ids|cls\..*",
@@ -107,13 +107,13 @@ _TABLE = names.NameTable(
         NameRule("embeddings.word_embeddings.weight", "tokens", "v d -> v d"),
         NameRule("embeddings.position_embeddings.weight", "positions", "m d -> m d"),
         NameRule("embeddings.token_type_embeddings.weight", "types", "t d -> t d"),
-        *names.norm("embeddings.LayerNorm", "embedding_norm"),
-        *names.attention(_SELF + "query", _SELF + "key", _SELF + "value", _LAYER + "attention.output.dense"),
-        *names.norm(_LAYER + "attention.output.LayerNorm", "blocks.attention_norm"),
-        *names.dense(_LAYER + "intermediate.dense", "blocks.mlp.up", "f d -> d f"),
-        *names.dense(_LAYER + "output.dense", "blocks.mlp.down", "d f -> f d"),
-        *names.norm(_LAYER + "output.LayerNorm", "blocks.mlp_norm"),
-        *names.dense("pooler.dense", "pooler", "e d -> d e"),
+        *weight_names.norm("embeddings.LayerNorm", "embedding_norm"),
+        *weight_names.attention(_SELF + "query", _SELF + "key", _SELF + "value", _LAYER + "attention.output.dense"),
+        *weight_names.norm(_LAYER + "attention.output.LayerNorm", "blocks.attention_norm"),
+        *weight_names.dense(_LAYER + "intermediate.dense", "blocks.mlp.up", "f d -> d f"),
+        *weight_names.dense(_LAYER + "output.dense", "blocks.mlp.down", "d f -> f d"),
+        *weight_names.norm(_LAYER + "output.LayerNorm", "blocks.mlp_norm"),
+        *weight_names.dense("pooler.dense", "pooler", "e d -> d e"),
     ),
 )
 FAMILIES = (Family("bert", "BertModel", _config_from_hf, _TABLE),)

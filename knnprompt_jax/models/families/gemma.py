@@ -5,7 +5,7 @@ Queries and keys are normalised, and the layers without a window turn more slowl
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, llama, names
+from knnprompt_jax.models.families import Family, llama, weight_names
 
 _SLIDING, _FULL = _LAYER_TYPES = ("sliding_attention", "full_attention")
 
@@ -64,10 +64,10 @@ def _rotations(hf: hf_config.Fields) -> llama.Rope:
 _TABLE = llama.table(
     *llama.OUTSIDE_RULES,
     *llama.PART_RULES,
-    *names.norm(llama.LAYER + "input_layernorm", "blocks.attention_norm"),
-    *names.norm(llama.LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
-    *names.norm(llama.LAYER + "pre_feedforward_layernorm", "blocks.mlp_norm"),
-    *names.norm(llama.LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
+    *weight_names.norm(llama.LAYER + "input_layernorm", "blocks.attention_norm"),
+    *weight_names.norm(llama.LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
+    *weight_names.norm(llama.LAYER + "pre_feedforward_layernorm", "blocks.mlp_norm"),
+    *weight_names.norm(llama.LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
     *llama.HEAD_NORM_RULES,
 )
 FAMILIES = (Family("gemma3_text", "Gemma3ForCausalLM", _gemma3, _TABLE),)

@@ -2,8 +2,8 @@
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.families.names import NameRule
+from knnprompt_jax.models.families import Family, weight_names
+from knnprompt_jax.models.families.weight_names import NameRule
 
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -27,20 +27,20 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 _LAYER = "h.{layer}."
 # PyTorch's Conv1D stores kernels as (in, out). Queries, keys and values follow one another, with equally many heads.
-_TABLE = names.NameTable(
+_TABLE = weight_names.NameTable(
     prefixes=("transformer.",),
     buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     rules=(
         NameRule("wte.weight", "tokens", "v e -> v e"),
         NameRule("wpe.weight", "positions", "m d -> m d"),
-        *names.norm(_LAYER + "ln_1", "blocks.attention_norm"),
-        *names.fused_attention(_LAYER + "attn.c_attn", "d (n j k) -> d n j k", ("h", "h", "h")),
-        *names.dense(_LAYER + "attn.c_proj", "blocks.attention.out", "(h k) d -> h k d"),
-        *names.norm(_LAYER + "ln_2", "blocks.mlp_norm"),
-        *names.dense(_LAYER + "mlp.c_fc", "blocks.mlp.up", "d f -> d f"),
-        *names.dense(_LAYER + "mlp.c_proj", "blocks.mlp.down", "f d -> f d"),
-        *names.norm("ln_f", "final_norm"),
-        names.HEAD,
+        *weight_names.norm(_LAYER + "ln_1", "blocks.attention_norm"),
+        *weight_names.fused_attention(_LAYER + "attn.c_attn", "d (n j k) -> d n j k", ("h", "h", "h")),
+        *weight_names.dense(_LAYER + "attn.c_proj", "blocks.attention.out", "(h k) d -> h k d"),
+        *weight_names.norm(_LAYER + "ln_2", "blocks.mlp_norm"),
+        *weight_names.dense(_LAYER + "mlp.c_fc", "blocks.mlp.up", "d f -> d f"),
+        *weight_names.dense(_LAYER + "mlp.c_proj", "blocks.mlp.down", "f d -> f d"),
+        *weight_names.norm("ln_f", "final_norm"),
+        weight_names.HEAD,
     ),
 )
 FAMILIES = (Family("gpt2", "GPT2LMHeadModel", _config_from_hf, _TABLE),)

@@ -7,8 +7,8 @@ from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, llama, names
-from knnprompt_jax.models.families.names import NameRule
+from knnprompt_jax.models.families import Family, llama, weight_names
+from knnprompt_jax.models.families.weight_names import NameRule
 
 
 def _config_from_hf(
@@ -67,31 +67,31 @@ def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 
 _LAYER = llama.LAYER
-_TABLE = names.NameTable(
+_TABLE = weight_names.NameTable(
     prefixes=("gpt_neox.",),
     buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
     endings={"lm_head.weight": "embed_out.weight"},  # The head's name in the memory of `transformers`.
     rules=(
         NameRule("embed_in.weight", "tokens", "v e -> v e"),
-        *names.norm(_LAYER + "input_layernorm", "blocks.attention_norm"),
+        *weight_names.norm(_LAYER + "input_layernorm", "blocks.attention_norm"),
         # Query, key and value of each head, head by head.
-        *names.fused_attention(_LAYER + "attention.query_key_value", "(h j k) d -> d j h k", ("1", "1", "1")),
-        *names.dense(_LAYER + "attention.dense", "blocks.attention.out", "d (h k) -> h k d"),
-        *names.norm(_LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
-        *names.dense(_LAYER + "mlp.dense_h_to_4h", "blocks.mlp.up", "f d -> d f"),
-        *names.dense(_LAYER + "mlp.dense_4h_to_h", "blocks.mlp.down", "d f -> f d"),
-        *names.norm("final_layer_norm", "final_norm"),
+        *weight_names.fused_attention(_LAYER + "attention.query_key_value", "(h j k) d -> d j h k", ("1", "1", "1")),
+        *weight_names.dense(_LAYER + "attention.dense", "blocks.attention.out", "d (h k) -> h k d"),
+        *weight_names.norm(_LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
+        *weight_names.dense(_LAYER + "mlp.dense_h_to_4h", "blocks.mlp.up", "f d -> d f"),
+        *weight_names.dense(_LAYER + "mlp.dense_4h_to_h", "blocks.mlp.down", "d f -> f d"),
+        *weight_names.norm("final_layer_norm", "final_norm"),
         NameRule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
     ),
 )
 _PHI_TABLE = llama.table(
     NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
-    *names.attention(llama.SELF + "q_proj", llama.SELF + "k_proj", llama.SELF + "v_proj", llama.SELF + "dense"),
-    *names.norm(_LAYER + "input_layernorm", "blocks.input_norm"),
-    *names.dense(_LAYER + "mlp.fc1", "blocks.mlp.up", "f d -> d f"),
-    *names.dense(_LAYER + "mlp.fc2", "blocks.mlp.down", "d f -> f d"),
-    *names.norm("final_layernorm", "final_norm"),
-    names.HEAD,
+    *weight_names.attention(llama.SELF + "q_proj", llama.SELF + "k_proj", llama.SELF + "v_proj", llama.SELF + "dense"),
+    *weight_names.norm(_LAYER + "input_layernorm", "blocks.input_norm"),
+    *weight_names.dense(_LAYER + "mlp.fc1", "blocks.mlp.up", "f d -> d f"),
+    *weight_names.dense(_LAYER + "mlp.fc2", "blocks.mlp.down", "d f -> f d"),
+    *weight_names.norm("final_layernorm", "final_norm"),
+    weight_names.HEAD,
     NameRule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
 )
 FAMILIES = (

@@ -8,8 +8,8 @@ from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.families.names import NameRule
+from knnprompt_jax.models.families import Family, weight_names
+from knnprompt_jax.models.families.weight_names import NameRule
 
 # Tables of frequencies, and the context in tokens that they support.
 Rope = tuple[tuple[config_lib.Frequencies, ...], int]
@@ -168,46 +168,50 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 LAYER = "layers.{layer}."
 SELF = LAYER + "self_attn."
-OUTSIDE_RULES = (NameRule("embed_tokens.weight", "tokens", "v e -> v e"), *names.norm("norm", "final_norm"), names.HEAD)
+OUTSIDE_RULES = (
+    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
+    *weight_names.norm("norm", "final_norm"),
+    weight_names.HEAD,
+)
 NORM_RULES = (
-    *names.norm(LAYER + "input_layernorm", "blocks.attention_norm"),
-    *names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
+    *weight_names.norm(LAYER + "input_layernorm", "blocks.attention_norm"),
+    *weight_names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
 )
 PART_RULES = (
-    *names.attention(SELF + "q_proj", SELF + "k_proj", SELF + "v_proj", SELF + "o_proj"),
-    *names.dense(LAYER + "mlp.gate_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 0),
-    *names.dense(LAYER + "mlp.up_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 1),
-    *names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
+    *weight_names.attention(SELF + "q_proj", SELF + "k_proj", SELF + "v_proj", SELF + "o_proj"),
+    *weight_names.dense(LAYER + "mlp.gate_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 0),
+    *weight_names.dense(LAYER + "mlp.up_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 1),
+    *weight_names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
 )
 HEAD_NORM_RULES = (
-    *names.norm(SELF + "q_norm", "blocks.attention.q_norm", "k -> k"),
-    *names.norm(SELF + "k_norm", "blocks.attention.k_norm", "k -> k"),
+    *weight_names.norm(SELF + "q_norm", "blocks.attention.q_norm", "k -> k"),
+    *weight_names.norm(SELF + "k_norm", "blocks.attention.k_norm", "k -> k"),
 )
 
 
-def table(*rules: NameRule) -> names.NameTable:
+def table(*rules: NameRule) -> weight_names.NameTable:
     """Return a table of these rules. Old files also hold the frequencies of rotary positions."""
     buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
-    return names.NameTable(rules=rules, prefixes=("model.",), buffers=buffers)
+    return weight_names.NameTable(rules=rules, prefixes=("model.",), buffers=buffers)
 
 
 TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *PART_RULES)
 _OLMO2_TABLE = table(
     *OUTSIDE_RULES,
     *PART_RULES,
-    *names.norm(LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
-    *names.norm(LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
-    *names.norm(SELF + "q_norm", "blocks.attention.q_norm", "(h k) -> h k"),
-    *names.norm(SELF + "k_norm", "blocks.attention.k_norm", "(g k) -> g k"),
+    *weight_names.norm(LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
+    *weight_names.norm(LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
+    *weight_names.norm(SELF + "q_norm", "blocks.attention.q_norm", "(h k) -> h k"),
+    *weight_names.norm(SELF + "k_norm", "blocks.attention.k_norm", "(g k) -> g k"),
 )
 _PHI3_TABLE = table(
     *OUTSIDE_RULES,
     *NORM_RULES,
-    *names.fused_attention(SELF + "qkv_proj", "(n j k) d -> d n j k", ("h", "g", "g")),
-    *names.dense(SELF + "o_proj", "blocks.attention.out", "d (h k) -> h k d"),
-    *names.dense(LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", "(n j) d -> d n j", 0, ("f", "f"), 0),
-    *names.dense(LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", "(n j) d -> d n j", 1, ("f", "f"), 1),
-    *names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
+    *weight_names.fused_attention(SELF + "qkv_proj", "(n j k) d -> d n j k", ("h", "g", "g")),
+    *weight_names.dense(SELF + "o_proj", "blocks.attention.out", "d (h k) -> h k d"),
+    *weight_names.dense(LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", "(n j) d -> d n j", 0, ("f", "f"), 0),
+    *weight_names.dense(LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", "(n j) d -> d n j", 1, ("f", "f"), 1),
+    *weight_names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
 )
 FAMILIES = (
     Family("llama", "LlamaForCausalLM", _llama, TABLE),

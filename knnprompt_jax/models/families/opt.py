@@ -2,8 +2,8 @@
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, names
-from knnprompt_jax.models.families.names import NameRule
+from knnprompt_jax.models.families import Family, weight_names
+from knnprompt_jax.models.families.weight_names import NameRule
 
 # Rows of the position table before position 0; a padding row and its successor in the original code.
 POSITION_OFFSET = 2
@@ -33,7 +33,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 _LAYER = "layers.{layer}."
 _SELF = _LAYER + "self_attn."
-_TABLE = names.NameTable(
+_TABLE = weight_names.NameTable(
     prefixes=("model.decoder.", "decoder."),
     buffers=r"version",
     rules=(
@@ -41,13 +41,13 @@ _TABLE = names.NameTable(
         NameRule("embed_positions.weight", "positions", "m d -> m d"),
         NameRule("project_in.weight", "project_in", "d e -> e d"),
         NameRule("project_out.weight", "project_out", "e d -> d e"),
-        *names.norm(_LAYER + "self_attn_layer_norm", "blocks.attention_norm"),
-        *names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "out_proj"),
-        *names.norm(_LAYER + "final_layer_norm", "blocks.mlp_norm"),
-        *names.dense(_LAYER + "fc1", "blocks.mlp.up", "f d -> d f"),
-        *names.dense(_LAYER + "fc2", "blocks.mlp.down", "d f -> f d"),
-        *names.norm("final_layer_norm", "final_norm"),
-        names.HEAD,
+        *weight_names.norm(_LAYER + "self_attn_layer_norm", "blocks.attention_norm"),
+        *weight_names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "out_proj"),
+        *weight_names.norm(_LAYER + "final_layer_norm", "blocks.mlp_norm"),
+        *weight_names.dense(_LAYER + "fc1", "blocks.mlp.up", "f d -> d f"),
+        *weight_names.dense(_LAYER + "fc2", "blocks.mlp.down", "d f -> f d"),
+        *weight_names.norm("final_layer_norm", "final_norm"),
+        weight_names.HEAD,
     ),
 )
 FAMILIES = (Family("opt", "OPTForCausalLM", _config_from_hf, _TABLE),)

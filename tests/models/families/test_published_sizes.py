@@ -8,7 +8,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import registry
-from knnprompt_jax.models.families import names
+from knnprompt_jax.models.families import weight_names
 
 PARAMETERS = json.loads(pathlib.Path(__file__).with_name("published_parameters.json").read_text(encoding="utf-8"))
 PUBLISHED = registry.PUBLISHED_CONFIGS
@@ -24,7 +24,7 @@ def test_tables_cover_every_weight_once(name):
     state = nnx.to_flat_state(nnx.state(registry.abstract(config)))
     sizes_of_leaves = {".".join(path): math.prod(leaf.shape) for path, leaf in state}
     assert sum(sizes_of_leaves.values()) == PARAMETERS[name] == registry.num_parameters(config)
-    pieces = names.expand(registry.FAMILIES[config.family].table, config, sizes_of_leaves)
+    pieces = weight_names.expand(registry.FAMILIES[config.family].table, config, sizes_of_leaves)
     sizes = dict.fromkeys(sizes_of_leaves, 0)
     for piece in pieces:
         sizes[piece.ours] += math.prod(piece.box)
