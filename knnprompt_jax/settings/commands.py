@@ -199,7 +199,7 @@ class EvaluationSettings(
     )
     output: str = options.option(
         "evaluation",
-        "Folder of index.html, measures.json, measures.csv and mistakes.csv.",
+        "Folder of index.html, measures.json and mistakes.csv.",
         nonempty=True,
         check=files.check_output_folder,
     )
