@@ -79,7 +79,7 @@ def test_a_measurement_that_does_not_fit_into_memory_is_not_run(name, result):
     assert row == ROW and (line.result, line.reason) == (result, "RuntimeError: CUDA out of memory")
 
 
-def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):
+def test_a_quick_run_of_two_processes_with_four_devices(tmp_path):
     """The first process writes and prints; both end with status 0."""
     joined = [
         "tests/parallel/check_together.py",
@@ -87,7 +87,7 @@ def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):
         f"--output={tmp_path}",
         *test_parallel.distributed_options(),
     ]
-    both = [test_parallel.start(4, *joined, f"--distributed.process_id={process}") for process in range(2)]
+    both = [test_parallel.start(2, *joined, f"--distributed.process_id={process}") for process in range(2)]
     outputs = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     assert ["record: " in out for out, _ in outputs] == [True, False]
@@ -96,9 +96,8 @@ def test_a_quick_run_of_two_processes_with_eight_devices(tmp_path):
     lines = record["checks"]
     assert (record["processes"], record["failed"]) == (2, 0)
     assert {line["result"] for line in lines} == {"pass"}
-    splits = [line["check"][:26] for line in lines if line["check"].startswith("meshes")]
-    assert splits == ["meshes: 8 data × 1 model, ", "meshes: 4 data × 2 model, ", "meshes: 2 data × 4 model, "]
-    assert any("over all devices (8)" in line["check"] for line in lines)
+    assert any("meshes: 2 data × 2 model" in line["check"] for line in lines)
+    assert any("over all devices (4)" in line["check"] for line in lines)
 
 
 @pytest.mark.parametrize(("given", "used"), [("cuda", "cuda,cpu"), ("cpu,tpu", "cpu,tpu"), ("", ""), (None, None)])

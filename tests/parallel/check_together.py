@@ -6,11 +6,12 @@
 import pathlib
 import runpy
 
-from knnprompt_jax.devices import check_runner, search_checks
+from knnprompt_jax.devices import check_runner, model_checks, search_checks
 
 TOGETHER = ("deterministic mode", "search", "meshes", "main job")
 check_runner.CORRECTNESS = {name: check_runner.CORRECTNESS[name] for name in TOGETHER}
-search_checks._SEARCHES = (("dense", "kl"), ("factored", "reverse_kl"), ("dense", "l2"))
+model_checks.sharding.model_axes = lambda config, devices: [2]
+search_checks._SEARCHES = (("dense", "kl"), ("factored", "reverse_kl"))
 search_checks._LARGE_SEARCHES = ()  # On one device.
 
 if __name__ == "__main__":
