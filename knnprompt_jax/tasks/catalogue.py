@@ -19,18 +19,8 @@ DEMO = "demo"
 OWN = "own"  # Made from the columns of a table.
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")
 SUFFIXES = (".yaml", ".yml", ".json")
-_REQUIRED: dict[str, tuple[type, ...]] = {
-    "fields": (list,),
-    "template": (str,),
-    "labels": (list,),
-    "label_words": (list, dict),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "retrieval_template": (str,),
-    "description": (str,),
-    "hub": (dict,),
-}
+_REQUIRED = {"fields": (list,), "template": (str,), "labels": (list,), "label_words": (list, dict)}
+_OPTIONAL = {"name": (str,), "retrieval_template": (str,), "description": (str,), "hub": (dict,)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +142,7 @@ def _load(path: Traversable) -> dict[str, Any]:
         values = yaml.load(path.read_bytes(), yaml.BaseLoader)
     except (OSError, yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise errors.UserError(f"{path}: cannot read the task declaration: {errors.one_line(error)}") from None
-    types = _REQUIRED | _OPTIONAL
+    types: dict[str, tuple[type, ...]] = {**_REQUIRED, **_OPTIONAL}
     if not isinstance(values, dict) or not _REQUIRED.keys() <= values.keys() <= types.keys():
         keys = errors.join_names(values) if isinstance(values, dict) else "none"
         raise errors.UserError(

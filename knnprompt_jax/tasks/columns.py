@@ -74,12 +74,9 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
     for field, column in columns.items():
         text = "" if column in row and is_empty(row[column]) else row.get(column)
         if not isinstance(text, str):
-            found = (
-                f"is a {type(text).__name__}"
-                if column in row
-                else f"is missing; the columns are {errors.join_names(row)}"
-            )
-            raise errors.UserError(f"{place}: the text {column!r} {found}{advice}")
+            kind = type(text).__name__ if column in row else "missing"
+            names = errors.join_names(row)
+            raise errors.UserError(f"{place}: the text {column!r} is {kind}; the columns are {names}{advice}")
         _check_text(f"{place}: {column!r}", text)
         texts[field] = text
     if not any(texts.values()):
@@ -105,9 +102,7 @@ def label_string(place: str, label: Any) -> str:
         label = str(number)
     if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
         kind = "list" if isinstance(label, str) else type(label).__name__
-        raise errors.UserError(
-            f"{place}: label {label!r} is a {kind}: give each row one label, a text or a whole number"
-        )
+        raise errors.UserError(f"{place}: label {label!r} is a {kind}: give each row one text or whole number")
     _check_text(f"{place}: label", label)
     return label.strip()
 

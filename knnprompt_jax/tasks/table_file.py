@@ -126,25 +126,20 @@ class Table:
         """Yield examples, with labels if there is `label_of`; leave out rows as `on_bad` says, and count them."""
         column_of = self._column_of(fields, bool(label_of))
         used = {*column_of.values(), self.label_column} if label_of else set()
-        num_unlabelled = 0
         skipped = []
         for index, (place, row) in enumerate(rows):
             label = self._label(place, row) if label_of else None
-            if label_of and SUGGESTED in row and columns.is_empty(label):
-                num_unlabelled += 1
-                continue
             try:
                 texts = columns.text_cells(place, row, column_of, "; name the text columns with --text_columns=")
                 name = label_of(place, label) if label_of else ""
             except errors.EmptyCell as error:
-                if self.on_bad == STOP:
+                waits_for_label = SUGGESTED in row and label_of and columns.is_empty(label)
+                if self.on_bad == STOP and not waits_for_label:
                     raise errors.UserError(f"{error}; --on_bad=skip leaves such rows out") from None
                 skipped.append(place)
             else:
                 extra = {column: cell for column, cell in row.items() if column not in used}
                 yield Example(texts, name, index, place, extra)
-        if num_unlabelled:
-            logging.warning("%s: %d rows without a label are left out", self.path, num_unlabelled)
         if skipped:
             message = "%s: %d rows without a text or a label are left out, the first at %s"
             logging.warning(message, self.path, len(skipped), skipped[0])
