@@ -12,8 +12,8 @@ opt-6.7b 83.82, opt-13b 85.87, opt-30b 86.02; in-context learning with gpt2-xl 6
 from knnprompt_jax.settings import grids
 
 
-def get_config() -> grids.GridSettings:
-    return grids.GridSettings(
+def get_config() -> grids.ScalingSettings:
+    return grids.ScalingSettings(
         experiment="data_scaling",
         tasks=("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec"),
         models=(

@@ -16,7 +16,6 @@ def get_config() -> grids.SplitSettings:
         tasks=("sst2", "subj", "mpqa", "cr", "mr"),
         models=("gpt2-xl",),
         methods=("knn",),
-        shots=(),  # m is |D| + |A|.
         demo_shots=(1, 2, 4, 8, 16),
         anchor_shots=(1, 2, 4, 8, 16),
         seeds=tuple(range(1, 11)),

@@ -10,10 +10,9 @@ import pathlib
 
 from matplotlib import pyplot as plt
 
-from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import results, tables
 from knnprompt_jax.settings import grids
-from knnprompt_jax.study import paper_grid as grid
+from knnprompt_jax.study import paper_grid, paper_tables
 
 TABLE = "distance"  # The name of a file in configs/.
 
@@ -24,11 +23,11 @@ def main(**values: object) -> pathlib.Path:
     settings = dataclasses.replace(grids.shipped(TABLE), **values)
 
     # 2. Run: all methods share one pass over the prompts, and finished runs are not repeated.
-    grid.run(settings)
+    paper_grid.run(settings)
 
     # 3. Print our numbers beside the paper's, where it has the same task and model.
     folder = pathlib.Path(settings.output) / TABLE
-    experiment = experiments.of(settings)
+    experiment = paper_tables.of(settings)
     records = experiment.read(folder)
     for table in experiment.section(records, folder).tables:
         print(tables.to_text(table))

@@ -16,7 +16,7 @@ FLAGS = app.Flags(fine_tuning.FineTuneSettings)
 
 def main() -> None:
     from knnprompt_jax import parallel
-    from knnprompt_jax.fine_tuning import job
+    from knnprompt_jax.study import fine_tuning as job
 
     done = job.run(FLAGS.value)
     if parallel.is_main():

@@ -1,4 +1,4 @@
-"""Runs the grid of one of the paper's tables or figures: prints its cost, then writes a record per run.
+"""Runs the grid of one of the paper's tables or figures: prints what is missing, then writes a record per run.
 
 python experiments/paper.py --config=configs/few_shot.py --data_dir=data
 python experiments/paper.py --config=configs/data_scaling.py --data_dir=data --models=gpt2-xl --dry_run
@@ -13,9 +13,9 @@ FLAGS = app.Flags(grids.GridSettings, config="configs/few_shot.py")
 
 
 def main() -> None:
-    from knnprompt_jax.study import paper_grid as grid
+    from knnprompt_jax.study import paper_grid
 
-    grid.run(FLAGS.value, FLAGS.value.dry_run)
+    paper_grid.run(FLAGS.value)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ FLAGS = app.Flags(grids.ReportSettings)
 
 
 def main() -> None:
-    from knnprompt_jax.paper import page
+    from knnprompt_jax.study import paper_report
 
-    app.show(page.run(FLAGS.value))
+    app.show(paper_report.run(FLAGS.value))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib import axes as axes_lib
 from matplotlib import figure
 
-from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.report import drawing, maps
+from knnprompt_jax.study import case_study
 
 PATH = pathlib.Path(__file__).parents[1] / "docs" / "case_study.png"
 _TASKS = ("sst2", "mr", "trec", "agnews")

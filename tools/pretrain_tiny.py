@@ -37,8 +37,8 @@ from flax import nnx
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.fine_tuning import training
 from knnprompt_jax.models import checkpoints, decoder, registry
+from knnprompt_jax.study import sequence_classifier as training
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_EVERY = 100  # The last of every hundred documents measures the loss.
@@ -211,8 +211,9 @@ def train(
     config = registry.config_from_hf({"model_type": "gpt2", **sizes})
     graph, params = nnx.split(decoder.Decoder(config, nnx.Rngs(options.seed)))
     optimizer = make_optimizer(options)
-    text = hashlib.sha256(b"".join(tokens.tobytes() for tokens in documents)).hexdigest()
-    state = training.Training(params, optimizer.init(params), folder, sizes | {"seed": options.seed, "text": text})
+    run = [json.dumps(sizes | {"seed": options.seed}).encode(), *(tokens.tobytes() for tokens in documents)]
+    digest = hashlib.sha256(b"".join(run)).hexdigest()[:16]
+    state = training.Training(params, optimizer.init(params), folder / f"checkpoint-{digest}")
     tokens = batches(documents, options, state.step)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
@@ -231,7 +232,7 @@ def train(
     first_step = state.step
     tokens_per_step = options.batch * options.context
     losses = []
-    for loss in state.steps(update, options.steps, options.checkpoint_every, options.learning_rate):
+    for loss in state.steps(update, options.steps, options.checkpoint_every):
         losses.append(loss)
         if state.step % options.evaluate_every == 0 or state.step == options.steps:
             elapsed = time.monotonic() - started

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.paper import cells as paper_cells
 from knnprompt_jax.report import intervals, names, published, results
 from knnprompt_jax.report import records as records_lib
+from knnprompt_jax.study import paper_cells
 
 MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
 CALIBRATIONS = (

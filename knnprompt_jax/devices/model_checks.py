@@ -158,7 +158,7 @@ def check_main_job(inputs: Inputs) -> Iterator[Line]:
             settings = grids.ComparisonSettings(
                 methods=_METHODS, shots=4, demo_shots=1, seeds=(1,), cache_gb=0, output=f"{folder}/{name}"
             )
-            runs = comparison.compare(settings, inputs.model(mesh))
+            runs = comparison.run(settings, inputs.model(mesh))
             predicted.append(np.concatenate([record.predicted for record in runs]))
     ours, theirs = predicted
     compared = f"{' and '.join(_METHODS)}: predictions that differ from a CPU's, of {len(theirs)}"

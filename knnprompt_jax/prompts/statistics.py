@@ -43,7 +43,9 @@ class ShotLimit(NamedTuple):
 
 def published_m_t(task_name: str, context: int) -> int | None:
     """Return the paper's M_T in demonstrations per class; None outside its tasks and contexts (1024 and 2048)."""
-    return dict(zip(catalogue.PAPER_TASKS, _PUBLISHED_M_T.get(context, ()), strict=False)).get(task_name)
+    if task_name not in catalogue.PAPER_TASKS or context not in _PUBLISHED_M_T:
+        return None
+    return _PUBLISHED_M_T[context][catalogue.PAPER_TASKS.index(task_name)]
 
 
 def shot_limit(
@@ -89,13 +91,15 @@ def _limits(
 ) -> dict[int, ShotLimit]:
     if not train:
         raise errors.UserError(f"task {task.name!r}: it has no train rows")
+    labelled_texts = [task.render(example, example.label) for example in train]
+    query_texts = [task.render(example) for example in queries]
     # + 1: in a prompt, the newline that ends a demonstration becomes a blank line of two tokens.
-    demonstrations = layout.count_tokens(tokenize, [task.render(example, example.label) for example in train]) + 1
+    demonstrations = layout.count_tokens(tokenize, labelled_texts) + 1
     by_class = collections.defaultdict(list)
     for example, length in zip(train, demonstrations.tolist(), strict=True):
         by_class[example.label].append(length)
     special = len(tokenize([""])[0])
-    query_lengths = np.sort(layout.count_tokens(tokenize, [task.render(example) for example in queries]) + special)
+    query_lengths = np.sort(layout.count_tokens(tokenize, query_texts) + special)
     class_lengths = list(by_class.values())
     return {context: _limit(class_lengths, query_lengths, context) for context in contexts}
 

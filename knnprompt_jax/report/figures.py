@@ -47,34 +47,23 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Yield the title, records and printed numbers of each panel."""
-    if "regime" not in plot.panel and ours.regime.nunique() > 1:
-        for (regime,), runs in results.groups(ours, ["regime"]).items():
-            for title, part, numbers in _parts(runs, paper[paper.regime == regime], plot):
-                yield f"{regime}, {title}", part, numbers
-        return
     models = {"": ours} if plot.line == "model" else results.by_model(ours)
     for model, runs in models.items():
         prefix = f"{names.model(model)}, " if len(models) > 1 else ""
         same_model = paper.model.isin([model, *published.own_models().values()]) | (len(models) < 2)
-        for title, part, numbers in _parts_of_model(runs, paper[same_model], plot):
-            yield prefix + title, part, numbers
-
-
-def _parts_of_model(
-    runs: pd.DataFrame, paper: pd.DataFrame, plot: Plot
-) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Yield the title, records and printed numbers of each panel of a model."""
-    tasks = set(runs.task)
-    is_average = paper.task == published.AVERAGE
-    if plot.average and len(tasks) > 1:
-        # Points that some task lacks are left out, so that no average mixes different tasks.
-        is_complete = runs.groupby([plot.line, plot.x]).task.transform("nunique") == len(tasks)
-        same_tasks = pd.Series([set(printed) == tasks for printed in paper.tasks], paper.index, dtype=bool)
-        yield "average over tasks", runs[is_complete], paper[is_average & same_tasks]
-    runs_of = results.groups(runs, plot.panel)
-    numbers_of = results.groups(paper[~is_average], plot.panel)
-    for key in names.ordered_keys(plot.panel, runs_of):
-        yield ", ".join(map(names.text, plot.panel, key)), runs_of[key], numbers_of.get(key, paper[:0])
+        numbers = paper[same_model]
+        is_average = numbers.task == published.AVERAGE
+        tasks = set(runs.task)
+        if plot.average and len(tasks) > 1:
+            # No average mixes different tasks: points that some task lacks are not drawn.
+            is_complete = runs.groupby([plot.line, plot.x]).task.transform("nunique") == len(tasks)
+            same_tasks = pd.Series([set(printed) == tasks for printed in numbers.tasks], numbers.index, dtype=bool)
+            yield f"{prefix}average over tasks", runs[is_complete], numbers[is_average & same_tasks]
+        runs_of = results.groups(runs, plot.panel)
+        numbers_of = results.groups(numbers[~is_average], plot.panel)
+        for key in names.ordered_keys(plot.panel, runs_of):
+            title = prefix + ", ".join(map(names.text, plot.panel, key))
+            yield title, runs_of[key], numbers_of.get(key, numbers[:0])
 
 
 def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, line_styles: Mapping[Any, dict]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from knnprompt_jax import distances
 from knnprompt_jax.report import drawing, published, results
-from knnprompt_jax.report.known_methods import METHODS
+from knnprompt_jax.report.results import METHODS
 from knnprompt_jax.tasks import catalogue
 
 _TASKS = {printed.lower(): printed for printed in (*published.tables()["max_shots"]["tasks"], "SST5")}

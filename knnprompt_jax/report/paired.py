@@ -1,7 +1,7 @@
 """Paired differences between kNN Prompting and each other method, and what they say of it."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,7 @@ from knnprompt_jax.report import accuracies, intervals, names, published, result
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
 
-CLEAR = (
-    "the 95 % interval of a paired bootstrap over test rows and seeds excludes zero; with few seeds, it is too narrow"
-)
-_AHEAD, _BEHIND, _UNCLEAR = range(3)
+_CAPTION = "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
 
 
 def build(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
@@ -24,25 +21,18 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
     """
     by_model = results.by_model(results.of_predictions(ours))
     ours = pd.concat([runs.assign(model=model) for model, runs in by_model.items()], ignore_index=True)
-    axes = [axis for axis in axes if axis not in ("method", "m")]
-    tasks = names.ordered("task", ours.task)
-    cells = {}
-    for key, pairs in results.groups(_pairs(ours, axes), [*axes, "m", "method_other"]).items():
+    own_axes = [axis for axis in axes if axis not in ("method", "m")]
+    cells: dict[tuple, Cell] = {}
+    for key, pairs in results.groups(_pairs(ours, own_axes), [*own_axes, "m", "method_other"]).items():
         for task, group in pairs.groupby("task"):
             cells[*key, task] = _cell([group])
-        averaged = _averaged(ours[(ours.method == "knn") & (ours.model == pairs.model.iloc[0])])
-        complete = _complete(pairs, averaged)
+        complete = _complete(pairs, _averaged(ours[(ours.method == "knn") & (ours.model == pairs.model.iloc[0])]))
         if complete:
-            note = names.counted(len(averaged), "task") if len(averaged) < len(tasks) else ""
-            average = _cell(complete, note)
-            seeds = accuracies.shared_seeds(len(complete[0]), pairs[pairs.task.isin(averaged)])
-            cells[*key, published.AVERAGE] = dataclasses.replace(average, marks=average.marks + seeds)
-    caption = (
-        "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
-    )
-    table = tables.build(f"{name}_paired", caption, [*axes, "m", "method"], accuracies.columns(tasks), cells)
-    table = dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
-    return dataclasses.replace(table, findings=tuple(_findings(table, ours)))
+            cells[*key, published.AVERAGE] = _cell(complete)
+    columns = accuracies.columns(names.ordered("task", ours.task))
+    table = tables.build(f"{name}_paired", _CAPTION, [*own_axes, "m", "method"], columns, cells)
+    findings = _findings(cells, ours) if own_axes == ["model"] else ()
+    return dataclasses.replace(table, headers=(*table.headers[:-1], "against"), findings=tuple(findings))
 
 
 def _pairs(ours: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
@@ -69,52 +59,33 @@ def _complete(pairs: pd.DataFrame, tasks: Sequence[str]) -> list[pd.DataFrame]:
     return [group[group.seed.isin(seeds)].sort_values("seed") for group in by_task] if seeds else []
 
 
-def _cell(groups: Sequence[pd.DataFrame], note: str = "") -> Cell:
+def _cell(groups: Sequence[pd.DataFrame]) -> Cell:
     """Return the mean difference over tasks, given the pairs of each task, marked if its interval excludes zero."""
     by_seed = pd.concat(groups).groupby("seed", sort=False).points.mean() if len(groups) > 1 else groups[0].points
     interval = intervals.bootstrap([np.stack(list(group.better)) for group in groups])
-    score = dataclasses.replace(Score.of(by_seed), note=note)
-    return Cell(score, marks=(CLEAR,) if interval.sign else ())
+    return Cell(Score.of(by_seed), marks=tables.CLEAR if interval.sign else "")
 
 
-def _findings(table: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return a row per model at its largest m: what was run, and the methods that it is ahead of, behind, or neither.
+def _findings(cells: Mapping[tuple, Cell], ours: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield a row per model at its largest m: what was run, and the methods that it is ahead of, behind, or neither.
 
-    The numbers are mean differences over tasks in points. Tables with an axis of their own have no findings.
+    The numbers are mean differences over tasks in points.
     """
-    has_average = published.AVERAGE in table.columns or ours[ours.method == "knn"].task.nunique() == 1
-    if table.headers not in (("Model", "m", "against"), ("m", "against")) or not has_average:
-        return []
-    found: dict[tuple[str, str], tuple[list[str], list[str], list[str]]] = {}
-    for row in table.rows:
-        *model, m, method = row.headers
-        cell = row.cells[-1]
-        if cell.ours:
-            title = model[0] if model else names.model(ours.model.iloc[0])
-            kinds = found.setdefault((title, m), ([], [], []))
-            kinds[_kind(cell)].append(f"{method} {tables.signed(cell.ours.mean)}")
-    last = {title: (m, kinds) for (title, m), kinds in found.items()}  # The rows are in the order of m.
-    return [
-        (_describe(title, m, ours), *("; ".join(methods) or "–" for methods in kinds))
-        for title, (m, kinds) in last.items()
-    ]
-
-
-def _kind(cell: Cell) -> int:
-    if CLEAR not in cell.marks or cell.ours is None:
-        return _UNCLEAR
-    return _BEHIND if cell.ours.mean < 0 else _AHEAD
-
-
-def _describe(model: str, m: str, ours: pd.DataFrame) -> str:
-    """Return what kNN Prompting ran with, for a model and an m as the table shows them."""
-    runs = ours[(ours.method == "knn") & (ours.model.map(names.model) == model)]
-    runs = runs[[names.text("m", each) == m for each in runs.m]]
-    averaged = _averaged(runs)
-    tasks = names.task(averaged[0]) if len(averaged) == 1 else names.counted(len(averaged), "task")
-    noun = "demonstration" if max(runs.demo_shots) == 1 else "demonstrations"
-    demonstrations = f"{names.span(runs.demo_shots)} {noun} per class"
-    return "; ".join([model, f"m = {m}", demonstrations, *names.directions(runs.record), tasks])
+    averages = {key: cell for key, cell in cells.items() if key[-1] == published.AVERAGE}
+    for model in names.ordered("model", {key[0] for key in averages}):
+        m = max(key[1] for key in averages if key[0] == model)
+        kinds: dict[str, list[str]] = {"ahead": [], "behind": [], "unclear": []}
+        for method in names.ordered("method", {key[2] for key in averages if key[:2] == (model, m)}):
+            cell = averages[model, m, method, published.AVERAGE]
+            lead = cell.ours.mean if cell.ours else 0.0
+            kind = ("ahead" if lead > 0 else "behind") if cell.marks else "unclear"
+            kinds[kind].append(f"{names.method(method)} {tables.signed(lead)}")
+        runs = ours[(ours.method == "knn") & (ours.model == model) & (ours.m == m)]
+        noun = "demonstration" if max(runs.demo_shots) == 1 else "demonstrations"
+        tasks = _averaged(runs)
+        title = [names.model(model), f"m = {m}", f"{names.span(runs.demo_shots)} {noun} per class"]
+        title += [*names.directions(runs.record), names.task(tasks[0]) if len(tasks) == 1 else f"{len(tasks)} tasks"]
+        yield "; ".join(title), *("; ".join(kind) or "–" for kind in kinds.values())
 
 
 def _averaged(runs: pd.DataFrame) -> list[str]:

@@ -10,8 +10,7 @@ import pandas as pd
 
 from knnprompt_jax.models import hub
 from knnprompt_jax.report import results
-from knnprompt_jax.report.known_methods import METHODS
-from knnprompt_jax.report.results import Score
+from knnprompt_jax.report.results import METHODS, Score
 
 MODEL = "gpt2-xl"  # "used for most analyses unless explicitly indicated": the reference if a table has several models.
 SIZES = {

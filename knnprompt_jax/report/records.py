@@ -204,9 +204,11 @@ def finished(folder: pathlib.Path, runs: Iterable[Run]) -> dict[str, Record]:
         UserError: a damaged record.
     """
     paths = [folder / run.experiment / run.file_name for run in runs]
-    return parallel.call_in_main(
-        lambda: {path.name: record for path in paths if path.exists() for record in _read(path)}
-    )
+
+    def read_existing() -> dict[str, Record]:
+        return {path.name: record for path in paths if path.exists() for record in _read(path)}
+
+    return parallel.call_in_main(read_existing)
 
 
 def _read(path: pathlib.Path) -> list[Record]:

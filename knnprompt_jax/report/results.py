@@ -9,18 +9,48 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import noisy_channel
+from knnprompt_jax.methods import all_methods, noisy_channel
 from knnprompt_jax.report import records as records_lib
-from knnprompt_jax.report.known_methods import METHODS
-from knnprompt_jax.settings import grids
 
 Record = records_lib.Record
-FULL, FEW_SHOT = grids.REGIMES
+FULL = "full"  # |D| = M_T.
+FEW_SHOT = "few-shot"  # One demonstration per class for methods with anchors, m for all others.
 FILLS_CONTEXT = 0  # The value of axis m for a method whose demonstrations fill the context (M_T).
 BEST_TEMPLATE = "{}, best template of each seed"
 _COLUMNS = (*(field.name for field in dataclasses.fields(Record)), "m", "regime", "record")
 _WITH_TEMPLATES = [method.name for method in noisy_channel.METHODS]
-_LAST_DIGITS = ("batch", "mesh")  # Settings that change only a result's last digits.
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownMethod:
+    """The description of a method in tables.
+
+    Attributes:
+        title: its name in tables.
+        printed_as: its names in the paper's tables.
+        rows_used: which of a split's train rows it uses, as `methods.method.Method` describes; "train": all.
+        own_model: the model that it trains; empty if it reads the language model of the run.
+    """
+
+    title: str
+    printed_as: tuple[str, ...] = ()
+    rows_used: str = "train"
+    own_model: str = ""
+
+
+METHODS = {
+    **{
+        name: KnownMethod(method.title, method.printed_as, method.rows_used)
+        for name, method in all_methods.METHODS.items()
+    },
+    "fine_tuning": KnownMethod("Fine-tuning"),
+    "fine_tuning_bert": KnownMethod(
+        "Fine-tuning, BERT-large", ("BERT Large FT",), own_model="google-bert/bert-large-uncased"
+    ),
+    "fine_tuning_gpt2": KnownMethod(
+        "Fine-tuning, GPT-2 large", ("GPT Large FT",), own_model="openai-community/gpt2-large"
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,58 +111,31 @@ def right_rows(record: Record) -> np.ndarray:
     return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
 
 
-def check(frame: pd.DataFrame, axes: Sequence[str], apart: Sequence[str] = ()) -> None:
-    """Check that records with equal values on the axes differ in their seeds and in no other setting.
-
-    Args:
-        apart: fields in which records with equal seeds may differ.
-
-    Raises:
-        UserError: two records have the same seed, or different settings.
-    """
-    for key, runs in groups(frame, axes).items():
-        repeated = [group for group in groups(runs, [*apart, "seed"]).values() if len(group) > 1]
-        compared = repeated[0] if repeated else runs
-        settings = pd.json_normalize([_settings(record) for record in compared.record]).map(str)
-        if not repeated:
-            settings = settings.drop(columns=["seed", "rows", *apart])
-        differing = settings.columns[settings.nunique() > 1]
-        if not repeated and differing.empty:
-            continue
-        where = _where(axes, key)
-        which = f"of the same run ({where})" if differing.empty else f"({where}) differ in {', '.join(differing)}"
-        files = ", ".join(record.file_name for record in compared.record)
-        raise errors.UserError(f"{len(compared)} records {which}: move some of {files} elsewhere")
+def check(frame: pd.DataFrame, axes: Sequence[str], varying: Sequence[str] = ("seed",)) -> None:
+    """Raise UserError unless records with equal values on the axes differ in `varying` and in no other setting."""
+    for runs in groups(frame, axes).values():
+        settings = pd.json_normalize([_settings(record) for record in runs.record]).map(str)
+        differing = settings.columns[settings.nunique() > 1].difference(varying)
+        if len(differing) or runs.duplicated(list(varying)).any():
+            what = f"differ in {', '.join(differing)}" if len(differing) else f"have the same {' and '.join(varying)}"
+            files = ", ".join(runs.file_name)
+            raise errors.UserError(f"{len(runs)} records of the same cell {what}; move some elsewhere: {files}")
 
 
 def check_test_rows(frame: pd.DataFrame, axes: Sequence[str]) -> None:
     """Raise UserError unless records with equal values on the axes have the same test rows."""
-    for key, runs in groups(frame, axes).items():
+    for runs in groups(frame, axes).values():
         if runs.true.nunique() > 1:
             files = ", ".join(runs.drop_duplicates("true").file_name)
-            raise errors.UserError(
-                f"records ({_where(axes, key)}) have different test rows: {files}; move some elsewhere"
-            )
-
-
-def _where(axes: Sequence[str], key: Sequence[Any]) -> str:
-    """Return the values on the axes in words, without those that the records lack."""
-    return ", ".join(f"{axis} {value}" for axis, value in zip(axes, key, strict=True) if value == value)
+            raise errors.UserError(f"records of the same cell have different test rows; move some elsewhere: {files}")
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """Return all that may differ between records, with rows and weights by content."""
-    settings = {name: value for name, value in record.settings.items() if name not in _LAST_DIGITS}
-    return settings | {
-        "rows": settings.get("task"),
-        "weights": settings.get("model"),
-        "demo_shots": record.demo_shots,
-        "seed": record.seed,
-        "task": record.task,
-        "model": record.model,
-        "cell": record.cell,
-        "rows_from": {name: value for name, value in record.source.items() if value},
-    }
+    """Return all that may not differ between the seeds of a cell; rows, which do, are compared by their options."""
+    settings = {name: value for name, value in record.settings.items() if name not in ("seed", "task")}
+    options = {name: value for name, value in record.source.items() if value}
+    own = {"demo_shots": record.demo_shots, "model": record.model, "cell": record.cell, "row options": options}
+    return {**settings, "weights": settings.get("model"), **own}
 
 
 def cell_axes(frame: pd.DataFrame) -> list[str]:
@@ -178,7 +181,7 @@ def average(frame: pd.DataFrame) -> Score:
     return Score.of(shared.mean(axis=1)) if len(shared) > 1 else Score(float(by_seed.mean().mean()))
 
 
-def settle_templates(frame: pd.DataFrame) -> pd.DataFrame:
+def with_best_template(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace the accuracy of records with several templates by that of the template with the best mean over seeds."""
     frame = frame.copy()
     axes = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes(frame)]

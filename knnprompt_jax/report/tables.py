@@ -1,21 +1,25 @@
 """A table of our scores, the paper's beside them and their difference; as CSV, Markdown and text."""
 
 import dataclasses
-import functools
 import math
-import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from knnprompt_jax import text_tables as terminal
-from knnprompt_jax.report import names
+from knnprompt_jax.report import names, results
 from knnprompt_jax.report.results import Score
 
-TRUNCATED = "more than 5 % of the prompts were cut from the left to fit the context"
-REUSED = "|D| = m leaves no anchors: the result of in-context learning is re-used, as in the paper"
-_SYMBOLS = {TRUNCATED: "†", REUSED: "‡"}
+TRUNCATED = "†"
+REUSED = "‡"
+CLEAR = "*"
+FOOTNOTES = {
+    TRUNCATED: "more than 5 % of the prompts were cut from the left to fit the context",
+    REUSED: "|D| = m leaves no anchors: the result of in-context learning is re-used, as in the paper",
+    CLEAR: "the 95 % interval of a paired bootstrap over test rows and seeds excludes zero; with few seeds, it is too "
+    "narrow",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +27,15 @@ class Cell:
     """Our score and the paper's.
 
     Attributes:
-        comparable: whether model, m and method are the same, so that the difference has a meaning.
-        marks: the texts of the cell's footnotes.
+        marks: signs of `FOOTNOTES`.
+        comparable: whether the difference of the scores has a meaning.
         digits: digits after the point; `paper_digits` are the paper's if it prints another number of them.
     """
 
     ours: Score | None = None
     paper: Score | None = None
-    comparable: bool = False
-    marks: tuple[str, ...] = ()
+    marks: str = ""
+    comparable: bool = True
     digits: int = 1
     paper_digits: int | None = None
 
@@ -72,6 +76,13 @@ class Cell:
         verdict = {None: "", True: " ✓", False: " ✗"}[self.within]
         return signed(self.difference, self.digits) + verdict
 
+    @property
+    def line(self) -> str:
+        """All of the cell on one line: 53.8 ± 3.0 † (paper 60.0 ± 6.0, −6.2 ✗)."""
+        ours = f"{self.text} {self.marks}".strip()
+        paper = ", ".join(filter(None, (self.paper_text, self.difference_text)))
+        return f"{ours} (paper {paper})" if paper else ours
+
 
 @dataclasses.dataclass(frozen=True)
 class TableRow:
@@ -110,31 +121,36 @@ class Table:
         """Whether a cell has a number of ours; otherwise only the paper's are shown."""
         return any(cell.ours for cell in self.cells)
 
-    @functools.cached_property
-    def symbols(self) -> dict[str, str]:
-        """The sign of each footnote; footnotes without a sign of their own get letters in the order of the cells."""
-        letters = (first + last for first in ("", *string.ascii_lowercase) for last in string.ascii_lowercase)
-        marks = dict.fromkeys(mark for cell in self.cells for mark in cell.marks)
-        return {mark: _SYMBOLS.get(mark) or next(letters) for mark in marks}
-
     @property
     def footnotes(self) -> list[str]:
         """All texts below the table."""
         origin = [] if self.is_ours else ["No run of ours: only the paper's numbers."]
-        return [*origin, *self.notes, *(f"{symbol} {mark}." for mark, symbol in self.symbols.items())]
+        marks = {mark for cell in self.cells for mark in cell.marks}
+        return [*origin, *self.notes, *(f"{mark} {text}." for mark, text in FOOTNOTES.items() if mark in marks)]
 
-    def signs(self, cell: Cell) -> str:
-        """Return the signs of a cell's footnotes."""
-        return ",".join(self.symbols[mark] for mark in cell.marks)
 
-    def texts(self, cell: Cell) -> tuple[str, str, str]:
-        """Return what a cell shows: our score, the paper's and their difference; the last two may be empty.
+def pivot(
+    ours: pd.DataFrame,
+    paper: pd.DataFrame,
+    axes: Sequence[str],
+    value: Callable[[pd.DataFrame], Score | None],
+    marks: Callable[[pd.DataFrame], str] = lambda runs: "",
+    **options: Any,
+) -> dict[tuple, Cell]:
+    """Return the cell of each key, which is a value on every axis; the last axis is that of the columns.
 
-        A table without any score of ours shows the paper's instead of ours.
-        """
-        if not self.is_ours:
-            return cell.paper_text or "–", "", ""
-        return cell.text, cell.paper_text, cell.difference_text
+    Args:
+        ours: our records (`results.frame`).
+        paper: the paper's numbers, in the column `score`.
+        axes: columns of both frames.
+        value: maps the records of a cell to their score.
+        marks: maps the records of a cell to its marks.
+        options: further fields of all cells.
+    """
+    runs = results.groups(ours, axes)
+    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, axes).items()}
+    cells = {key: Cell(value(group), printed.get(key), marks(group), **options) for key, group in runs.items()}
+    return cells | {key: Cell(None, score, **options) for key, score in printed.items() if key not in runs}
 
 
 def build(
@@ -143,21 +159,22 @@ def build(
     axes: Sequence[str],
     columns: Mapping[Any, str],
     cells: Mapping[tuple, Cell],
-    keys: Sequence[tuple] = (),
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return a table with a row per key, which is a value on every axis.
+    """Return a table with a row per key, which is a value on every axis, in the order of the axes.
 
     Args:
-        columns: the title of each column; columns without a cell are left out.
+        name: the name of the table.
+        caption: its caption.
+        axes: the axes of the rows.
+        columns: the title of each column; columns without a cell are not shown.
         cells: the cells by (*key, column); missing ones are empty.
-        keys: the rows in order; by default those of the cells, ordered by the axes.
+        notes: texts below the table.
     """
-    keys = keys or names.ordered_keys(axes, {key[:-1] for key in cells})
     with_cells = {key[-1] for key in cells}
     columns = {column: title for column, title in columns.items() if column in with_cells}
     rows = []
-    for key in keys:
+    for key in names.ordered_keys(axes, {key[:-1] for key in cells}):
         headers = tuple(map(names.text, axes, key))
         rows.append(TableRow(headers, tuple(cells.get((*key, column), Cell()) for column in columns)))
     headers = tuple(names.HEADERS.get(axis, axis) for axis in axes)
@@ -187,17 +204,13 @@ def to_csv(table: Table) -> str:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell.ours or cell.paper:
-                names_of_cell = map(terminal.to_cell, (*row.headers, column))
-                verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
-                lines.append([*names_of_cell, *_numbers(cell.ours), *_numbers(cell.paper), *verdict])
-    scores = ("mean", "std", "seeds", "paper", "paper std", "paper seeds")
-    verdicts = ("difference", "two standard errors", "within", "marks")
-    frame = pd.DataFrame(lines, columns=[*table.headers, "column", *scores, *verdicts])
-    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-
-
-def _numbers(score: Score | None) -> tuple[float | None, float | None, int | None]:
-    return (score.mean, score.std, score.count) if score else (None, None, None)
+                line: dict[str, Any] = dict(zip((*table.headers, "column"), (*row.headers, column), strict=True))
+                line = {name: terminal.to_cell(text) for name, text in line.items()}
+                for prefix, score in (("", cell.ours), ("paper ", cell.paper)):
+                    line |= {f"{prefix}{name}": getattr(score, name, None) for name in ("mean", "std", "count")}
+                line |= {"difference": cell.difference, "two standard errors": cell.margin, "within": cell.within}
+                lines.append(line | {"marks": cell.marks})
+    return pd.DataFrame(lines).to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def to_markdown(table: Table) -> str:
@@ -214,21 +227,12 @@ def to_text(table: Table) -> str:
 
 
 def _lines(table: Table) -> list[list[str]]:
-    """Return the header line and the rows as texts."""
+    """Return the header line and the rows as texts; a table without scores of ours shows the paper's instead."""
     lines = [[*table.headers, *table.columns]]
     for row in table.rows:
-        lines.append([*row.headers, *(_line_text(table, cell) for cell in row.cells)])
+        texts = [cell.line if table.is_ours else cell.paper_text or "–" for cell in row.cells]
+        lines.append([*row.headers, *texts])
     return lines
-
-
-def _line_text(table: Table, cell: Cell) -> str:
-    """Return a cell on one line: 53.8 ± 3.0 † (paper 60.0 ± 6.0, −6.2 ✗)."""
-    ours, paper, difference = table.texts(cell)
-    signs = table.signs(cell)
-    text = f"{ours} {signs}" if signs else ours
-    if not paper:
-        return text
-    return f"{text} (paper {paper}, {difference})" if difference else f"{text} (paper {paper})"
 
 
 def escape(text: str) -> str:

@@ -1,7 +1,6 @@
 """The options of `fine_tune`, and the methods that it runs."""
 
 import dataclasses
-from typing import NamedTuple
 
 from knnprompt_jax import errors, files, options, shipped
 from knnprompt_jax.models import DTYPES
@@ -11,20 +10,7 @@ from knnprompt_jax.tasks import catalogue
 
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
-
-class TrainedMethod(NamedTuple):
-    """A name of fine-tuning: its title in our tables, its names in the paper's, and the default of its model."""
-
-    title: str
-    printed_as: tuple[str, ...] = ()
-    model: str = ""
-
-
-METHODS = {
-    "fine_tuning": TrainedMethod("Fine-tuning"),
-    "fine_tuning_bert": TrainedMethod("Fine-tuning, BERT-large", ("BERT Large FT",), "google-bert/bert-large-uncased"),
-    "fine_tuning_gpt2": TrainedMethod("Fine-tuning, GPT-2 large", ("GPT Large FT",), "openai-community/gpt2-large"),
-}
+METHODS = ("fine_tuning", "fine_tuning_bert", "fine_tuning_gpt2")
 
 
 class OptimizerOptions(options.Options):
@@ -111,11 +97,6 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
             self.check_rows(task, bool(self.train_file))
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")
-
-    @property
-    def model_name(self) -> str:
-        """The model to train."""
-        return self.model or METHODS[self.method].model or shipped.DEFAULT
 
     def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
         """Return the hyper-parameters for a task and a number of shots."""

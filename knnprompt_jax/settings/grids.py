@@ -15,11 +15,16 @@ from knnprompt_jax.settings import shared
 from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks import catalogue
 
-FULL = "full"  # |D| = M_T.
-FEW_SHOT = "few-shot"  # One demonstration per class for methods with anchors, m for all others.
-REGIMES = (FULL, FEW_SHOT)
+_FEW_SHOT = "few-shot"
 METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+
+def _check_shard(shard: str) -> None:
+    """Raise UserError unless the text is i/n with i from 1 to n."""
+    numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+        raise errors.UserError(f"--shard={shard}: write it as i/n with i from 1 to n, as in 3/8")
 
 
 class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.MethodOptions):
@@ -66,11 +71,7 @@ class ComparisonSettings(shared.DrawOptions, SharedSettings):
 
 
 class GridSettings(SharedSettings):
-    """The runs of a table or figure, and how they are made.
-
-    Raises:
-        UserError: an unknown task or method, a shard that does not exist, or `few_shots` in the few-shot regime.
-    """
+    """The runs of a table or figure, and how they are made."""
 
     experiment: str = options.option(
         "", "Table or figure; its records go to a folder of this name in the output folder.", nonempty=True
@@ -81,12 +82,11 @@ class GridSettings(SharedSettings):
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
-    few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
     regime: str = options.option(
-        FULL,
+        "full",
         "Demonstrations per class. full: M_T; few-shot: 1 for methods with anchors, m for all others.",
-        choices=REGIMES,
+        choices=("full", _FEW_SHOT),
     )
     direction: str = options.option(
         "reverse_kl",
@@ -95,7 +95,7 @@ class GridSettings(SharedSettings):
         choices=DIRECTIONS,
     )
     rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
-    dry_run: bool = options.option(False, "Print the plan and its cost, and run nothing.")
+    dry_run: bool = options.option(False, "Print what is missing, and run nothing.")
     shard: str = options.option("1/1", "The part of the passes to run: 3/8 is the third of eight.")
 
     def __post_init__(self) -> None:
@@ -104,48 +104,31 @@ class GridSettings(SharedSettings):
             object.__setattr__(self, option, tuple(dict.fromkeys(getattr(self, option))))
         for method in self.methods:
             all_methods.get(method)
-        check_task_names(self.tasks)
-        check_shard(self.shard)
-        check_few_shots(self.few_shots, self.regime)
+        for task in self.tasks:
+            catalogue.get(task)
+        _check_shard(self.shard)
         self.check_rows(self.tasks[0])
 
     @property
-    def shard_index(self) -> int:
-        """The index of this shard, from 0."""
-        return int(self.shard.partition("/")[0]) - 1
-
-    @property
-    def num_shards(self) -> int:
-        return int(self.shard.partition("/")[2])
+    def shard_of(self) -> tuple[int, int]:
+        """The index of this shard, from 0, and the number of shards."""
+        index, _, count = self.shard.partition("/")
+        return int(index) - 1, int(count)
 
     @property
     def regime_shots(self) -> list[tuple[str, int]]:
         """Each regime with each of its numbers of shots."""
-        main = [(self.regime, shots) for shots in self.shots]
-        further = [(FEW_SHOT, shots) for shots in self.few_shots]
-        return main + further
+        return [(self.regime, shots) for shots in self.shots]
 
 
-def check_task_names(tasks: tuple[str, ...]) -> None:
-    """Raise UserError on an unknown task, or on two tasks of the same name."""
-    if repeated := errors.repeated(catalogue.get(task).name for task in tasks):
-        raise errors.UserError(f"--tasks: two files have the task name {repeated[0]!r}; give one another `name`")
+class ScalingSettings(GridSettings):
+    """Options of a grid in both regimes."""
 
+    few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
 
-def check_shard(shard: str) -> None:
-    """Raise UserError unless the text is i/n with i from 1 to n."""
-    numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
-        raise errors.UserError(f"--shard={shard}: write it as i/n with i from 1 to n, as in 3/8")
-
-
-def check_few_shots(few_shots: tuple[int, ...], regime: str) -> None:
-    """Raise UserError if there are further few-shot numbers m although all numbers m are few-shot."""
-    if few_shots and regime == FEW_SHOT:
-        given = ",".join(map(str, few_shots))
-        raise errors.UserError(
-            f"--few_shots={given}: all runs are few-shot with regime={regime}; give --shots={given} --few_shots= instead"
-        )
+    @property
+    def regime_shots(self) -> list[tuple[str, int]]:
+        return [*super().regime_shots, *((_FEW_SHOT, shots) for shots in self.few_shots)]
 
 
 class CountSettings(GridSettings):
@@ -162,17 +145,16 @@ class CountSettings(GridSettings):
 class SplitSettings(GridSettings):
     """Options of a grid of split sizes; m is the sum of both sizes."""
 
+    shots: tuple[int, ...] = options.option((), "Not an option here: m is |D| + |A|.", least=1)
     demo_shots: tuple[int, ...] = options.option((1,), "|D|, demonstrations per class.", least=1)
     anchor_shots: tuple[int, ...] = options.option((1,), "|A|, anchors per class.", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shots:
-            raise errors.UserError("--shots: m is the sum of --demo_shots and --anchor_shots; leave it out")
-        self.refuse(("few_shots", "regime"), "on a grid of split sizes")
+        self.refuse(("shots", "regime"), "on a grid of split sizes")
 
 
-class ImbalanceSettings(GridSettings):
+class ImbalanceSettings(ScalingSettings):
     """Options of a grid of skewed draws."""
 
     shares: tuple[float, ...] = options.option((0.5,), "Shares of the rare class.", least=0.001, most=0.5)

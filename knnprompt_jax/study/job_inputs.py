@@ -154,11 +154,12 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
 
 def _load_split(settings: shared.RowOptions, task: Task, name: str, split: str) -> list[Example]:
     """Load a split of a task from its folder, from the Hub or from the package."""
+    hub_source = catalogue.hub_source(name) if settings.hub else None
     return sources.load_rows(
         task,
         split,
         data_dir=settings.data_dir or None,
-        hub_source=catalogue.hub_source(name) if settings.hub else None,
+        hub_source=hub_source,
         on_bad=settings.on_bad,
         **settings.file_options(),
     )
@@ -187,11 +188,7 @@ def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) 
 
 
 def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
-    """Return M_T: the paper's number for its tasks, contexts and vocabularies, otherwise that of all rows.
-
-    It is at least 1, because runs repeat the paper. `classifier.draws.max_demo_shots`, for classifiers, may return 0,
-    and counts few rows, so that appended rows do not change it.
-    """
+    """Return M_T: the paper's number for its tasks, contexts and vocabularies, otherwise that of all rows."""
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
         published = statistics.published_m_t(rows.task.name, model.context)
         if published:

@@ -9,31 +9,29 @@ import numpy as np
 
 from knnprompt_jax import app, errors, lm, parallel
 from knnprompt_jax.methods import method
-from knnprompt_jax.paper import cells as cells_lib
-from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import records
 from knnprompt_jax.settings import grids
-from knnprompt_jax.study import engine
+from knnprompt_jax.study import engine, paper_cells, paper_tables
 from knnprompt_jax.study import job_inputs as inputs
 
 
-def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
+def run(settings: grids.GridSettings) -> None:
     """Print which records exist and what is missing and, unless it is a dry run, run the rest. Process 0 prints.
 
     Raises:
         UserError: invalid settings or rows, before anything runs; or the check of the finished records fails.
     """
     inputs.join_processes(settings.distributed)
-    experiment = experiments.of(settings)
+    experiment = paper_tables.of(settings)
     if experiment.count:  # It counts tokens and needs no language model.
         text = f"Counts the tokens of {', '.join(settings.tasks)}; no language model runs."
-        _print(text if dry_run else experiment.count(settings))
+        _print(text if settings.dry_run else experiment.count(settings))
         return
     output = pathlib.Path(settings.output)
-    groups = plan(settings, needs_weights=not dry_run)
+    groups = plan(settings, needs_weights=not settings.dry_run)
     finished = records.finished(output, (run for group in groups for run in group.runs))
     _print(describe(groups, finished))
-    if dry_run:
+    if settings.dry_run:
         return
     folder = output / settings.experiment
     before_writing = functools.partial(experiment.before_writing, folder)
@@ -67,19 +65,20 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> list[engin
             groups += engine.group_runs(_make_runs(settings, model, rows))
     if not groups:
         raise errors.UserError(f"{settings.experiment}: no shots, methods or seeds to run")
-    indices = np.array_split(np.arange(len(groups)), settings.num_shards)[settings.shard_index]
-    return [groups[index] for index in indices]
+    index, count = settings.shard_of
+    indices = np.array_split(np.arange(len(groups)), count)[index]
+    return [groups[number] for number in indices]
 
 
 def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[engine.MethodRun]:
     """Return the run of each cell of a model and task; raise UserError if a method does not apply."""
-    cells = experiments.of(settings).cells(settings, rows, inputs.max_demo_shots(rows, model))
+    cells = paper_tables.of(settings).cells(settings, rows, inputs.max_demo_shots(rows, model))
     source = inputs.row_options(settings)
 
     @functools.cache
-    def problem(draw: cells_lib.Draw, test_share: float | None) -> method.Problem:
-        evaluation = cells_lib.evaluation(rows, test_share, draw.seed)
-        return inputs.make_problem(settings, model, rows.task, cells_lib.split(rows, draw), evaluation)
+    def problem(draw: paper_cells.Draw, test_share: float | None) -> method.Problem:
+        evaluation = paper_cells.evaluation(rows, test_share, draw.seed)
+        return inputs.make_problem(settings, model, rows.task, paper_cells.split(rows, draw), evaluation)
 
     runs = []
     for cell in dict.fromkeys(cells):
@@ -92,7 +91,7 @@ def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inpu
             store_options=settings.datastore,
             experiment=settings.experiment,
             cell=dict(cell.axes),
-            note=cells_lib.REUSED if cell.reuses_icl else "",
+            note=paper_cells.REUSED if cell.reuses_icl else "",
             source=source,
         )
         if obstacle := run.method.obstacle(run.problem, run.options):

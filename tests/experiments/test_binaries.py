@@ -7,7 +7,7 @@ import pytest
 
 from knnprompt_jax.report import records
 from tests import processes
-from tests.runs.conftest import world  # noqa: F401
+from tests.study.small_world import world  # noqa: F401
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import knnprompt_jax as kp
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.report import records
 from tests.faults import injection
-from tests.runs.conftest import make_record
+from tests.study.small_world import make_record
 
 TASK = kp.Task("talk", ("text",), "{text}\nIt is", ("0", "1"), ("said", "asked"))
 TEXTS = ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "so there"]

@@ -4,10 +4,11 @@ import jax
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax.fine_tuning import classifier, texts, trainer
 from knnprompt_jax.models import registry
 from knnprompt_jax.models.families import bert
 from knnprompt_jax.settings.fine_tuning import Hyperparameters
+from knnprompt_jax.study import sequence_classifier as texts
+from knnprompt_jax.study import sequence_classifier as trainer
 
 
 def main() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
     tokens = tuple(rng.integers(0, 53, length).tolist() for length in lengths)
     rows = texts.Texts(tokens, tuple([0] * length for length in lengths), 37)
     for batch_mesh in (1, 6):
-        model = classifier.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
+        model = trainer.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
         settings = Hyperparameters(steps=2, batch=6, learning_rate=1e-3)
         tuner = trainer.Trainer(model, settings, trainer.make_mesh(batch_mesh))
         losses.append(tuner.train(rows, np.array([0, 1, 2, 1, 0])))

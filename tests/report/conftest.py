@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knnprompt_jax.paper import experiments, page
-from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.report import drawing, maps, records
+from knnprompt_jax.settings import grids
+from knnprompt_jax.study import case_study, paper_report, paper_tables
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -54,8 +54,8 @@ def grid() -> Iterator[records.Record]:
     """Yield records of a part of each experiment's grid, for a model that holds eight demonstrations per class."""
     task = Task("two", ("text",), "{text}:", ("0", "1"), ("no", "yes"))
     rows = inputs.Rows(task, [Example({"text": f"{row}"}, str(row % 2), row) for row in range(80)], ())
-    for name, declared in experiments.EXPERIMENTS.items():
-        shipped, few = declared.shipped, {"seeds": SEEDS, "models": ("gpt2-xl",)}
+    for name, declared in paper_tables.EXPERIMENTS.items():
+        shipped, few = grids.shipped(name), {"seeds": SEEDS, "models": ("gpt2-xl",)}
         few |= {axis: tuple(v for v in getattr(shipped, axis, ()) if v in some) for axis, some in AXES.items()}
         settings = dataclasses.replace(shipped, **{axis: v for axis, v in few.items() if hasattr(shipped, axis)})
         for cell in dict.fromkeys(declared.cells(settings, rows, 8)) if not declared.count else ():
@@ -109,10 +109,11 @@ def _case(made: records.Record) -> maps.Map:
 @pytest.fixture(scope="session")
 def page_and_sections(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list]:
     """The page of those results, and its sections."""
-    drawn = page.sections(results)
+    with drawing.style():
+        drawn = paper_report.sections(results)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "sections", lambda folder: drawn)
-        return page.write(results, tmp_path_factory.mktemp("page")), drawn
+        patch.setattr(paper_report, "sections", lambda folder: drawn)
+        return paper_report.write(results, tmp_path_factory.mktemp("page")), drawn
 
 
 @pytest.fixture(scope="session")

@@ -12,18 +12,14 @@ def curves(records, paper):
     return figures.curves("name", "Caption.", results.frame(records), paper, figures.Plot("m", figures.SHOTS))
 
 
-def test_regimes_have_panels_of_their_own_beside_their_own_printed_numbers(make_record):
+def test_regimes_have_panels_of_their_own(make_record):
     records = [make_record("few_shot", "sst2", "knn", 8, 1, cell={"regime": each}) for each in ("full", "few-shot")]
-    paper = published.of("few_shot")
-    figure = curves(records, paper[(paper.method == "knn") & (paper.task == "sst2")])
-    (full, few) = map(svg_texts, figure.panels)
-    assert "full, SST2" in full and "32" not in full and "few-shot, SST2" in few and "32" in few
     plot = figures.Plot("m", figures.SHOTS, panel=("task", "regime"), average=False)
     figure = figures.curves("name", "Caption.", results.frame(records), published.of(""), plot)
-    assert [("SST2, full" in svg_texts(panel), "SST2, few-shot" in svg_texts(panel)) for panel in figure.panels] in (
-        [(True, False), (False, True)],
-        [(False, True), (True, False)],
-    )
+    titles = [
+        [title for title in ("SST2, full", "SST2, few-shot") if title in svg_texts(each)] for each in figure.panels
+    ]
+    assert sorted(titles) == [["SST2, few-shot"], ["SST2, full"]]
 
 
 @pytest.mark.parametrize("shots", [(8,), (2, 8)])

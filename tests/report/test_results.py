@@ -36,5 +36,5 @@ def test_the_best_template_is_the_best_over_seeds(make_record):
     frame = results.frame(
         [make_record("few_shot", "mr", "noisy_channel", 8, seed, candidates=each) for seed, each in tried.items()]
     )
-    assert results.settle_templates(frame).accuracy.tolist() == pytest.approx([80, 80])
+    assert results.with_best_template(frame).accuracy.tolist() == pytest.approx([80, 80])
     assert results.with_best_template_per_seed(frame).accuracy.tolist() == pytest.approx([90, 90])

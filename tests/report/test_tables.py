@@ -24,18 +24,11 @@ from knnprompt_jax.report.tables import Cell, Table, TableRow
     ],
 )
 def test_a_difference_is_judged_by_two_standard_errors(ours, paper, within):
-    assert Cell(ours, paper, comparable=True).within is within
-    assert Cell(ours, paper).difference is None
+    assert Cell(ours, paper).within is within
+    assert Cell(ours, paper, comparable=False).difference is None
 
 
-def test_footnotes_without_a_sign_get_letters():
-    rows = (TableRow(("x",), (Cell(Score(1), marks=("two",)), Cell(Score(2), marks=("one", tables.TRUNCATED, "two")))),)
-    table = Table("t", "", ("",), ("1", "2"), rows)
-    assert [table.signs(cell) for cell in table.cells] == ["a", "b,†,a"]
-    assert table.footnotes == ["a two.", "b one.", f"† {tables.TRUNCATED}."]
-
-
-def test_rows_and_columns_without_a_score_of_ours_are_left_out():
+def test_rows_and_columns_without_a_score_of_ours_are_not_shown():
     paper, both = Cell(paper=Score(1.0)), Cell(Score(2.0), Score(3.0))
     rows = (("a", paper, both, Cell()), ("b", paper, paper, paper), ("c", paper, Cell(), both))
     table = Table("t", "", ("",), ("1", "2", "3"), tuple(TableRow((name,), tuple(cells)) for name, *cells in rows))
@@ -49,7 +42,7 @@ TABLE = Table(
     caption="a | b <script>",
     headers=("Name",),
     columns=("=SUM(A1)", "b|c\nd"),
-    rows=(TableRow(("+x",), (Cell(Score(-1.25, 0.5, 3), Score(2.0, 0.25, 10), True, (tables.TRUNCATED,)), Cell())),),
+    rows=(TableRow(("+x",), (Cell(Score(-1.25, 0.5, 3), Score(2.0, 0.25, 10), tables.TRUNCATED), Cell())),),
 )
 
 
@@ -59,7 +52,7 @@ def test_csv_has_a_line_per_cell_and_no_formula():
     assert (line["Name"], line["column"]) == ("'+x", "'=SUM(A1)")
     assert float(line["difference"]) == -3.25
     assert float(line["two standard errors"]) == pytest.approx(2 * np.sqrt(0.25 / 3 + 0.0625 / 10), rel=1e-5)
-    assert (line["within"], line["marks"], line["seeds"]) == ("False", "†", "3")
+    assert (line["within"], line["marks"], line["count"]) == ("False", "†", "3")
 
 
 def test_markdown_and_text_show_ours_the_papers_and_the_verdict():

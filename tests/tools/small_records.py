@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from knnprompt_jax.report import records
-from tests.runs import conftest
+from tests.study import small_world as conftest
 
 
 def make(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.report import maps
+from knnprompt_jax.study import case_study
 from tools import draw_case_study
 
 

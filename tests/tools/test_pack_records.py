@@ -7,10 +7,10 @@ import re
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.paper import page
 from knnprompt_jax.report import records
 from knnprompt_jax.settings import grids
-from tests.runs import conftest
+from knnprompt_jax.study import paper_report as page
+from tests.study import small_world as conftest
 from tools import pack_records
 
 
@@ -65,7 +65,7 @@ def test_the_report_reads_a_packed_file(tmp_path):
         re.sub("- Run on: .*\n", "", page.run(grids.ReportSettings(records=str(tmp_path / name), format="markdown")))
         for name in ("some.jsonl.gz", "results")
     )
-    assert packed == loose and " 1.2 (paper" in packed
+    assert packed == loose and "| 1.2 " in packed
 
 
 def test_damaged_and_empty_files_are_refused(tmp_path):
@@ -73,10 +73,10 @@ def test_damaged_and_empty_files_are_refused(tmp_path):
     pack_records.write(path, [made(1)])
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
-    with pytest.raises(errors.UserError, match="not a file of packed records"):
+    with pytest.raises(errors.UserError, match="some.jsonl.gz: not a record"):
         records.read_all(path)
     path.write_bytes(gzip.compress(b'{"format": 4}\n'))
-    with pytest.raises(errors.UserError, match="^[^:]*: records of format 4; this version reads format 5"):
+    with pytest.raises(errors.UserError, match="with format 5: it has format 4"):
         records.read_all(path)
-    with pytest.raises(errors.UserError, match="no such folder of records"):
+    with pytest.raises(errors.UserError, match="nothing: not a record"):
         pack_records.pack([tmp_path / "nothing"], path)

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from knnprompt_jax.fine_tuning import training
+from knnprompt_jax.study import sequence_classifier as training
 from tools import pretrain_tiny
 
 SENTENCES = ["the cat sat on the mat", "a dog ran to the red barn", "rain fell on the old stone bridge all day"]

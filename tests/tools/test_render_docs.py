@@ -2,8 +2,8 @@
 
 import pytest
 
-from knnprompt_jax.paper import page
 from knnprompt_jax.settings import grids
+from knnprompt_jax.study import paper_report as page
 from tools import pool_tables, render_docs, scales
 
 

@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.paper import cells as paper_cells
 from knnprompt_jax.report import intervals
+from knnprompt_jax.study import paper_cells
 from tests.tools.small_records import grid, make
 from tools import scale_tables, scales
 

@@ -1,0 +1,140 @@
+"""Case studies (figures): a map of anchors and test rows, and test rows that only kNN Prompting predicts correctly.
+
+A .map file beside each kNN record holds its map as JSON.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from sklearn import decomposition
+
+from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.methods import knn, method
+from knnprompt_jax.report import maps, names, page, results
+from knnprompt_jax.report.results import Record
+from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.store.search import KNNOptions
+from knnprompt_jax.study.paper_experiment import Experiment
+
+NEIGHBOURS = 5
+_COMPONENTS = 50
+_CASES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class _CaseStudy(Experiment):
+    """An experiment whose section shows maps."""
+
+    def before_writing(self, folder: pathlib.Path, record: Record, method_inputs: method.Inputs) -> None:
+        """Write the map of a record of kNN Prompting with anchors."""
+        if record.method == "knn" and record.demo_shots < record.shots:
+            made = _make(record, method_inputs)
+            parallel.call_in_main(lambda: write(path_of(folder, record), made))
+
+    def section(self, records: Sequence[Record], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
+        """Add the map of each model and task, of the first seed that has one; raise UserError on an invalid file."""
+        axes = ("model", "task")
+        groups = results.groups(results.frame(records), axes)
+        drawn = []
+        for key in names.ordered_keys(axes, groups):
+            paths = [path_of(folder, record) for record in groups[key].sort_values("seed").record]
+            drawn += [read(path) for path in paths if path.is_file()][:1]
+        return dataclasses.replace(super().section(records, folder, with_figures), maps=tuple(drawn))
+
+
+def path_of(folder: pathlib.Path, record: Record) -> pathlib.Path:
+    """Return the path of a record's map."""
+    return folder / pathlib.PurePath(record.file_name).with_suffix(".map")
+
+
+def write(path: pathlib.Path, drawn: maps.Map) -> None:
+    """Write a map as JSON."""
+    files.write(path, json.dumps(dataclasses.asdict(drawn) | {"positions_N2": drawn.positions_N2.tolist()}))
+
+
+def read(path: pathlib.Path) -> maps.Map:
+    """Return the map in a file; raise UserError if it has none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        points = tuple(maps.Point(**point) for point in values["points"])
+        return maps.Map(**values | {"points": points, "positions_N2": np.array(values["positions_N2"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise errors.UserError(f"{path}: not a case study: {' '.join(str(error).split())}") from None
+
+
+def _make(record: Record, inputs: method.Inputs) -> maps.Map:
+    """Return the map of a record's anchors, then its test rows."""
+    task = inputs.problem.task
+    anchors = inputs.states[method.ANCHORS]
+    queries = inputs.states[method.QUERIES]
+    both = rowwise.concatenate(anchors, queries)
+    num_anchors = len(anchors)
+    words = np.array(task.label_words)
+    rows = [*inputs.problem.split.anchors, *inputs.problem.evaluation]
+    labels_N = words[[task.class_index(row.label) for row in rows]]
+    knn_Q = words[[task.class_index(label) for label in record.predicted]]
+    icl_N = words[inputs.label_probabilities(both).argmax(-1)]
+    icl_right_N = icl_N == labels_N
+    knn_right_Q = knn_Q == labels_N[num_anchors:]
+    options = KNNOptions(**record.settings["options"])
+    neighbours = knn.find_neighbours(inputs, options, min(NEIGHBOURS, num_anchors))
+    points = []
+    for index, row in enumerate(rows):
+        point = maps.Point(task.retrieval_text(row), str(labels_N[index]), other=str(icl_N[index]))
+        query = index - num_anchors
+        if query >= 0:
+            found = (neighbours.indices_Qk[query].tolist(), neighbours.distances_Qk[query].tolist())
+            nearest = tuple(zip(*found, strict=True))
+            point = dataclasses.replace(point, prediction=str(knn_Q[query]), neighbours=nearest)
+        points.append(point)
+    return maps.Map(
+        title=names.task(record.task),
+        caption=_caption(record, knn_right_Q, icl_right_N),
+        labels=tuple(words.tolist()),
+        points=tuple(points),
+        positions_N2=_positions(representations.log_probabilities(inputs.head, both)),
+        other="In-context learning",
+        cases=_draw_cases(knn_right_Q & ~icl_right_N[num_anchors:], num_anchors),
+    )
+
+
+def _caption(record: Record, knn_right_Q: np.ndarray, icl_right_N: np.ndarray) -> str:
+    num_anchors = len(icl_right_N) - len(knn_right_Q)
+    shares = [part.mean() for part in (knn_right_Q, icl_right_N[num_anchors:], icl_right_N[:num_anchors])]
+    knn, icl, icl_anchors = (f"{100 * share:.1f} %" for share in shares)
+    return (
+        f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} anchors and "
+        f"{len(knn_right_Q)} test rows by the Hellinger distance of their distributions; shapes and colours are true "
+        f"labels. kNN Prompting is right in {knn} and in-context learning in {icl} of the test rows; of the anchors, "
+        f"ICL is right in {icl_anchors}."
+    )
+
+
+def _positions(log_p_NV: jax.Array) -> np.ndarray:
+    """Return the positions [N, 2] of next-token distributions on the map.
+
+    They are the t-SNE of the square roots of the distributions, in their first principal components. The Euclidean
+    distance of square roots is the Hellinger distance.
+    """
+    roots_NV = np.exp(np.asarray(log_p_NV, np.float64) / 2)
+    components = decomposition.PCA(min(_COMPONENTS, *roots_NV.shape), svd_solver="full")
+    return maps.layout(components.fit_transform(roots_NV))
+
+
+def _draw_cases(is_case_Q: np.ndarray, num_anchors: int) -> tuple[int, ...]:
+    """Draw some of the marked test rows at random; return their indices among the points, in order."""
+    cases = np.random.default_rng(0).permutation(np.flatnonzero(is_case_Q))[:_CASES]
+    return tuple(sorted((cases + num_anchors).tolist()))
+
+
+EXPERIMENT = _CaseStudy(
+    "case_study",
+    "Case study",
+    "Anchors and test rows, placed by the model's states, and test rows that kNN Prompting predicts correctly and "
+    "in-context learning does not.",
+    draw=lambda experiment, data: ([], []),
+)

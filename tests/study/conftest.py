@@ -1,0 +1,80 @@
+"""A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from knnprompt_jax import lm
+from knnprompt_jax.settings import grids
+from knnprompt_jax.study import job_inputs as inputs
+from knnprompt_jax.study import paper_tables
+from knnprompt_jax.tasks.task import Example, Task
+from tests.report.conftest import make_record, page_and_sections, page_path, results  # noqa: F401
+from tests.study.small_world import job, own_cache, world  # noqa: F401
+
+
+class Settings(grids.CountSettings, grids.PriorSettings, grids.SplitSettings, grids.ImbalanceSettings):
+    """The options of every table and figure, so that a test may turn a grid of one into a grid of another.
+
+    It refuses nothing that only a single table or figure refuses.
+    """
+
+    def __post_init__(self) -> None:
+        grids.GridSettings.__post_init__(self)
+
+
+def make_grid(experiment="robustness", methods="icl,knn", **axes):
+    given = {"seeds": (1,), "shots": (4, 8)} | axes
+    return Settings(experiment=experiment, tasks=("mr",), models=("tiny",), methods=tuple(methods.split(",")), **given)
+
+
+def cells_of(given, rows, most=4):
+    return list(dict.fromkeys(paper_tables.of(given).cells(given, rows, most)))
+
+
+@pytest.fixture(scope="module")
+def loaded_once() -> Iterator[None]:
+    """Each model is loaded once, and so compiled once per shape, for all grids of a file."""
+    loaded: dict[Any, lm.LanguageModel] = {}
+    from_pretrained = lm.LanguageModel.from_pretrained
+
+    def once(*arguments: Any, **options: Any) -> lm.LanguageModel:
+        key = (*arguments, *(value for option, value in sorted(options.items()) if option != "mesh"))
+        if key not in loaded:
+            loaded[key] = from_pretrained(*arguments, **options)
+        return loaded[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm.LanguageModel, "from_pretrained", once)
+        patch.setattr(lm.LanguageModel, "free", lambda self: None)
+        yield
+
+
+@pytest.fixture
+def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> grids.GridSettings:  # noqa: F811
+    """Settings of a robustness grid on the world."""
+    return Settings(
+        experiment="robustness",
+        tasks=("mr",),
+        models=(str(world / "model"),),
+        methods=("icl", "knn"),
+        seeds=(1, 2),
+        shots=(5, 7),
+        rows=11,
+        data_dir=str(world / "data"),
+        output=str(tmp_path / "results"),
+    )
+
+
+@pytest.fixture
+def rows() -> inputs.Rows:
+    """23 train rows of class "0" and 19 of "1", and 7 and 6 to classify."""
+    task = Task("two", ("text",), "{text}:", ("0", "1"), ("no", "yes"))
+
+    def make(counts: tuple[int, int], name: str) -> list[Example]:
+        labels = ["0", "1"] * min(counts) + ["0"] * (counts[0] - counts[1])
+        return [Example({"text": f"{name} {row}"}, label, row) for row, label in enumerate(labels)]
+
+    return inputs.Rows(task, make((23, 19), "train"), make((7, 6), "test"))

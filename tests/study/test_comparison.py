@@ -1,0 +1,194 @@
+"""Comparisons from settings to records and table, on a small world."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import all_methods, method
+from knnprompt_jax.models import checkpoints
+from knnprompt_jax.report import records
+from knnprompt_jax.settings import grids
+from knnprompt_jax.study import comparison
+from knnprompt_jax.study import job_inputs as inputs
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.table_file import Table
+
+METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The numbers of prompts of each pass, and of compilations after it."""
+    made, run_pass = [], lm.LanguageModel.run_pass
+
+    def counted(self, prompts, *args, **options):
+        result = run_pass(self, prompts, *args, **options)
+        made.append((prompts.num_prompts, self.statistics.compilations))
+        return result
+
+    monkeypatch.setattr(lm.LanguageModel, "run_pass", counted)
+    return made
+
+
+def predictions(done):
+    return [(one.method, one.seed, one.predicted) for one in done]
+
+
+def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, passes, tmp_path):
+    done = comparison.run(dataclasses.replace(job, methods=", ".join(METHODS), label_token="first"))
+    # One program reads the prefix, one the suffixes.
+    assert passes == [(14 + 13 + 3, 2)] * 2
+    assert [(record.method, record.seed) for record in done] == [(name, seed) for seed in (1, 2) for name in METHODS]
+    assert sorted(predictions(records.read_all(tmp_path / "results"))) == sorted(predictions(done))
+    for record in done:
+        assert record.accuracy == np.mean(np.array(record.predicted) == np.array(record.true))
+    by_name = {record.method: record for record in done if record.seed == 2}
+    assert by_name["icl"].lm_tokens < by_name["contextual_calibration"].lm_tokens < by_name["knn"].lm_tokens
+    assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
+
+
+@pytest.mark.parametrize(("has_file", "places"), [(False, ""), (True, ": line 3 repeats line 1")])
+def test_repeated_rows_are_counted_and_named_only_in_files_of_the_users_own(tmp_path, caplog, has_file, places):
+    """The paper's data repeat thousands of texts."""
+    rows = [{"sentence": text, "label": label} for text, label in (("a", "0"), ("b", "1"), ("a", "0"))]
+    path = tmp_path / "mr" / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    evaluation_path = path.with_name("dev_subsample.jsonl")
+    evaluation_path.write_text(json.dumps(rows[0]), encoding="utf-8")
+    settings = grids.ComparisonSettings(task="mr", data_dir="" if has_file else str(tmp_path))
+    given = {"train_file": str(path), "eval_file": str(evaluation_path)} if has_file else {}
+    inputs.load_rows(settings, "mr", **given)
+    assert caplog.messages == [
+        f"task 'mr': 1 of 1 evaluation texts also occur in train; 1 train row repeats a text{places}"
+    ]
+
+
+def interrupted(seed: int) -> method.Method:
+    """A method that is interrupted at a seed."""
+
+    def predict(context, chosen):
+        del chosen
+        if context.seed == seed:
+            raise KeyboardInterrupt
+        return method.Prediction(np.zeros(13, int), note=f"seed {context.seed}", candidates=(0.25, 0.75))
+
+    return dataclasses.replace(all_methods.get("tfidf"), predict=predict, check=method.check_nothing)
+
+
+def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):
+    monkeypatch.setitem(all_methods.METHODS, "tfidf", interrupted(2))
+    mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True, cache_gb=0)
+    with pytest.raises(KeyboardInterrupt):
+        comparison.run(mine)
+    kept = {(one.method, one.seed): one for one in records.read_all(tmp_path / "results")}
+    assert set(kept) == {("icl", 1), ("tfidf", 1), ("knn", 1), ("icl", 2)} and len(passes) == 2
+    monkeypatch.setitem(all_methods.METHODS, "tfidf", interrupted(-1))
+    done = comparison.run(mine)
+    assert [(one.seed, one.method) for one in done] == [(s, name) for s in (1, 2) for name in ("icl", "tfidf", "knn")]
+    assert [prompts for prompts, _ in passes[2:]] == [14 + 13], "of seed 2 alone"
+    assert all(one == kept[key] for one in done if (key := (one.method, one.seed)) in kept)
+    whole = comparison.run(dataclasses.replace(mine, output=str(tmp_path / "whole"), resume=False))
+    assert predictions(whole) == predictions(done)
+
+
+def outcomes(done):
+    return [(one.method, one.seed, one.predicted, one.lm_tokens, one.prompts) for one in done]
+
+
+def test_other_methods_and_shots_read_no_prompt_again(job, passes):
+    first = comparison.run(job)
+    assert [prompts for prompts, _ in passes] == [14 + 13, 14 + 13]
+    again = comparison.run(dataclasses.replace(job, methods="knn_l2,icl,knn"))
+    assert len(passes) == 2 and outcomes(again)[1:3] == outcomes(first)[:2]
+    assert again[0].seconds["language_model"] == 0 and again[0].prompts_per_second == 0
+    comparison.run(dataclasses.replace(job, shots=7))
+    assert sum(prompts for prompts, _ in passes[2:]) < 2 * (10 + 13), "anchors of 9 shots are among those of 7"
+
+
+def test_a_methods_own_passes_are_cached_too(job, passes):
+    """A method that reads no prompts makes no pass."""
+    job = dataclasses.replace(job, methods="icl_ensemble,prompt_compose_bm25,tfidf", seeds=(1,))
+    first, count = comparison.run(job), len(passes)
+    assert outcomes(comparison.run(job)) == outcomes(first) and len(passes) == count > 2
+    assert first[-1].lm_tokens == 0
+
+
+def test_weights_load_once_for_all_passes_of_a_model(job, monkeypatch):
+    """Freeing the weights after the last pass must not load them again."""
+    loaded = []
+    load = checkpoints.load
+    monkeypatch.setattr(checkpoints, "load", lambda *arguments: loaded.append(arguments) or load(*arguments))
+    comparison.run(job)
+    assert len(loaded) == 1
+
+
+def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
+    done = comparison.run(dataclasses.replace(job, methods="icl"))
+    monkeypatch.setattr(checkpoints, "load", None)
+    again = dataclasses.replace(job, methods="icl", resume=True)
+    for wanted, mine in ((done, again), (done[1:], dataclasses.replace(again, seeds=(2,)))):
+        assert predictions(comparison.run(mine)) == predictions(wanted)
+
+
+def test_records_of_other_settings_do_not_count(job, passes):
+    job = dataclasses.replace(job, cache_gb=0, methods="icl", seeds=(1,), resume=True)
+    for changes in ({}, {"label_token": "first"}, {"shots": 8}):
+        comparison.run(dataclasses.replace(job, **changes))
+    assert len(passes) == 3
+
+
+def test_a_smaller_context_holds_fewer_demonstrations(job):
+    job = dataclasses.replace(job, methods="tfidf", seeds=(1,), demo_shots=-1)
+    whole, half = (comparison.run(dataclasses.replace(job, context=context))[0] for context in (0, 64))
+    assert whole.demo_shots > half.demo_shots and whole.settings["context"] == 128 != half.settings["context"]
+    assert half.source["context"] == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "nope"}, "unknown task 'nope'; choose from"),
+        ({"context": 129}, "context=129: .* reads at most 128 tokens"),
+        ({"model": "./nowhere"}, "nowhere"),
+        ({"data_dir": "nowhere"}, "no such folder"),
+        ({"split": "test"}, "test"),
+        ({"train_file": "only.csv"}, "go together"),
+        (
+            {"train_file": "a.csv", "eval_file": "b.csv", "data_dir": "", "split": "test"},
+            "--split: has no effect with --eval_file",
+        ),
+    ],
+)
+def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoints, "load", None)
+    with pytest.raises(errors.UserError, match=message):
+        comparison.run(dataclasses.replace(job, **change))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp_path, caplog):
+    """One of 40 rows is too long; it is an anchor of one of two seeds only."""
+    rows = [{"text": f"some {number}", "label": "ab"[number % 2]} for number in range(40)]
+    rows[7]["text"] = "word " * 200
+    for name, some in (("train", rows), ("test", rows[:4])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    given = {"train_file": str(tmp_path / "train.jsonl"), "eval_file": str(tmp_path / "test.jsonl"), "task": "own"}
+    task, train = Table(given["train_file"]).infer()
+
+    def part(seed):
+        drawn = splits.draw(train, task, shots=4, demo_shots=1, seed=seed)
+        return [any(row.row == 7 for row in rows) for rows in (drawn.demonstrations, drawn.anchors)]
+
+    long, short = (next(seed for seed in range(99) if part(seed) == [False, wanted]) for wanted in (True, False))
+    for seeds in ((long, short), (short, long)):
+        caplog.clear()
+        settings = {"shots": 4, "demo_shots": 1, "seeds": seeds, "context": 100, "methods": "knn", "cache_gb": 0}
+        done = comparison.run(
+            grids.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
+        )
+        assert {record.source["split"] for record in done} == {""}, "files have no split"
+        assert "1 texts exceed the context of 100 tokens" in caplog.text

@@ -1,0 +1,148 @@
+"""Fine-tuning as a job: records, what is skipped, and a killed run that resumes."""
+
+import csv
+import pathlib
+import signal
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.report import records
+from knnprompt_jax.settings.fine_tuning import FineTuneSettings
+from knnprompt_jax.study import fine_tuning as job
+from knnprompt_jax.study import sequence_classifier as trainer
+from knnprompt_jax.tasks import catalogue
+from tests import processes
+
+WORDS = {"bad": ["cold", "grey", "rain", "wind", "storm"], "good": ["warm", "gold", "sun", "calm", "clear"]}
+
+
+def write_rows(path: pathlib.Path, count: int, seed: int) -> list[str]:
+    """Write rows whose words tell their label; return their texts."""
+    rng = np.random.default_rng(seed)
+    rows = [(" ".join(rng.choice(WORDS[label], 5)), label) for label in ("bad", "good") * (count // 2)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return [text for text, _ in rows]
+
+
+@pytest.fixture
+def options(tmp_path) -> dict:
+    write_rows(tmp_path / "train.csv", 40, 1)
+    write_rows(tmp_path / "test.csv", 14, 2)
+    return {
+        "model": "tiny",
+        "tasks": ("own",),
+        "train_file": str(tmp_path / "train.csv"),
+        "eval_file": str(tmp_path / "test.csv"),
+        "shots": (8,),
+        "seeds": (1,),
+        "steps": 30,
+        "batch": 8,
+        "learning_rate": 1e-3,
+        "output": str(tmp_path / "results"),
+        "checkpoints": str(tmp_path / "checkpoints"),
+    }
+
+
+def test_learns_and_writes_a_record_like_other_methods(options, tmp_path):
+    (record,) = job.run(FineTuneSettings(**options))
+    assert record.accuracy == 1
+    assert record.predicted == record.true
+    assert record.note.startswith("30 steps of 8 rows, last loss 0.")
+    assert (record.method, record.model, record.shots, record.demo_shots) == ("fine_tuning", "tiny", 8, 0)
+    tokenizer = lm.LanguageModel.from_pretrained("tiny").tokenizer
+    texts = [row[0] for row in csv.reader((tmp_path / "test.csv").open())][1:]
+    tokens = [len(tokenizer(text)["input_ids"]) for text in texts]
+    maximum = 3 * 30 * 8 * max(tokens)
+    assert record.prompts == 14
+    assert sum(tokens) + maximum / 2 < record.lm_tokens <= sum(tokens) + maximum
+    assert records.read_all(tmp_path / "results") == [record]
+    assert not list((tmp_path / "checkpoints").iterdir()), "a finished run needs no checkpoint"
+    assert "Fine-tuning: tiny" in job.render([record])
+
+
+def test_a_finished_run_is_skipped_and_another_seed_is_not(options, monkeypatch):
+    first = job.run(FineTuneSettings(**options | {"steps": 2}))
+    trained = []
+    train = trainer.Trainer.train
+    monkeypatch.setattr(trainer.Trainer, "train", lambda self, *given: trained.append(self.seed) or train(self, *given))
+    repeated = {"seeds": (1, 2, 1), "shots": (8, 8)}
+    again = job.run(FineTuneSettings(**options | repeated | {"steps": 2, "checkpoint_every": 7}))
+    assert again[0] == first[0] and len(again) == 2
+    assert trained == [2]
+
+
+def test_records_of_an_experiment_are_in_its_folder(options, tmp_path):
+    (record,) = job.run(FineTuneSettings(**options | {"steps": 1, "experiment": "low_resource"}))
+    assert record.experiment == "low_resource"
+    assert records.read_all(tmp_path / "results" / "low_resource") == [record]
+
+
+def test_everything_that_changes_a_result_changes_the_key(options, monkeypatch):
+    base = next(job.plan(FineTuneSettings(**options)))
+    for change in (
+        {"steps": 31},
+        {"batch": 7},
+        {"learning_rate": 2e-3},
+        {"dropout": 0.0},
+        {"shots": (7,)},
+        {"seeds": (2,)},
+    ):
+        assert next(job.plan(FineTuneSettings(**options | change))).key != base.key
+    for change in ({"checkpoint_every": 7}, {"checkpoints": "elsewhere"}, {"output": "elsewhere"}):
+        assert next(job.plan(FineTuneSettings(**options | change))).key == base.key
+    monkeypatch.setattr(parallel, "platform", lambda: "gpu")
+    assert next(job.plan(FineTuneSettings(**options))).key != base.key
+
+
+KILLED = """
+import os, runpy, signal
+from knnprompt_jax.study import sequence_classifier as training
+
+save = training.Training._save
+
+def save_and_die(self):
+    save(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+training.Training._save = save_and_die
+runpy.run_path("experiments/fine_tune.py", run_name="__main__")
+"""
+
+
+def test_a_killed_run_resumes_and_ends_like_an_uninterrupted_one(options, tmp_path):
+    """The process is killed after its first checkpoint. The second run starts from there."""
+    options |= {"steps": 7, "dropout": 0.1}
+    (whole,) = job.run(FineTuneSettings(**options))
+    path = tmp_path / "results" / whole.file_name
+    path.unlink()
+    flags = [
+        f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
+        for name, value in options.items()
+    ]
+    processes.run("-c", KILLED, *flags, "--checkpoint_every=3", status=-signal.SIGKILL)
+    assert not path.exists(), "the run was killed before its end"
+    assert list((tmp_path / "checkpoints").glob("*/3")), "the run was killed after its first checkpoint"
+    (resumed,) = job.run(FineTuneSettings(**options))
+    assert resumed.predicted == whole.predicted
+    assert resumed.note == whole.note
+    assert resumed.key == whole.key
+
+
+def test_a_damaged_checkpoint_is_named(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "write", lambda *_: None)
+    monkeypatch.setattr(job.shutil, "rmtree", lambda *_, **__: None)
+    job.run(FineTuneSettings(**options | {"steps": 2}))
+    for path in (tmp_path / "checkpoints").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:1])
+    with pytest.raises(errors.UserError, match=r"damaged checkpoint \(.*\); remove it to begin anew"):
+        job.run(FineTuneSettings(**options | {"steps": 2}))
+
+
+def test_a_model_that_does_not_exist_is_refused_before_rows_are_read(options, monkeypatch):
+    monkeypatch.setattr(catalogue, "get", None)
+    with pytest.raises(errors.UserError, match="no such folder: ./nowhere"):
+        job.run(FineTuneSettings(**options | {"model": "./nowhere"}))

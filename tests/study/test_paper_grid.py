@@ -1,0 +1,171 @@
+"""Whole grids on a small world: what is read, what is written, and what a restart or a death leaves."""
+
+import dataclasses
+import pathlib
+import shutil
+
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import all_methods
+from knnprompt_jax.report import records
+from knnprompt_jax.settings import grids
+from knnprompt_jax.study import comparison
+from knnprompt_jax.study import paper_cells as cells
+from knnprompt_jax.study import paper_grid as grid_lib
+from tests.study.small_world import choosing, world  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
+
+def folder(grid):
+    return pathlib.Path(grid.output) / grid.experiment
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The number of prompts of each pass."""
+    counts = []
+    run_pass = lm.LanguageModel.run_pass
+
+    def counted(self, prompts, *arguments, **options):
+        counts.append(prompts.num_prompts)
+        return run_pass(self, prompts, *arguments, **options)
+
+    monkeypatch.setattr(lm.LanguageModel, "run_pass", counted)
+    return counts
+
+
+def test_records_are_those_of_a_comparison(grid):
+    grid_lib.run(dataclasses.replace(grid, rows=0, shots=(7, 9)))
+    found = {(one.method, one.seed, one.shots): one for one in records.read_all(folder(grid))}
+    most = found["knn", 1, 9].demo_shots
+    assert sorted(found) == sorted(
+        [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
+    )
+    options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
+    other = grids.ComparisonSettings(model=grid.models[0], shots=7, output=f"{grid.output}/main", **options)
+    for theirs in comparison.run(choosing(other, knn={"distance": "reverse_kl"})):
+        ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
+        assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)
+        assert ours.experiment == "robustness" and ours.demo_shots == most
+        if theirs.method == "knn":
+            assert (ours.prompts, ours.truncated_prompts) == (theirs.prompts, theirs.truncated_prompts)
+            assert ours.class_counts == theirs.class_counts
+
+
+def test_no_prompt_is_read_twice(grid, read):
+    grid = dataclasses.replace(
+        grid, methods=("icl", "knn", "knn_kl_labels", "contextual_calibration"), label_token="first"
+    )
+    groups = grid_lib.plan(grid)
+    grid_lib.run(grid)
+    assert len(groups) == len(read) == 2
+    for one, count in zip(groups, read, strict=True):
+        assert len(one.runs) == 6  # Two methods with two numbers of shots, two with none.
+        drawn = [row for run in one.runs for row in run.problem.split.anchors]
+        texts = {one.runs[0].problem.task.render(row) for row in [*drawn, *one.runs[0].problem.evaluation]}
+        assert count == len(texts) + 3 == len(one.examples)  # And three without content.
+        assert count < len(drawn) + len(one.runs[0].problem.evaluation)
+
+
+def test_missing_rows_of_every_number_of_shots_are_reported_once(grid, caplog):
+    grid_lib.run(dataclasses.replace(grid, shots=(7, 1001, 2003)))
+    for shots in (1001, 2003):
+        assert caplog.text.count(f"of the {shots} asked for") == 2, "once for each class, of the first seed"
+
+
+def test_a_vote_of_every_k_has_keys_of_its_own(grid):
+    """In the paper's choice of k, k may exceed the number of anchors per class; elsewhere it may not."""
+    knn = dataclasses.replace(grid.knn, k=7)
+    grid = dataclasses.replace(grid, methods=("knn",), shots=(5,), seeds=(1,), regime="few-shot", knn=knn)
+    (usual,) = (run for group in grid_lib.plan(grid) for run in group.runs)
+    every = grid_lib.plan(dataclasses.replace(grid, experiment="choice_of_k"))
+    (other,) = (run for group in every for run in group.runs if run.cell["k"] == 7)
+    assert (usual.name, usual.options, usual.problem.digest) == (other.name, other.options, other.problem.digest)
+    assert usual.key != other.key
+
+
+def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
+    grid = dataclasses.replace(grid, methods=("auto", "icl", "knn", "tfidf"), shots=(1,), seeds=(1,), regime="few-shot")
+    grid_lib.run(grid)
+    auto, icl, knn, tfidf = records.read_all(folder(grid))
+    assert knn.predicted == icl.predicted
+    assert (icl.note, knn.note) == ("", cells.REUSED)
+    assert (knn.method, knn.shots, knn.demo_shots) == ("knn", 1, 1)
+    for learner in (auto, tfidf):
+        assert cells.REUSED not in learner.note and learner.predicted != icl.predicted, "learns without anchors"
+
+
+def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
+    grid = dataclasses.replace(grid, cache_gb=0)
+    grid_lib.run(grid)
+    before = {path: path.stat().st_mtime_ns for path in folder(grid).iterdir()}
+    gone = sorted(before)[1]
+    gone.unlink()
+    read.clear()
+    grid_lib.run(grid)
+    assert len(read) == 1
+    assert {path: path.stat().st_mtime_ns for path in folder(grid).iterdir() if path != gone} == {
+        path: time for path, time in before.items() if path != gone
+    }
+    assert gone.exists()
+    capsys.readouterr()
+    grid_lib.run(grid)
+    assert "6 of 6 records exist" in capsys.readouterr().out
+    assert len(read) == 1
+
+
+def test_shards_share_out_all_groups(grid):
+    grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
+    whole = grid_lib.plan(grid)
+    shards = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    names = [[run.file_name for group in groups for run in group.runs] for groups in (whole, *shards)]
+    assert sum(names[1:], []) == names[0] and all(names)
+    grid_lib.run(dataclasses.replace(grid, shard="1/3"))
+    assert sorted(path.name for path in folder(grid).iterdir()) == sorted(names[1])
+
+
+def test_equal_runs_are_run_once(grid, monkeypatch):
+    """The two regimes have the same run where the context holds one demonstration; presets equal their base."""
+    knn = all_methods.get("knn")
+    counted = []
+    monkeypatch.setitem(
+        all_methods.METHODS,
+        "knn",
+        dataclasses.replace(knn, predict=lambda *given: counted.append(1) or knn.predict(*given)),
+    )
+    small = dataclasses.replace(
+        grid, experiment="imbalance", seeds=(1,), shots=(1,), few_shots=(1,), shares=(0.5,), methods=("knn",)
+    )
+    grid_lib.run(small)
+    first, second = records.read_all(folder(small))
+    assert first.key == second.key and first.predicted == second.predicted and first.cell != second.cell
+    assert len(counted) <= 1
+
+
+def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, read, capsys):  # noqa: F811
+    bare = tmp_path / "bare"
+    shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    grid_lib.run(dataclasses.replace(grid, models=(str(bare),), dry_run=True))
+    text = capsys.readouterr().out
+    assert "0 of 6 records exist" in text and "prompts in 2 passes" in text
+    assert not read and not pathlib.Path(grid.output).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"experiment": "table_7"}, "--experiment=table_7"),
+        ({"tasks": ("mr", "poems")}, "unknown task 'poems'"),
+        ({"methods": ("icl", "bert")}, "unknown method 'bert'"),
+        ({"shares": (0.25, 0.75)}, "shares"),
+        ({"shots": ()}, "robustness: no shots"),
+        ({"shard": "4/3"}, "--shard=4/3"),
+        ({"methods": ("icl_ensemble", "knn"), "shots": (3,)}, "--methods: 'icl_ensemble' does not apply to task 'mr'"),
+    ],
+)
+def test_invalid_input_gives_an_error_before_anything_is_written(grid, change, message):
+    with pytest.raises(errors.UserError, match=message):
+        grid_lib.run(dataclasses.replace(grid, **change))
+    assert not folder(grid).exists()
