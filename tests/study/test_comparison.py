@@ -154,7 +154,7 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
         ({"task": "nope"}, "unknown task 'nope'; choose from"),
         ({"context": 129}, "context=129: .* reads at most 128 tokens"),
         ({"model": "./nowhere"}, "nowhere"),
-        ({"data_dir": "nowhere"}, "no such folder"),
+        ({"data_dir": "nowhere"}, "nowhere"),
         ({"split": "test"}, "test"),
         ({"train_file": "only.csv"}, "go together"),
         (
