@@ -180,13 +180,11 @@ def start_all(
 
 
 def export(weights: "decoder.Decoder", subject: "workload.ModelShape", folder: pathlib.Path) -> pathlib.Path:
-    """Write the model for `transformers` and return the folder; raise UserError if it does not support the model."""
+    """Write the model for `transformers` and return the folder."""
     import jax.numpy as jnp
 
     from knnprompt_jax.models import checkpoints
 
-    if subject.hf.get("rope_factors"):
-        raise errors.UserError("transformers does not support the rope_freqs.weight of this file")
     # The padding token of some families would be beyond a smaller vocabulary.
     checkpoints.save(folder, weights, {**subject.hf, "pad_token_id": None}, jnp.float32)
     return folder
@@ -194,9 +192,12 @@ def export(weights: "decoder.Decoder", subject: "workload.ModelShape", folder: p
 
 def find_file(subject: "workload.ModelShape") -> pathlib.Path:
     """Return the GGUF file of a model; raise UserError if it has none."""
-    if subject.path is None or subject.path.suffix != ".gguf":
+    from knnprompt_jax.models import hub
+
+    file = hub.find(subject.name) if subject.path else None
+    if file is None or file.suffix != ".gguf":
         raise errors.UserError("llama.cpp reads GGUF files and --model names none")
-    return subject.path
+    return file
 
 
 def _load(process: PeerProcess, path: pathlib.Path, sampled: Sample, dtype: str) -> None:

@@ -144,5 +144,5 @@ def test_a_damaged_checkpoint_is_named(options, tmp_path, monkeypatch):
 
 def test_a_model_that_does_not_exist_is_refused_before_rows_are_read(options, monkeypatch):
     monkeypatch.setattr(catalogue, "get", None)
-    with pytest.raises(errors.UserError, match="no such folder: ./nowhere"):
+    with pytest.raises(errors.UserError, match="model './nowhere': no such folder"):
         job.run(FineTuneSettings(**options | {"model": "./nowhere"}))
