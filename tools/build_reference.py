@@ -13,13 +13,10 @@ import pdoc
 
 MODULES = (
     "knnprompt_jax",
-    "knnprompt_jax.classifier.estimator",
-    "knnprompt_jax.classifier.explanation",
-    "knnprompt_jax.classifier.fitted",
     "knnprompt_jax.lm",
     "knnprompt_jax.methods.method",
     "knnprompt_jax.experts.pool",
-    "knnprompt_jax.classifier.classifier_options",
+    "knnprompt_jax.classifier",
     "knnprompt_jax.states",
     "knnprompt_jax.store",
     "knnprompt_jax.tasks",

@@ -29,9 +29,8 @@ from safetensors import numpy as safetensors_numpy
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import fit_classifier
+from knnprompt_jax.classifier import AutoOptions, PublishedOptions, fit_classifier
 from knnprompt_jax.classifier import fitted as fitted_lib
-from knnprompt_jax.classifier.classifier_options import AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.experts import words
 

@@ -19,7 +19,15 @@ from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import arguments, classifier_file, classifier_options, explanation, fit_classifier
+from knnprompt_jax.classifier import (
+    AnswerOptions,
+    AutoOptions,
+    PublishedOptions,
+    arguments,
+    classifier_file,
+    explanation,
+    fit_classifier,
+)
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.confidence import novelty
 from knnprompt_jax.experts.pool import Choice
@@ -179,7 +187,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
                 message says how many rows would do.
         """
         fitted = self._check_fitted()
-        asked = classifier_options.AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
+        asked = AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
         least = 0.0 if asked.max_error is None else fitted.threshold(asked.max_error)
         if asked.reject_novel is not None:
             novelty.check_threshold(asked.reject_novel, fitted.content.num_novelty_rows)
@@ -268,7 +276,7 @@ class KNNPrompting(Classifier):
     Distance, k, weights and tie-breaking may be changed after `fit`. `predict_proba` returns shares of the vote.
     """
 
-    options_kind = classifier_options.PublishedOptions
+    options_kind = PublishedOptions
 
 
 class AutoClassifier(Classifier):
@@ -278,7 +286,7 @@ class AutoClassifier(Classifier):
     After `fit`, only `class_prior` may be changed.
     """
 
-    options_kind = classifier_options.AutoOptions
+    options_kind = AutoOptions
 
     @property
     def choice_(self) -> Choice:

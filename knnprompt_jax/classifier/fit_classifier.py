@@ -14,8 +14,7 @@ from typing import Any
 from absl import logging
 
 from knnprompt_jax import errors, lm, parallel, states
-from knnprompt_jax.classifier import arguments, fitted
-from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions, PublishedOptions
+from knnprompt_jax.classifier import AUTO, AutoOptions, PublishedOptions, arguments, fitted
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
 from knnprompt_jax.experts import expert, pool_fitting, views
 from knnprompt_jax.models import encoders

@@ -12,9 +12,8 @@ import numpy as np
 from knnprompt_jax import distances, errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import arguments
+from knnprompt_jax.classifier import AutoOptions, PublishedOptions, arguments
 from knnprompt_jax.classifier.arguments import Predictions
-from knnprompt_jax.classifier.classifier_options import AutoOptions, PublishedOptions
 from knnprompt_jax.confidence import novelty, selective
 from knnprompt_jax.confidence.novelty import Novelty
 from knnprompt_jax.experts import expert, pool, pool_fitting, views, words

@@ -9,8 +9,7 @@ from typing import Any
 from absl import logging
 
 from knnprompt_jax import errors, files, parallel, progress, states
-from knnprompt_jax.classifier import classifier_file, fit_classifier
-from knnprompt_jax.classifier.classifier_options import AUTO, AutoOptions
+from knnprompt_jax.classifier import AUTO, AutoOptions, classifier_file, fit_classifier
 from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.commands import label_table
 from knnprompt_jax.settings import commands
