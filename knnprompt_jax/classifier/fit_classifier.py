@@ -5,7 +5,6 @@ A few new rows rarely change a draw: each class gives the rows that come first i
 
 import collections
 import dataclasses
-import difflib
 import numbers
 import sys
 from collections.abc import Mapping, Sequence
@@ -150,9 +149,7 @@ def _announce(earlier: Task, task: Task) -> None:
     """Print a line for each new class."""
     for label, word in zip(task.labels, task.label_words, strict=True):
         if label not in earlier.labels and parallel.is_main():
-            near = difflib.get_close_matches(label, earlier.labels, 1, 0.8)
-            similar = f"; the class {near[0]!r} is similar" if near else ""
-            print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)
+            print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
 
 
 def encoder_fingerprint(options: AnyOptions) -> str:

@@ -39,11 +39,9 @@ def certify(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float:
     found = threshold(p_N, right_N, max_error)
     if found is not None:
         return found
-    smallest = _smallest(p_N, right_N, max_error)
-    advice = "fit more rows" if smallest is None else f"fit more rows, or choose max_error={smallest:g}"
     raise errors.UserError(
         f"max_error={max_error:g}: cannot be promised from {len(p_N):,} held-out rows, "
-        f"{len(p_N) - int(np.sum(right_N)):,} of them wrong: {advice}"
+        f"{len(p_N) - int(np.sum(right_N)):,} of them wrong: fit more rows, or choose a larger share"
     )
 
 
@@ -112,16 +110,3 @@ def _risk(limits_T: np.ndarray, rows_T: np.ndarray, max_error: float) -> float:
         passed += float(p_W[: limit + 1].sum())
         p_W[: limit + 1] = 0
     return passed
-
-
-def _smallest(p_N: np.ndarray, right_N: np.ndarray, max_error: float) -> float | None:
-    """Return the smallest promise above `max_error`, in steps of 0.01, that these rows keep; None if there is none."""
-    low = math.floor(100 * max_error)
-    high = 100
-    while high - low > 1:
-        middle = (low + high) // 2
-        if threshold(p_N, right_N, middle / 100) is None:
-            low = middle
-        else:
-            high = middle
-    return high / 100 if high < 100 else None

@@ -4,7 +4,6 @@ import copy
 
 import numpy as np
 import pytest
-import sklearn
 from sklearn import base, metrics, model_selection, utils
 from sklearn.utils import validation
 
@@ -85,14 +84,6 @@ def test_odd_numbers_of_demonstrations_are_refused(model, task, rows, demo_shots
         kp.AutoClassifier(model, task, demo_shots=demo_shots).fit(rows[0][:31], rows[1][:31])
 
 
-def test_numpy_numbers_are_numbers(model, task, rows):
-    classifier = kp.KNNPrompting(model, task).set_params(
-        random_state=np.int64(3), demo_shots=np.int64(1), k=np.int64(5)
-    )
-    expected = kp.KNNPrompting(model, task, random_state=3, demo_shots=1, k=5).fit(rows[0][:31], rows[1][:31])
-    assert classifier.fit(rows[0][:31], rows[1][:31]).anchors_ == expected.anchors_
-
-
 def test_a_fit_that_fails_leaves_the_earlier_one(model, rows):
     classifier = kp.KNNPrompting(model, k=3, demo_shots=0).fit(rows[0][:20], ["a", "b"] * 10)
     before = classifier.predict(rows[0][20:31])
@@ -101,9 +92,3 @@ def test_a_fit_that_fails_leaves_the_earlier_one(model, rows):
     assert classifier.task_.labels == ("a", "b") and classifier.classes_.tolist() == ["a", "b"]
     np.testing.assert_array_equal(classifier.predict(rows[0][20:31]), before)
     assert classifier.partial_fit(["three"], ["a"]).fitted_.content.num_rows == 21
-
-
-def test_a_clone_keeps_requests_of_metadata(unfitted):
-    with sklearn.config_context(enable_metadata_routing=True):
-        given = base.clone(unfitted).set_score_request(sample_weight=True)
-    assert base.clone(given).get_metadata_routing().score.requests == {"sample_weight": True}
