@@ -7,6 +7,7 @@
 | block_8 [N, D]  | the outputs of the block that experts read, if any does                            |
 | terms           | the terms of the expert on words, if there is one, as lines of UTF-8               |
 | terms_table     | their numbers (`words.Terms`)                                                      |
+| table           | the train file (`Content.table`) as JSON; metadata hold at most 100 MB             |
 
 The 8 is the number of demonstrations per class of a view; each view has such tensors. The document has the format
 version, a digest, and the content (`fitted.Content`). The digest covers the content and the tensors, so nothing else in
@@ -125,6 +126,7 @@ def _to_bytes(fitted: Fitted) -> bytes:
         arrays["terms"] = np.frombuffer("\n".join(fitted.pool.terms.terms).encode(), np.uint8)
         arrays["terms_table"] = fitted.pool.terms.table_FC
     described = dataclasses.asdict(content)
+    arrays["table"] = np.frombuffer(json.dumps(described.pop("table")).encode(), np.uint8)
     options = described["options"]
     options["kind"] = type(content.options).__name__
     if content.prior_C is not None and not isinstance(options["class_prior"], str):
@@ -148,7 +150,7 @@ def read(path: pathlib.Path) -> Saved:
         digest = _digest(document["content"], arrays)
         if document["format"] != FORMAT or document["digest"] != digest:
             raise ValueError
-        content = _to_content(document["content"])
+        content = _to_content({**document["content"], "table": json.loads(arrays["table"].tobytes())})
         states = {}
         for view in content.views:
             shots = view.demo_shots
