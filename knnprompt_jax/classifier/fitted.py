@@ -441,7 +441,8 @@ def check_options(content: Content) -> None:
     if content.is_published and content.vote.k > num_anchors:
         k = content.vote.k
         raise errors.UserError(f"k={k}: there are {num_anchors} anchors; choose k ≤ {num_anchors}")
-    _ = content.prior_C
+    if isinstance(content.options, AutoOptions):
+        arguments.prior(content.options.class_prior, content.labels_C)  # Raises UserError.
 
 
 def check_label_words(content: Content, model: lm_lib.LanguageModel) -> None:
