@@ -200,17 +200,21 @@ def signed(value: float, digits: int = 1) -> str:
 
 def to_csv(table: Table) -> str:
     """Return a line per cell, numbers to six digits."""
-    lines = []
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            if cell.ours or cell.paper:
-                line: dict[str, Any] = dict(zip((*table.headers, "column"), (*row.headers, column), strict=True))
-                line = {name: terminal.to_cell(text) for name, text in line.items()}
-                for prefix, score in (("", cell.ours), ("paper ", cell.paper)):
-                    line |= {f"{prefix}{name}": getattr(score, name, None) for name in ("mean", "std", "count")}
-                line |= {"difference": cell.difference, "two standard errors": cell.margin, "within": cell.within}
-                lines.append(line | {"marks": cell.marks})
+    lines = [
+        _csv_line((*table.headers, "column"), (*row.headers, column), cell)
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+        if cell.ours or cell.paper
+    ]
     return pd.DataFrame(lines).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _csv_line(headers: Sequence[str], texts: Sequence[str], cell: Cell) -> dict[str, Any]:
+    line: dict[str, Any] = {name: terminal.to_cell(text) for name, text in zip(headers, texts, strict=True)}
+    for prefix, score in (("", cell.ours), ("paper ", cell.paper)):
+        line |= {f"{prefix}{name}": getattr(score, name, None) for name in ("mean", "std", "count")}
+    line |= {"difference": cell.difference, "two standard errors": cell.margin, "within": cell.within}
+    return line | {"marks": cell.marks}
 
 
 def to_markdown(table: Table) -> str:

@@ -160,12 +160,18 @@ def run_groups(
             titles = [f"{number_of[id(group)]}/{len(groups)} {group.title}" for group in members]
             prompts = _build_prompts(members)
             results = states.read_sets(members[0].model, prompts, cache, titles)
-            for group, group_prompts, result, title in zip(members, prompts, results, titles, strict=True):
+            for group, group_prompts, result in zip(members, prompts, results, strict=True):
                 yield from _write_records(group, group_prompts, result, cache, folder, before_writing)
-                if len(groups) > 1 and parallel.is_main():
-                    tqdm.tqdm.write(f"{title}: {len(group.runs)} records written", file=sys.stderr)
+                _report_records(group, number_of[id(group)], len(groups))
         members[0].model.free()
     parallel.wait_for_all("records")
+
+
+def _report_records(group: RunGroup, number: int, count: int) -> None:
+    """Print that the records of a group are written; process 0 prints, and only if there are several groups."""
+    if count > 1 and parallel.is_main():
+        line = f"{number}/{count} {group.title}: {len(group.runs)} records written"
+        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 def _build_prompts(groups: Sequence[RunGroup]) -> list[layout.Prompts]:
