@@ -216,7 +216,7 @@ def _read(path: pathlib.Path) -> list[Record]:
     try:
         if path.name.endswith(PACKED):
             lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-            return [_from_json(_unpacked(json.loads(line))) for line in lines]
+            return [_from_json(json.loads(line), is_packed=True) for line in lines]
         return [_from_json(json.loads(path.read_text(encoding="utf-8")))]
     except (OSError, EOFError, zlib.error, ValueError, RecursionError, KeyError, TypeError, IndexError) as error:
         problem = errors.one_line(error)
@@ -230,11 +230,11 @@ def _unpacked(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, **by_label, "environment": {}}
 
 
-def _from_json(content: Mapping[str, Any]) -> Record:
+def _from_json(content: dict[str, Any], is_packed: bool = False) -> Record:
     if content["format"] != FORMAT:
         raise ValueError(f"it has format {content['format']}")
     values: dict[str, Any] = {}
-    for name, value in content.items():
+    for name, value in (_unpacked(content) if is_packed else content).items():
         values[name] = tuple(value) if isinstance(value, list) else value
     del values["macro_f1"]
     return Record(**values)
