@@ -9,7 +9,7 @@ The paper prints no numbers for these figures.
 The paper does not say m and seed; 32 and 1 are our choice.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

@@ -9,7 +9,7 @@ The paper prints no numbers for this figure.
 The paper does not say m; with 32 and |D| = 1, 62 anchors of two classes remain.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

@@ -9,7 +9,7 @@ Paper, average of ten tasks and kNN Prompting with m = 1024: gpt2-large 81.61, g
 opt-6.7b 83.82, opt-13b 85.87, opt-30b 86.02; in-context learning with gpt2-xl 68.31.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.ScalingSettings:

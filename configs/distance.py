@@ -7,7 +7,7 @@ Cost with gpt2-xl: 50 passes, 16,802 prompts, 3.6 million tokens.
 Paper, average of ten tasks with gpt2-xl: KL 76.97, L2 75.40, in-context learning 68.31.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

@@ -8,7 +8,7 @@ Paper, average of six tasks with gpt2-xl and m = 32: kNN Prompting 79.64, kNN Pr
 channel 71.14, contextual calibration 67.66, in-context learning 66.22.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

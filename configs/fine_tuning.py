@@ -8,7 +8,7 @@ Cost with each GPT-2: 50 passes, 205,316 prompts, 74 million tokens; with each O
 Paper, average of ten tasks and m = 1024 (table of data scaling): gpt2-large 81.61, opt-30b 86.02.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

@@ -7,7 +7,7 @@ Cost with gpt2-xl: 40 passes, 81,762 prompts, 1.8 million tokens.
 The paper prints no numbers for this figure.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.ImbalanceSettings:

@@ -9,7 +9,7 @@ Paper, average of ten tasks with gpt2-xl: kNN Prompting 80.12, ICL ensemble 69.2
 opt-30b: 85.38, 82.45 and 80.21. Fine-tuned: BERT large 82.31, GPT-2 large 81.88 (`experiments/fine_tune.py`).
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

@@ -8,7 +8,7 @@ Paper, GPT-2's tokenizer and 1,024 tokens: M_T is 16 for SST2, 8 for SUBJ, 32 fo
 for CR, 1 for DBPedia, 8 for MR, 4 for RTE and 8 for TREC.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.CountSettings:

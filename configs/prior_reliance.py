@@ -10,7 +10,7 @@ in-context learning 65.15, 57.04 and 55.57.
 The paper does not say m; 16 is our choice.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.PriorSettings:

@@ -8,7 +8,7 @@ Paper, average of ten tasks with gpt2-xl and m = 1024: kNN Prompting 81.96, Tran
 73.12, SimCSE 72.59; in-context learning 68.31.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

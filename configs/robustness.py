@@ -7,7 +7,7 @@ Cost with gpt2-xl: 100 passes, 410,615 prompts, 144 million tokens.
 Paper, standard deviation with gpt2-large (0.8B) and m = 32: kNN Prompting 3.83, in-context learning 9.14.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

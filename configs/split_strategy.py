@@ -7,7 +7,7 @@ Cost with gpt2-xl: 180 passes, 49,779 prompts, 1.3 million tokens.
 The paper prints no numbers for these figures.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.SplitSettings:

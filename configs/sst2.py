@@ -8,7 +8,7 @@ README of the paper's released code, seeds 1 to 5: in-context learning 84.38, 81
 Prompting 87.11, 88.67, 89.06, 87.11 and 89.06. The command fails if a seed is off by more than 2 of 256 rows.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

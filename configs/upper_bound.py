@@ -8,7 +8,7 @@ Paper, SST2 with gpt2-xl: kNN Prompting 88.2, the upper bound 92.6, in-context l
 54.2.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

@@ -7,7 +7,7 @@ Cost with gpt2-xl: 50 passes, 184,732 prompts, 69 million tokens.
 Paper, average of ten tasks with gpt2-xl: whole vocabulary 81.96, label words 76.84, in-context learning 68.31.
 """
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 
 
 def get_config() -> grids.GridSettings:

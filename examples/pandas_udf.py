@@ -20,8 +20,8 @@ from typing import Any
 import pandas as pd
 
 import knnprompt_jax as kp
-from knnprompt_jax import text_tables
 from knnprompt_jax.commands import predictions_file
+from knnprompt_jax.common import text_tables
 from knnprompt_jax.tasks.columns import is_empty
 from knnprompt_jax.tasks.table_file import Table
 

@@ -10,8 +10,8 @@ import pathlib
 
 from matplotlib import pyplot as plt
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.report import results, tables
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import paper_grid, paper_tables
 
 TABLE = "distance"  # The name of a file in configs/.

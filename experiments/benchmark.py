@@ -7,8 +7,8 @@ python experiments/benchmark.py --dry_run --model=facebook/opt-30b --dtype=bfloa
 A dry run loads no weights and takes a second.
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands as settings_lib
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as settings_lib
 
 FLAGS = app.Flags(settings_lib.BenchmarkSettings, keeps_programs=False)
 

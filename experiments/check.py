@@ -10,14 +10,14 @@ It compares with JAX on a CPU in the same process. The exit status is 1 if a lin
 
 import sys
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands as settings_lib
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as settings_lib
 
 FLAGS = app.Flags(settings_lib.CheckSettings, keeps_programs=False)
 
 
 def main() -> None:
-    from knnprompt_jax import compilation_cache, parallel
+    from knnprompt_jax.common import compilation_cache, parallel
     from knnprompt_jax.devices import check_runner, device_report
 
     settings = FLAGS.value

@@ -9,14 +9,14 @@ Each record is written when its run ends; --resume continues after an interrupti
 `report --format=text` prints tables of the records of several commands.
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import paper_settings as grids
 
 FLAGS = app.Flags(grids.ComparisonSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import parallel
+    from knnprompt_jax.common import parallel
     from knnprompt_jax.study import comparison
 
     records = comparison.run(FLAGS.value)

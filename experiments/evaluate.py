@@ -4,8 +4,8 @@ python experiments/evaluate.py --classifier=my_classifier --input=test.csv
 python experiments/evaluate.py --classifier=my_classifier --input=test.csv --label_column=team --output=evaluation
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as commands
 
 FLAGS = app.Flags(commands.EvaluationSettings)
 

@@ -7,16 +7,16 @@ python experiments/explain.py --classifier=my_classifier --text="I was charged t
 
 import pathlib
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as commands
 
 FLAGS = app.Flags(commands.ExplanationSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import parallel
     from knnprompt_jax.classifier import classifier_file, explanation
     from knnprompt_jax.commands import unlabelled
+    from knnprompt_jax.common import parallel
 
     saved = classifier_file.read(pathlib.Path(FLAGS.value.classifier))
     row = unlabelled.parse_text(saved.content.task, FLAGS.value.text).fields

@@ -8,14 +8,14 @@ Records have the format of compare and paper; `report` shows them together. A fi
 run resumes.
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import fine_tuning
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import fine_tuning_settings as fine_tuning
 
 FLAGS = app.Flags(fine_tuning.FineTuneSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import parallel
+    from knnprompt_jax.common import parallel
     from knnprompt_jax.study import fine_tuning as job
 
     done = job.run(FLAGS.value)

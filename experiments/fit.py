@@ -10,15 +10,15 @@ To change a classifier, edit the table and fit again with --overwrite: only new 
 
 import shlex
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as commands
 
 FLAGS = app.Flags(commands.FitSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import parallel
     from knnprompt_jax.commands import fit_job
+    from knnprompt_jax.common import parallel
 
     result = fit_job.run(FLAGS.value)
     if parallel.is_main():

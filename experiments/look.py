@@ -7,8 +7,8 @@ python experiments/look.py --classifier=my_classifier --input=unlabelled.csv --b
 python experiments/fit.py --train_file=look/table.csv --classifier=my_classifier --overwrite
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as commands
 
 FLAGS = app.Flags(commands.LookSettings)
 

@@ -6,8 +6,8 @@ python experiments/paper.py --config=configs/data_scaling.py --data_dir=data --m
 Rerun the same command to resume after an interruption: finished runs are not repeated.
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import paper_settings as grids
 
 FLAGS = app.Flags(grids.GridSettings, config="configs/few_shot.py")
 

@@ -9,15 +9,15 @@ Rerun the same command to resume after an interruption.
 
 import sys
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import commands
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as commands
 
 FLAGS = app.Flags(commands.PredictionSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import errors, parallel
     from knnprompt_jax.commands import predict_job
+    from knnprompt_jax.common import errors, parallel
 
     settings = FLAGS.value
     done = predict_job.run(settings)

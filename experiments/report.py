@@ -5,8 +5,8 @@ python experiments/report.py --records=results --format=text           # the tab
 python experiments/report.py --records=results --format=markdown
 """
 
-from knnprompt_jax import app
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import paper_settings as grids
 
 FLAGS = app.Flags(grids.ReportSettings)
 

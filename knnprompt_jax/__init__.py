@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from knnprompt_jax.classifier.estimator import AutoClassifier, KNNPrompting, load
-    from knnprompt_jax.errors import UserError
-    from knnprompt_jax.lm import LanguageModel
+    from knnprompt_jax.common.errors import UserError
+    from knnprompt_jax.inference.lm import LanguageModel
     from knnprompt_jax.tasks.task import Task
 
 __version__: str
@@ -35,9 +35,9 @@ __all__ = ["AutoClassifier", "KNNPrompting", "LanguageModel", "Task", "UserError
 _MODULES = {
     "AutoClassifier": "classifier.estimator",
     "KNNPrompting": "classifier.estimator",
-    "LanguageModel": "lm",
+    "LanguageModel": "inference.lm",
     "Task": "tasks.task",
-    "UserError": "errors",
+    "UserError": "common.errors",
     "load": "classifier.estimator",
 }
 
@@ -52,7 +52,8 @@ def demo_model(name: str = "smollm2", **options: Any) -> "LanguageModel":
     Raises:
         UserError: the name is unknown, or the package with the model is not installed.
     """
-    from knnprompt_jax import lm, shipped
+    from knnprompt_jax.inference import lm
+    from knnprompt_jax.models import shipped
 
     shipped.locate(name)
     return lm.LanguageModel.from_pretrained(name, **options)

@@ -17,9 +17,10 @@ from lm_eval import utils
 from lm_eval.api import model as model_lib
 from lm_eval.api import registry
 
-from knnprompt_jax import app, errors, parallel, progress
-from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.prompts import continuations, layout
+from knnprompt_jax.cli import app
+from knnprompt_jax.common import errors, parallel, progress
+from knnprompt_jax.inference import lm as lm_lib
+from knnprompt_jax.inference.prompts import continuations, layout
 
 Text = tuple[tuple[int, ...], tuple[int, ...]]
 """The tokens of a context and of the continuation to score."""

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import compilation_cache, errors
+from knnprompt_jax.common import compilation_cache, errors
 from tests import processes
 
 hypothesis.settings.register_profile("fixed", derandomize=True)
@@ -104,8 +104,8 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     import numpy as np
     from scipy import special
 
-    from knnprompt_jax import lm
-    from knnprompt_jax import states as states_lib
+    from knnprompt_jax.inference import lm
+    from knnprompt_jax.inference import states as states_lib
     from tests import prompt_groups
 
     model, rng = small_decoder("gpt2"), np.random.default_rng(7)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax.prompts import layout
+from knnprompt_jax.inference.prompts import layout
 
 VOCABULARY = 208
 NUM_TRUNCATED_TOKENS = 101

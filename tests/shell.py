@@ -16,7 +16,7 @@ import absl.app
 import pytest
 from absl import flags
 
-from knnprompt_jax import console
+from knnprompt_jax.cli import console
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

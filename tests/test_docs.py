@@ -6,7 +6,8 @@ import re
 import pytest
 import yaml
 
-from knnprompt_jax import options, shipped
+from knnprompt_jax.common import options
+from knnprompt_jax.models import shipped
 from tests import shell, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

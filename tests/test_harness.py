@@ -15,7 +15,10 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lm_eval import tasks as lm_eval_tasks  # noqa: E402
 
-from knnprompt_jax import errors, harness, lm, progress, shipped  # noqa: E402
+from knnprompt_jax import harness  # noqa: E402
+from knnprompt_jax.common import errors, progress  # noqa: E402
+from knnprompt_jax.inference import lm  # noqa: E402
+from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
 
 TASK = catalogue.get("demo")

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.cli import command_settings as commands
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.commands import fit_job, predict_job
-from knnprompt_jax.settings import commands, grids
+from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.study import comparison
 from tests import processes, shell
 from tests.processes import predict_in_small_batches

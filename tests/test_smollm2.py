@@ -8,10 +8,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
-from knnprompt_jax import lm, shipped  # noqa: E402
-from knnprompt_jax import states as states_lib  # noqa: E402
-from knnprompt_jax.prompts import layout  # noqa: E402
-from knnprompt_jax.store import representations  # noqa: E402
+from knnprompt_jax.datastore import representations  # noqa: E402
+from knnprompt_jax.inference import lm  # noqa: E402
+from knnprompt_jax.inference import states as states_lib  # noqa: E402
+from knnprompt_jax.inference.prompts import layout  # noqa: E402
+from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
 from tests import prompt_groups  # noqa: E402
 

@@ -11,8 +11,9 @@ import pathlib
 import tempfile
 from typing import Any
 
-from knnprompt_jax import app, errors, options
-from knnprompt_jax.settings import shared
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import shared_settings as shared
+from knnprompt_jax.common import errors, options
 from tools import peer_process
 
 PROCEDURES = {
@@ -38,8 +39,8 @@ def export(name: str, folder: pathlib.Path) -> str:
     """Write the language model and its tokenizer for `transformers` and return the folder."""
     import jax.numpy as jnp
 
-    from knnprompt_jax import lm
     from knnprompt_jax.devices import workload
+    from knnprompt_jax.inference import lm
     from knnprompt_jax.models import checkpoints
 
     model = lm.LanguageModel.from_pretrained(name)

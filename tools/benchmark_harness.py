@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import app, options, tasks
-from knnprompt_jax.prompts import layout
+from knnprompt_jax import tasks
+from knnprompt_jax.cli import app
+from knnprompt_jax.common import options
+from knnprompt_jax.inference.prompts import layout
 from tools import benchmark_classifiers
 
 

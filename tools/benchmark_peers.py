@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knnprompt_jax import app, errors, options
-from knnprompt_jax.settings import commands as settings_lib
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import command_settings as settings_lib
+from knnprompt_jax.common import errors, options
 from tools.peer_process import PeerProcess
 
 if TYPE_CHECKING:
-    from knnprompt_jax import lm
     from knnprompt_jax.devices import workload
+    from knnprompt_jax.inference import lm
+    from knnprompt_jax.inference.prompts import layout
     from knnprompt_jax.models import decoder
-    from knnprompt_jax.prompts import layout
 
 TORCH = {
     "torch_one": "transformers, one full prompt at a time (released code)",
@@ -115,9 +116,9 @@ def compare(model: "lm.LanguageModel", sampled: Sample, name: str, process: Peer
     Raises:
         UserError: the peer fails, or has another vocabulary.
     """
-    from knnprompt_jax import states
-    from knnprompt_jax.prompts import layout
-    from knnprompt_jax.store import representations
+    from knnprompt_jax.datastore import representations
+    from knnprompt_jax.inference import states
+    from knnprompt_jax.inference.prompts import layout
 
     suffixes = sampled.suffixes(name)
     group = layout.PromptGroup(sampled.prefix_P, tuple(suffixes), np.arange(len(suffixes)))

@@ -17,13 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 import sklearn.neighbors
 
-from knnprompt_jax import app, distances, errors, lm, options
+from knnprompt_jax.cli import app
+from knnprompt_jax.common import errors, options
+from knnprompt_jax.datastore import StoreOptions, distances
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import device_report, machine, workload
+from knnprompt_jax.inference import lm
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import StoreOptions
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
 from tools import peer_process
 
 faiss = importlib.import_module("faiss") if importlib.util.find_spec("faiss") else None

@@ -15,7 +15,7 @@ MODULES = (
     "knnprompt_jax",
     "knnprompt_jax.lm",
     "knnprompt_jax.methods.method",
-    "knnprompt_jax.experts.pool",
+    "knnprompt_jax.classifier.experts.pool",
     "knnprompt_jax.classifier",
     "knnprompt_jax.states",
     "knnprompt_jax.store",

@@ -40,7 +40,7 @@ def _fit_knn(path: str, texts: list[str], labels: list[str]) -> Predict:
 
 
 def _model(path: str) -> Any:
-    from knnprompt_jax import lm
+    from knnprompt_jax.inference import lm
 
     return lm.LanguageModel.from_pretrained(path)
 

@@ -26,13 +26,15 @@ import numpy as np
 import pandas as pd
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, states, tasks
+from knnprompt_jax import tasks
+from knnprompt_jax.classifier.confidence import selective
+from knnprompt_jax.classifier.experts import expert, pool_fitting, views
+from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.commands import anchors as anchors_lib
 from knnprompt_jax.commands import evaluate_job, label_table, look_job
-from knnprompt_jax.confidence import selective
-from knnprompt_jax.experts import expert, pool_fitting, views
-from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.report import anchors as anchors_lib
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import states
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.tasks.task import Example, Task
 from tools import pack_records

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from knnprompt_jax import errors, files
+from knnprompt_jax.common import errors, files
 from knnprompt_jax.report import records
 
 _MACHINE_FIELDS = {"environment", "seconds", "prompts_per_second"}

@@ -11,7 +11,7 @@ import time
 from concurrent import futures
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 
 SETTLE_SECONDS = 0.3  # Threads of a finished parallel region spin for up to 0.2 s.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import text_tables
+from knnprompt_jax.common import text_tables
 from knnprompt_jax.report import intervals, names, results
 from knnprompt_jax.report import records as records_lib
 from tools import scales

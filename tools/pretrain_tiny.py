@@ -36,7 +36,7 @@ import transformers
 from flax import nnx
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from knnprompt_jax import errors, files
+from knnprompt_jax.common import errors, files
 from knnprompt_jax.models import checkpoints, decoder, registry
 from knnprompt_jax.study import sequence_classifier as training
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import text_tables
+from knnprompt_jax.common import text_tables
 from knnprompt_jax.report import names
 from tools import measure_reliability
 from tools.measure_reliability import PROMISES, Unit

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from knnprompt_jax import text_tables
+from knnprompt_jax.common import text_tables
 from knnprompt_jax.report import intervals, names, results
 from knnprompt_jax.report import records as records_lib
 from tools import analyses, scales

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import intervals, names, published, results
 from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.study import paper_cells

@@ -2,11 +2,11 @@
 
 from typing import Any, ClassVar
 
-from knnprompt_jax import options
-from knnprompt_jax.experts import PoolOptions
-from knnprompt_jax.prompts import PromptOptions
-from knnprompt_jax.store import StoreOptions
-from knnprompt_jax.store.search import KNNOptions
+from knnprompt_jax.classifier.experts import PoolOptions
+from knnprompt_jax.common import options
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.datastore.search import KNNOptions
+from knnprompt_jax.inference.prompts import PromptOptions
 
 AUTO: Any = "auto"  # A value that is chosen for the rows.
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.columns import is_empty, is_number, label_string, rows_of, whole
 from knnprompt_jax.tasks.task import Example, Task

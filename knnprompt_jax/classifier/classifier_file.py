@@ -28,12 +28,12 @@ import safetensors
 from jax.sharding import Mesh
 from safetensors import numpy as safetensors_numpy
 
-from knnprompt_jax import errors, files, parallel
-from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import AutoOptions, PublishedOptions, fit_classifier
 from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier.experts import words
 from knnprompt_jax.classifier.fitted import Content, Fitted
-from knnprompt_jax.experts import words
+from knnprompt_jax.common import errors, files, parallel
+from knnprompt_jax.inference import lm as lm_lib
 
 FORMAT = 13
 _KEY = "knnprompt_classifier"

@@ -15,10 +15,6 @@ from jax.sharding import Mesh
 from sklearn import base, metrics
 from sklearn.utils import validation
 
-from knnprompt_jax import errors
-from knnprompt_jax import lm as lm_lib
-from knnprompt_jax import options as options_lib
-from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import (
     AnswerOptions,
     AutoOptions,
@@ -28,10 +24,14 @@ from knnprompt_jax.classifier import (
     explanation,
     fit_classifier,
 )
+from knnprompt_jax.classifier.confidence import novelty
+from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.confidence import novelty
-from knnprompt_jax.experts.pool import Choice
-from knnprompt_jax.store import search
+from knnprompt_jax.common import errors
+from knnprompt_jax.common import options as options_lib
+from knnprompt_jax.datastore import search
+from knnprompt_jax.inference import lm as lm_lib
+from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.tasks import columns, defects
 from knnprompt_jax.tasks.task import Example, Task
 

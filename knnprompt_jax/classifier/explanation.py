@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import distances, errors, lm
-from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import arguments
+from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import representations, rowwise
+from knnprompt_jax.common import errors
+from knnprompt_jax.datastore import distances, representations, rowwise
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference import states as states_lib
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.tasks.task import Example
 
 MAX_PARTS = 64  # A longer text is split into parts of several words.

@@ -12,13 +12,14 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, lm, parallel, states
 from knnprompt_jax.classifier import AUTO, AutoOptions, PublishedOptions, arguments, fitted
+from knnprompt_jax.classifier.experts import expert, pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
-from knnprompt_jax.experts import expert, pool_fitting, views
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.datastore import rowwise
+from knnprompt_jax.inference import lm, states
+from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.models import encoders
-from knnprompt_jax.prompts import statistics
-from knnprompt_jax.store import rowwise
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 

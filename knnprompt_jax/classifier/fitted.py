@@ -9,20 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import distances, errors, parallel
-from knnprompt_jax import lm as lm_lib
-from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import AutoOptions, PublishedOptions, arguments
 from knnprompt_jax.classifier.arguments import Predictions
-from knnprompt_jax.confidence import novelty, selective
-from knnprompt_jax.confidence.novelty import Novelty
-from knnprompt_jax.experts import expert, pool, pool_fitting, views, words
-from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.experts.pool import Choice
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.store.search import KNNOptions
+from knnprompt_jax.classifier.confidence import novelty, selective
+from knnprompt_jax.classifier.confidence.novelty import Novelty
+from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, words
+from knnprompt_jax.classifier.experts.expert import Readings
+from knnprompt_jax.classifier.experts.pool import Choice
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.datastore import distances
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
+from knnprompt_jax.datastore.search import KNNOptions
+from knnprompt_jax.inference import lm as lm_lib
+from knnprompt_jax.inference import states as states_lib
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 
 AnyOptions = PublishedOptions | AutoOptions

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, parallel, states, text_tables
 from knnprompt_jax.classifier import arguments, classifier_file
+from knnprompt_jax.classifier.confidence import novelty
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import unlabelled
-from knnprompt_jax.confidence import novelty
+from knnprompt_jax.common import errors, files, parallel, text_tables
+from knnprompt_jax.inference import states
 from knnprompt_jax.report import drawing, measures, page
 from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing, Section
-from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, files, parallel, progress, states
 from knnprompt_jax.classifier import AUTO, AutoOptions, classifier_file, fit_classifier
 from knnprompt_jax.classifier.fitted import Content
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
-from knnprompt_jax.settings import commands
+from knnprompt_jax.common import errors, files, parallel, progress
+from knnprompt_jax.inference import states
 from knnprompt_jax.study import job_inputs
 from knnprompt_jax.tasks import catalogue, defects
 from knnprompt_jax.tasks.task import Example, Task

@@ -6,16 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, progress, states, text_tables
+from knnprompt_jax.classifier.confidence import acquisition
+from knnprompt_jax.classifier.experts import expert, linear
+from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Content, Fitted
+from knnprompt_jax.cli import command_settings as commands
+from knnprompt_jax.commands import anchors as anchors_lib
 from knnprompt_jax.commands import predictions_file
-from knnprompt_jax.confidence import acquisition
-from knnprompt_jax.experts import expert, linear
-from knnprompt_jax.experts.expert import Readings
-from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report.anchors import ClassifiedAnchors
-from knnprompt_jax.settings import commands
-from knnprompt_jax.store import search as search_lib
+from knnprompt_jax.commands.anchors import ClassifiedAnchors
+from knnprompt_jax.common import errors, progress, text_tables
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.inference import states
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import distances, files, parallel, progress
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
+from knnprompt_jax.commands.anchors import ClassifiedAnchors
 from knnprompt_jax.commands.label_table import ToLabel
+from knnprompt_jax.common import files, parallel, progress
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.report import drawing, maps, measures, page
-from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
-from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import columns
 
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from knnprompt_jax import errors, files, parallel, progress, states
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier.arguments import Predictions
+from knnprompt_jax.classifier.confidence import novelty, selective
 from knnprompt_jax.classifier.fitted import Fitted
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import predictions_file, unlabelled
-from knnprompt_jax.confidence import novelty, selective
-from knnprompt_jax.settings import commands
+from knnprompt_jax.common import errors, files, parallel, progress
+from knnprompt_jax.inference import states
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example
 

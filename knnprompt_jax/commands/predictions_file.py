@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors, files, progress, text_tables
 from knnprompt_jax.classifier.arguments import Predictions
+from knnprompt_jax.common import errors, files, progress, text_tables
 from knnprompt_jax.tasks.task import Example
 
 _OWN = ("label", "probability", "novelty", "neighbours")

@@ -9,11 +9,12 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from knnprompt_jax import errors, files, lm, parallel, progress, states
+from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Fitted, Queries
-from knnprompt_jax.experts.expert import Readings
+from knnprompt_jax.common import errors, files, parallel, progress
+from knnprompt_jax.inference import lm, states
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.models import registry
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.table_file import SKIP, Table
 from knnprompt_jax.tasks.task import Example, Task
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import jax
 
-from knnprompt_jax import errors, parallel, progress
+from knnprompt_jax.cli import command_settings as settings_lib
+from knnprompt_jax.common import errors, parallel, progress
 from knnprompt_jax.devices import checks, device_report, machine, model_checks, search_checks, speeds, workload
 from knnprompt_jax.devices.checks import Check, Line
 from knnprompt_jax.models import kernel_proof
-from knnprompt_jax.settings import commands as settings_lib
 from knnprompt_jax.study import job_inputs
 
 CORRECTNESS: dict[str, Check] = {

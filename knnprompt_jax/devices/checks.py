@@ -9,10 +9,11 @@ import jax
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, lm, parallel, states
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.inference import lm, states
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import job_inputs
 
 PASS = "pass"

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from knnprompt_jax import app, files, options, text_tables
+from knnprompt_jax.cli import app
+from knnprompt_jax.common import files, options, text_tables
 
 _VARIABLES = ("JAX_", "XLA_", "KNNPROMPT_")  # The beginnings of environment variables that change results.
 

@@ -13,15 +13,15 @@ from typing import Any
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
-from knnprompt_jax import parallel, rounding
+from knnprompt_jax.cli.command_settings import BenchmarkSettings
+from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import operations, topologies, workload
 from knnprompt_jax.devices.topologies import GIB
-from knnprompt_jax.lm import memory, programs
+from knnprompt_jax.inference.lm import memory, programs
+from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import sharding
-from knnprompt_jax.prompts import packing
-from knnprompt_jax.settings.commands import BenchmarkSettings
-from knnprompt_jax.store import StoreOptions
-from knnprompt_jax.store import store as store_lib
 
 
 def run(settings: BenchmarkSettings) -> dict[str, Any]:

@@ -11,14 +11,15 @@ import numpy as np
 from flax import nnx
 from scipy import special
 
-from knnprompt_jax import lm, parallel, rounding
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import checks
 from knnprompt_jax.devices.checks import Inputs, Line
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.models import attention, kernel_proof, sharding
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings import grids
-from knnprompt_jax.store import StoreOptions
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.study import comparison
 
 _HALF_NATS = 0.25  # About four times the error of activations with 8 bits.

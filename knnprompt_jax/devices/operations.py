@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.prompts import layout, packing
 
 
 def prefix_program(config: config_lib.DecoderConfig, tokens: int) -> int:

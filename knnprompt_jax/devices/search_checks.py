@@ -9,13 +9,14 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import distances, lm, parallel
+from knnprompt_jax.common import parallel
+from knnprompt_jax.datastore import StoreOptions, distances
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import checks, worlds
 from knnprompt_jax.devices.checks import Inputs, Line
+from knnprompt_jax.inference import lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import StoreOptions
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
 
 _K = 7
 _SEARCHES = (*itertools.product(("dense", "factored"), distances.DIRECTIONS), ("dense", "kl_labels"), ("dense", "l2"))

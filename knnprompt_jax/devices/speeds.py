@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from knnprompt_jax import states
+from knnprompt_jax.cli.command_settings import BenchmarkSettings
+from knnprompt_jax.cli.shared_settings import MeshOptions
 from knnprompt_jax.devices import machine, operations, workload
 from knnprompt_jax.devices.checks import Inputs
+from knnprompt_jax.inference import states
 from knnprompt_jax.models import registry
-from knnprompt_jax.settings.commands import BenchmarkSettings
-from knnprompt_jax.settings.shared import MeshOptions
 
 OURS = "ours"
 _COLUMNS = ("model", "dtype", "anchors", "anchors_per_second", "share_of_peak", "compile_seconds")

@@ -10,7 +10,7 @@ import math
 
 import jax
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 
 GIB = 2**30
 

@@ -11,11 +11,12 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.cli.command_settings import BenchmarkSettings
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.models import checkpoints, decoder, hf_config, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.settings.commands import BenchmarkSettings
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 

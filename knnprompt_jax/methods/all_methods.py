@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from knnprompt_jax import errors, options
+from knnprompt_jax.common import errors, options
 from knnprompt_jax.methods import method
 
 ALL = "all"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from knnprompt_jax.experts import PoolOptions, expert, pool_fitting, views
-from knnprompt_jax.experts.expert import Readings
+from knnprompt_jax.classifier.experts import PoolOptions, expert, pool_fitting, views
+from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import encoders
 

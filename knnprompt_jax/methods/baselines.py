@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax.experts import pool_fitting
+from knnprompt_jax.classifier.experts import pool_fitting
+from knnprompt_jax.common.options import Options, option
 from knnprompt_jax.methods import hidden_states, method
 from knnprompt_jax.models import encoders
-from knnprompt_jax.options import Options, option
 from knnprompt_jax.tasks.task import Example, Task
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

@@ -16,9 +16,9 @@ import numpy as np
 import optax
 from scipy import optimize, special
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
+from knnprompt_jax.common.options import Options, option
 from knnprompt_jax.methods import method
-from knnprompt_jax.options import Options, option
 from knnprompt_jax.tasks.task import Example
 
 CONTENT_FREE_TEXTS = ("N/A", "", "[MASK]")

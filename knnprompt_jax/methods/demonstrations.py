@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
+from knnprompt_jax.common.options import Options, option
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import baselines, method
 from knnprompt_jax.models import encoders
-from knnprompt_jax.options import Options, option
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example

@@ -23,10 +23,10 @@ import numpy as np
 from scipy import special
 from scipy.spatial import distance
 
-from knnprompt_jax import lm
+from knnprompt_jax.common.options import Options, option
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.options import Options, option
 
 
 class ProbeOptions(Options):

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
+from knnprompt_jax.common.options import Options
+from knnprompt_jax.datastore import representations
+from knnprompt_jax.inference.prompts import continuations
 from knnprompt_jax.methods import method
-from knnprompt_jax.options import Options
-from knnprompt_jax.prompts import continuations
-from knnprompt_jax.store import representations
 
 
 def predict(inputs: method.Inputs, _: Options) -> method.Prediction:

@@ -1,10 +1,10 @@
 """kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and appendices)."""
 
-from knnprompt_jax import distances
+from knnprompt_jax.datastore import distances
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
+from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import method
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.store.search import KNNOptions
 
 
 def predict(inputs: method.Inputs, options: KNNOptions) -> method.Prediction:

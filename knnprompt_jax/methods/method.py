@@ -9,12 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from knnprompt_jax import errors, lm, progress
-from knnprompt_jax import options as options_lib
-from knnprompt_jax import states as states_lib
+from knnprompt_jax.common import errors, progress
+from knnprompt_jax.common import options as options_lib
+from knnprompt_jax.datastore import StoreOptions, representations
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference import states as states_lib
+from knnprompt_jax.inference.prompts import continuations, layout
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.prompts import continuations, layout
-from knnprompt_jax.store import StoreOptions, representations
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.common import errors
+from knnprompt_jax.common.options import Options, option
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import continuations, layout
 from knnprompt_jax.methods import method
-from knnprompt_jax.options import Options, option
-from knnprompt_jax.prompts import continuations, layout
 from knnprompt_jax.tasks.task import Example, Task
 
 SHORT = 112  # Maximum tokens of a text to classify.

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from knnprompt_jax import parallel
+from knnprompt_jax.common import parallel
 from knnprompt_jax.models import layers
 from knnprompt_jax.models.layers import MASKED
 

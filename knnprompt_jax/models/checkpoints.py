@@ -23,7 +23,7 @@ import safetensors.numpy
 from flax import nnx
 from jax.experimental.layout import Format
 
-from knnprompt_jax import errors, files
+from knnprompt_jax.common import errors, files
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import convert, hf_config, registry
 from knnprompt_jax.models.families import weight_names

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import parallel
+from knnprompt_jax.common import parallel
 from knnprompt_jax.models import attention, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.models import checkpoints, hf_config, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from knnprompt_jax import parallel
+from knnprompt_jax.common import parallel
 
 Array = jax.Array
 TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_probabilities`.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.models import config
 
 Json = Mapping[str, Any]

@@ -5,8 +5,8 @@ import os
 import pathlib
 from typing import Any
 
-from knnprompt_jax import errors, shipped
-from knnprompt_jax.models import convert
+from knnprompt_jax.common import errors
+from knnprompt_jax.models import convert, shipped
 
 _SMALL = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")  # Configuration, tokenizer and chat template.
 

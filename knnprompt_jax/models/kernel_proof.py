@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.models import attention
 from knnprompt_jax.models import config as config_lib
 

@@ -24,7 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import parallel, rounding
+from knnprompt_jax.common import parallel, rounding
 from knnprompt_jax.models.layers import MASKED
 
 Array = jax.Array

@@ -8,7 +8,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.models import config as config_lib
 
 AnyMesh = Mesh | AbstractMesh

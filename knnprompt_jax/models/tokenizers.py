@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 
 
 def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None = None) -> Any:

@@ -10,8 +10,8 @@ import pandas as pd
 from scipy import stats
 from sklearn import metrics
 
-from knnprompt_jax.confidence import selective
-from knnprompt_jax.confidence.novelty import Novelty
+from knnprompt_jax.classifier.confidence import selective
+from knnprompt_jax.classifier.confidence.novelty import Novelty
 from knnprompt_jax.report import drawing
 from knnprompt_jax.report.page import Listing, Section
 

@@ -4,7 +4,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax import distances
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.report import drawing, published, results
 from knnprompt_jax.report.results import METHODS
 from knnprompt_jax.tasks import catalogue

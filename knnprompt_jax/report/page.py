@@ -8,7 +8,7 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-from knnprompt_jax import errors, files, text_tables
+from knnprompt_jax.common import errors, files, text_tables
 from knnprompt_jax.report import drawing, tables
 from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from sklearn import metrics
 
-from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.methods import method
 
 FORMAT = 5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods, noisy_channel
 from knnprompt_jax.report import records as records_lib
 

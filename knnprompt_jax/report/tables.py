@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax import text_tables as terminal
+from knnprompt_jax.common import text_tables as terminal
 from knnprompt_jax.report import names, results
 from knnprompt_jax.report.results import Score
 

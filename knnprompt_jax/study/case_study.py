@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from sklearn import decomposition
 
-from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.common import errors, files, parallel
+from knnprompt_jax.datastore import representations, rowwise
+from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import knn, method
 from knnprompt_jax.report import maps, names, page, results
 from knnprompt_jax.report.results import Record
-from knnprompt_jax.store import representations, rowwise
-from knnprompt_jax.store.search import KNNOptions
 from knnprompt_jax.study.paper_experiment import Experiment
 
 NEIGHBOURS = 5

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import lm, text_tables
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import text_tables
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import engine
 from knnprompt_jax.study import job_inputs as inputs
 

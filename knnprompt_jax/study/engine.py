@@ -14,12 +14,13 @@ import numpy as np
 import tqdm
 from absl import logging
 
-from knnprompt_jax import files, lm, parallel, states
-from knnprompt_jax import options as options_lib
+from knnprompt_jax.common import files, parallel
+from knnprompt_jax.common import options as options_lib
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.inference import lm, states
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method as method_lib
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import records
-from knnprompt_jax.store import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
 BeforeWriting = Callable[[records.Record, method_lib.Inputs], None]

@@ -14,14 +14,14 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import files, parallel, shipped, text_tables
+from knnprompt_jax.cli.fine_tuning_settings import FineTuneSettings, Hyperparameters
+from knnprompt_jax.common import files, parallel, text_tables
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
+from knnprompt_jax.models import checkpoints, hub, registry, shipped, tokenizers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.report import records
 from knnprompt_jax.report.results import METHODS
-from knnprompt_jax.settings.fine_tuning import FineTuneSettings, Hyperparameters
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.study import sequence_classifier
 from knnprompt_jax.tasks import splits

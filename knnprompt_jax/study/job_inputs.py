@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, lm, parallel, shipped
-from knnprompt_jax.lm import memory
+from knnprompt_jax.cli import shared_settings as shared
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.lm import memory
+from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import sharding
-from knnprompt_jax.prompts import statistics
-from knnprompt_jax.settings import shared
+from knnprompt_jax.models import sharding, shipped
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import Example, Task
 
 if TYPE_CHECKING:
-    from knnprompt_jax.settings import grids  # It imports all methods.
+    from knnprompt_jax.cli import paper_settings as grids  # It imports all methods.
 
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 

@@ -11,12 +11,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import distances, errors
-from knnprompt_jax import options as options_lib
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
+from knnprompt_jax.common import options as options_lib
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.methods import all_methods, knn
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import results
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import job_inputs
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.methods import method
 from knnprompt_jax.report import accuracies, drawing, overview, page, paired, published, records, results
 from knnprompt_jax.report.records import Record
 from knnprompt_jax.report.tables import Table
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import job_inputs, paper_cells
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."

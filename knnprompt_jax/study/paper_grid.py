@@ -7,10 +7,12 @@ import shlex
 
 import numpy as np
 
-from knnprompt_jax import app, errors, lm, parallel
+from knnprompt_jax.cli import app
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import engine, paper_cells, paper_tables
 from knnprompt_jax.study import job_inputs as inputs
 

@@ -2,10 +2,10 @@
 
 import pathlib
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import drawing, overview, page
 from knnprompt_jax.report import records as records_lib
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study.paper_tables import EXPERIMENTS
 
 _TITLE = "kNN Prompting: results beside the paper's"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import accuracies, drawing, figures, names, published, results, tables
 from knnprompt_jax.report.records import Record
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import case_study, paper_cells, power_law, task_statistics
 from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment, Verdict
 

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.report import drawing, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment
 
 _SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax import errors, files
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors, files
+from knnprompt_jax.inference.prompts import layout, statistics
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
-from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, page, published, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import job_inputs
 from knnprompt_jax.study.paper_experiment import Experiment
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks.task import Task
 
 DEMO = "demo"

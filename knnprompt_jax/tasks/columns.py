@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 
 SUGGESTED = "suggested"
 PROBABILITY = "probability"

@@ -4,7 +4,7 @@ import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import task
 from knnprompt_jax.tasks.task import Example
 

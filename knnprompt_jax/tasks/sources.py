@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.catalogue import HubSource
 from knnprompt_jax.tasks.table_file import STOP, Row, Table

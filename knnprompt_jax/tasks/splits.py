@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 T = TypeVar("T")

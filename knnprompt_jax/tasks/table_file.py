@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, text_tables
+from knnprompt_jax.common import errors, text_tables
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.columns import SUGGESTED
 from knnprompt_jax.tasks.task import Example, Task

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import columns
 
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Excludes newlines within the name of a field.

@@ -9,8 +9,8 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import arguments
-from knnprompt_jax.experts import pool as pool_lib
-from knnprompt_jax.experts import views
+from knnprompt_jax.classifier.experts import pool as pool_lib
+from knnprompt_jax.classifier.experts import views
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_a_handful_of_rows(model, rows, count, demo_shots):
 def test_a_sample_of_the_rows_is_compared_and_all_rows_classify(model, task, rows, monkeypatch):
     classifier = kp.AutoClassifier(model, task, experts=("probe",), demo_shots=0).fit(rows[0][:67], rows[1][:67])
     states = classifier.fitted_.states
-    monkeypatch.setattr("knnprompt_jax.experts.views.LIMIT", 40)
+    monkeypatch.setattr("knnprompt_jax.classifier.experts.views.LIMIT", 40)
     classifier.fit(rows[0][:67], rows[1][:67])
     assert classifier.choice_.num_rows == 40
     np.testing.assert_allclose(classifier.fitted_.states.hidden_NE, states.hidden_NE, atol=1e-4)

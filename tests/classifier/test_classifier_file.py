@@ -13,7 +13,7 @@ from safetensors import numpy as safetensors_numpy
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import arguments, classifier_file
-from knnprompt_jax.experts import words
+from knnprompt_jax.classifier.experts import words
 
 REFUSED = "^[^\n]*: not a classifier, damaged, or written by another version: fit again[^\n]*$"
 

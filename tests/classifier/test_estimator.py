@@ -7,10 +7,10 @@ from scipy import special
 from sklearn import exceptions
 
 import knnprompt_jax as kp
-from knnprompt_jax import states as states_lib
-from knnprompt_jax.store import StoreOptions
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.inference import states as states_lib
 from tests import prompt_groups
-from tests.store import worlds
+from tests.datastore import worlds
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))

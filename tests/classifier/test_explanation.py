@@ -6,7 +6,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
 from knnprompt_jax.commands import look_job
-from knnprompt_jax.store import StoreOptions
+from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
 CASES = [("factored", "kl"), ("dense", "reverse_kl"), ("factored", "kl_labels"), ("dense", "reverse_kl_labels")]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.store import StoreOptions
+from knnprompt_jax.datastore import StoreOptions
 
 TEXTS = ["red", "green", "blue", "hot", "cold", "up", "down"]
 LABELS = ["no", "yes", "no", "yes", "no", "yes", "no"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.lm import language_model
+from knnprompt_jax.inference.lm import language_model
 
 
 def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkeypatch):

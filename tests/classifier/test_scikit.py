@@ -8,8 +8,8 @@ from sklearn import base, metrics, model_selection, utils
 from sklearn.utils import validation
 
 import knnprompt_jax as kp
-from knnprompt_jax import states
 from knnprompt_jax.classifier import estimator
+from knnprompt_jax.inference import states
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, text_tables
 from knnprompt_jax.classifier import classifier_file
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import evaluate_job, unlabelled
+from knnprompt_jax.common import errors, text_tables
 from knnprompt_jax.report import page
 from knnprompt_jax.report.measures import Measures
-from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example
 

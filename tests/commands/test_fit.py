@@ -8,12 +8,12 @@ import re
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import evaluate_job, fit_job, predict_job
+from knnprompt_jax.common import errors
 from knnprompt_jax.models import checkpoints
-from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import catalogue
 
 BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
@@ -231,7 +231,7 @@ def test_a_row_of_each_class_is_enough(table, shots):
 def test_all_rows_are_read_once_where_a_sample_is_compared(table, monkeypatch):
     rows = [(f"note {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
     write_table(table, rows)
-    monkeypatch.setattr("knnprompt_jax.experts.views.LIMIT", 11)
+    monkeypatch.setattr("knnprompt_jax.classifier.experts.views.LIMIT", 11)
     done = fit_job.run(settings(table, demo_shots=(2, 0), cache_gb=0.0))
     assert done.num_prompts == done.num_read == 2 * 14 and done.content.choice.num_rows == 11
 

@@ -6,10 +6,11 @@ import dataclasses
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, tasks
+from knnprompt_jax import tasks
 from knnprompt_jax.classifier import classifier_file
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import fit_job, label_table, look_job
-from knnprompt_jax.settings import commands
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import columns
 
 FORMULA = "=SUM(1;2) is what the crown was worth"

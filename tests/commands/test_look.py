@@ -3,10 +3,11 @@
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, tasks
+from knnprompt_jax import tasks
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import look_job
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import drawing
-from knnprompt_jax.settings import commands
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
 

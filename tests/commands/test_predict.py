@@ -6,10 +6,10 @@ import json
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors, files
 from knnprompt_jax.classifier import classifier_file
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import predict_job, unlabelled
-from knnprompt_jax.settings import commands
+from knnprompt_jax.common import errors, files
 from tests import processes
 
 

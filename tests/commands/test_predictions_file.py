@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
 from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.commands.predictions_file import FileOutput
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks.task import Example
 
 PREDICTIONS = Predictions(

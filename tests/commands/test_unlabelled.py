@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, states
 from knnprompt_jax.commands import unlabelled
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import states
 from knnprompt_jax.models import registry
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example, Task

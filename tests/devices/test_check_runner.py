@@ -5,9 +5,9 @@ import types
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import command_settings as settings_lib
+from knnprompt_jax.common import errors
 from knnprompt_jax.devices import check_runner, checks, device_report
-from knnprompt_jax.settings import commands as settings_lib
 from tests import shell, test_parallel
 
 RIGHT = checks.Line("a against b, nats", 0.25, 0.5, checks.PASS)

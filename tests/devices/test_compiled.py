@@ -11,16 +11,17 @@ import pytest
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import lm, parallel
+from knnprompt_jax.common import parallel
+from knnprompt_jax.datastore import StoreOptions, rowwise
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import workload
-from knnprompt_jax.lm import memory, programs
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.lm import memory, programs
+from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import attention, kernel_proof, registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.prompts import packing
-from knnprompt_jax.store import StoreOptions, rowwise
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
 
 SHAPE = packing.PackShape(prefix=896, width=128, rows=128, outputs=1368)
 CASES = {

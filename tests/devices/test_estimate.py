@@ -6,9 +6,9 @@ import types
 import jax
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import command_settings as settings_lib
+from knnprompt_jax.common import errors
 from knnprompt_jax.devices import estimate, topologies
-from knnprompt_jax.settings import commands as settings_lib
 from tests import shell
 
 OPTIONS = {"dry_run": True, "model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2}

@@ -8,8 +8,8 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.devices import operations
+from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import attention, registry
-from knnprompt_jax.prompts import packing
 from tests import prompt_groups
 
 

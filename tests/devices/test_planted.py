@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from jax._src.lax import lax
 
-from knnprompt_jax import lm
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import check_runner, checks, model_checks, search_checks
+from knnprompt_jax.inference import lm
 from knnprompt_jax.models import attention, prefix_kernel
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
 from tests import processes
 
 PRODUCT = lax.dot_general
@@ -158,7 +158,7 @@ MESHES = """
 import jax
 from jax._src.lax import lax
 from knnprompt_jax.devices import checks, model_checks
-from knnprompt_jax.lm import programs
+from knnprompt_jax.inference.lm import programs
 import numpy as np
 
 def show(check):

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import command_settings as settings_lib
+from knnprompt_jax.common import errors
 from knnprompt_jax.devices import check_runner, machine, speeds, workload
 from knnprompt_jax.models import hub, registry
-from knnprompt_jax.settings import commands as settings_lib
 from tests import shell
 
 SMALL = {"model": "tiny", "batch": 256, "anchors": 23, "shots": 20, "demo_shots": 1, "repetitions": 2}

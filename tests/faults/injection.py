@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 
 KINDS = ("kill", "ENOSPC", "EIO")
 _CALLS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "truncate")

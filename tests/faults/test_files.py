@@ -2,7 +2,7 @@
 
 import pytest
 
-from knnprompt_jax import files
+from knnprompt_jax.common import files
 from tests.faults import injection
 
 TWICE = pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "twice"])

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from knnprompt_jax import files
 from knnprompt_jax.commands import predictions_file
+from knnprompt_jax.common import files
 from tests import processes
 from tests.faults import injection
 

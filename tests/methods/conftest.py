@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits

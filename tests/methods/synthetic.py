@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import lm
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods, calibrations, method
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks.splits import FewShotSplit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import linear_model
 
-from knnprompt_jax.experts import pool_fitting
+from knnprompt_jax.classifier.experts import pool_fitting
 
 ENCODER = {"encoder": "my_encoder", "pooling": "cls"}
 

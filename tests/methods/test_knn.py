@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import special
 
+from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import knn
-from knnprompt_jax.store.search import KNNOptions
+from tests.datastore import worlds
 from tests.methods.synthetic import predict
-from tests.store import worlds
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
 METHODS = {

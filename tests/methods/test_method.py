@@ -1,7 +1,7 @@
 """The interface of methods."""
 
+from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import all_methods
-from knnprompt_jax.store.search import KNNOptions
 
 
 def test_a_variant_takes_the_options_of_its_method_and_keeps_its_own_values():

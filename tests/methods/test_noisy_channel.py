@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method, noisy_channel
 from knnprompt_jax.models import tokenizers
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts

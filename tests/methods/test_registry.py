@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods, calibrations, method
 from tests.methods import whole_texts
 from tests.methods.synthetic import tokenize_words

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import lm, shipped
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import registry, tokenizers
+from knnprompt_jax.models import registry, shipped, tokenizers
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task

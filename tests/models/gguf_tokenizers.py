@@ -9,7 +9,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from knnprompt_jax import shipped
+from knnprompt_jax.models import shipped
 from knnprompt_jax.models.convert import gguf_model, gguf_tokenizer
 from tests.models import gguf_writer
 

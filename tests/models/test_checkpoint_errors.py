@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
 import safetensors.torch  # noqa: E402
 
-from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.common import errors  # noqa: E402
 from knnprompt_jax.models import convert  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 

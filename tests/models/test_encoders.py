@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 from flax import nnx
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.models import checkpoints, encoders, registry
 from knnprompt_jax.models.families import bert
 

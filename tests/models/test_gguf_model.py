@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the models to be read are made with PyTorch")
 import transformers  # noqa: E402
 
-from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.common import errors  # noqa: E402
 from knnprompt_jax.models import checkpoints, convert, hub, registry, tokenizers  # noqa: E402
 from knnprompt_jax.models.convert import gguf_model  # noqa: E402
 from tests.models import gguf_writer, torch_models  # noqa: E402

@@ -7,7 +7,7 @@ import re
 import pytest
 import transformers
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.models import hub
 from knnprompt_jax.models.convert import gguf_tokenizer
 from tests.models import gguf_tokenizers

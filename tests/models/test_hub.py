@@ -6,7 +6,7 @@ import json
 import pytest
 from huggingface_hub import errors as hub_errors
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.models import hub, registry
 
 SMALL = ["chat_template.jinja", "config.json", "merges.txt", "tokenizer.json", "vocab.json"]

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from knnprompt_jax import errors, files, shipped
-from knnprompt_jax.models import checkpoints
+from knnprompt_jax.common import errors, files
+from knnprompt_jax.models import checkpoints, shipped
 
 
 @pytest.fixture

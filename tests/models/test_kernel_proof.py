@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from absl import logging
 
-from knnprompt_jax import errors, lm, parallel, states
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.inference import lm, states
 from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
 from tests import prompt_groups, random_weights
 

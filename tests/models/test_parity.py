@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
+from knnprompt_jax.inference.prompts import packing  # noqa: E402
 from knnprompt_jax.models import decoder  # noqa: E402
-from knnprompt_jax.prompts import packing  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from knnprompt_jax import parallel
+from knnprompt_jax.common import parallel
 from knnprompt_jax.models import attention, prefix_kernel
 
 TOLERANCE = {"float32": 2e-5, "bfloat16": 4e-2}

@@ -7,7 +7,8 @@ import types
 
 import pytest
 
-from knnprompt_jax import errors, shipped
+from knnprompt_jax.common import errors
+from knnprompt_jax.models import shipped
 
 
 def test_both_are_found_without_importing_a_package():

@@ -8,9 +8,10 @@ import tokenizers as tokenizers_lib
 import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from knnprompt_jax import errors, lm, shipped
-from knnprompt_jax.models import tokenizers
-from knnprompt_jax.prompts import layout
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import layout
+from knnprompt_jax.models import shipped, tokenizers
 from tests.models import gguf_tokenizers
 
 

@@ -4,7 +4,7 @@ import faulthandler
 import sys
 import time
 
-from knnprompt_jax import parallel
+from knnprompt_jax.common import parallel
 
 if __name__ == "__main__":
     address, process, state = sys.argv[1:]

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax import distances, errors, lm, parallel
-from knnprompt_jax import states as states_lib
-from knnprompt_jax.lm import programs
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.datastore import StoreOptions, distances, representations, rowwise
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference import states as states_lib
+from knnprompt_jax.inference.lm import programs
+from knnprompt_jax.inference.prompts import continuations
 from knnprompt_jax.models import attention, decoder, registry, sharding
-from knnprompt_jax.prompts import continuations
-from knnprompt_jax.store import StoreOptions, representations, rowwise
-from knnprompt_jax.store import search as search_lib
-from knnprompt_jax.store import store as store_lib
 from tests import prompt_groups
 from tests.parallel import saved_stores, small, training
 

@@ -6,7 +6,7 @@ A third process has locked the path.
 import pathlib
 import sys
 
-from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.common import errors, files, parallel
 
 if __name__ == "__main__":
     address, held, process = sys.argv[1:]

@@ -8,9 +8,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 import knnprompt_jax as kp
-from knnprompt_jax import parallel
-from knnprompt_jax.store import StoreOptions
-from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.common import parallel
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.datastore import store as store_lib
 
 TEXTS = [
     f"{subject} {verb}" for subject in ("a dog", "the cat", "who", "it") for verb in ("runs", "is it", "may", "so")

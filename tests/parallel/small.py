@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from knnprompt_jax import lm, parallel
+from knnprompt_jax.common import parallel
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import checkpoints, decoder, registry, sharding
-from knnprompt_jax.prompts import layout, packing
 from tests import random_weights
 
 # One vocabulary splits eight ways, the other not at all.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.report import drawing, maps, records
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import case_study, paper_report, paper_tables
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task

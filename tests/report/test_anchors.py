@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.report import anchors as anchors_lib
+from knnprompt_jax.commands import anchors as anchors_lib
 from knnprompt_jax.report import measures
 
 N, K, C = 37, 5, 3

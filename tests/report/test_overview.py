@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import names, overview
 
 UNEVEN = ("0", "1", "1", "1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import paired, results, tables
 from knnprompt_jax.report.results import Score
 

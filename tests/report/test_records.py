@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import records
 from tests.study.small_world import make_record
 

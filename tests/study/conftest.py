@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from knnprompt_jax import lm
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.inference import lm
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.study import paper_tables
 from knnprompt_jax.tasks.task import Example, Task

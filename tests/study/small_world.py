@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import grids
 from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}

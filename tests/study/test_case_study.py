@@ -6,10 +6,11 @@ import pathlib
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax import states as states_lib
+from knnprompt_jax.common import errors
+from knnprompt_jax.datastore import representations
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.report import records
-from knnprompt_jax.store import representations
 from knnprompt_jax.study import case_study
 from knnprompt_jax.study import paper_grid as grid_lib
 from tests import prompt_groups

@@ -5,7 +5,8 @@ import pytest
 import tokenizers
 import transformers
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
 from knnprompt_jax.study import sequence_classifier as texts
 from knnprompt_jax.tasks.task import Example, Task
 

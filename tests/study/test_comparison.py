@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.models import checkpoints
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits

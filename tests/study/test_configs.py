@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.report import published
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study.paper_tables import EXPERIMENTS, of
 
 

@@ -7,9 +7,10 @@ import signal
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.cli.fine_tuning_settings import FineTuneSettings
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.inference import lm
 from knnprompt_jax.report import records
-from knnprompt_jax.settings.fine_tuning import FineTuneSettings
 from knnprompt_jax.study import fine_tuning as job
 from knnprompt_jax.study import sequence_classifier as trainer
 from knnprompt_jax.tasks import catalogue

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.study import paper_cells as cells

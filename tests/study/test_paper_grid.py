@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import paper_cells as cells
 from knnprompt_jax.study import paper_grid as grid_lib

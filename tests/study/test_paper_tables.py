@@ -6,9 +6,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import drawing, published
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import paper_tables
 
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.report import names, published
-from knnprompt_jax.settings import grids
 
 
 class Shown:

@@ -6,10 +6,11 @@ import shutil
 import pytest
 from jax.sharding import AbstractMesh
 
-from knnprompt_jax import errors, lm, parallel
-from knnprompt_jax import options as options_lib
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.common import options as options_lib
+from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import engine
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.study import task_statistics
 
 MAX_SHOTS = task_statistics.EXPERIMENT

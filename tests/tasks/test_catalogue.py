@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Example, Task
 

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import catalogue, sources
 from knnprompt_jax.tasks.catalogue import HubSource
 from knnprompt_jax.tasks.task import Task

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example, Task

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from knnprompt_jax import errors, text_tables
+from knnprompt_jax.common import errors, text_tables
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Task
 

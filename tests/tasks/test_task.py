@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 MOOD = {"name": "mood", "fields": ("sentence",), "template": "Text: {sentence}\nMood:"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from tools import benchmark_classifiers
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax.common import errors
 from knnprompt_jax.devices import machine, workload
+from knnprompt_jax.inference import lm
 from knnprompt_jax.models import registry
 from tests import prompt_groups, random_weights
 from tools import benchmark_peers, peer_process

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.devices import device_report, machine
 from tools import benchmark_search, draw_growth
 

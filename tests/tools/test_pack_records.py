@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import records
-from knnprompt_jax.settings import grids
 from knnprompt_jax.study import paper_report as page
 from tests.study import small_world as conftest
 from tools import pack_records

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knnprompt_jax.settings import grids
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.study import paper_report as page
 from tools import pool_tables, render_docs, scales
 

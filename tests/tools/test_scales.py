@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.report import intervals
 from knnprompt_jax.study import paper_cells
 from tests.tools.small_records import grid, make

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from knnprompt_jax import errors, files
+from knnprompt_jax.common import errors, files
 
 SAFETENSORS = "model.safetensors"
 # In the order of preference; the sharded form is `<file>.index.json`.

@@ -14,7 +14,7 @@ import gguf
 import ml_dtypes
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax.common import errors
 from knnprompt_jax.models import convert, hf_config
 
 Json = dict[str, Any]

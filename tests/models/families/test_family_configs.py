@@ -10,7 +10,7 @@ import pytest
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch", reason="frequencies are compared with PyTorch's")
-from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.common import errors  # noqa: E402
 from knnprompt_jax.models import hf_config, registry  # noqa: E402
 from tests.models import shapes  # noqa: E402
 

@@ -1,0 +1,299 @@
+"""Experts: each reads one thing of a text and returns a score per class.
+
+| name | reads | score |
+|---|---|---|
+| labels | the label words' probabilities after the prompt | log p, relative to its mean over the rows |
+| means | the state and the output of a block | the cosine to the class means |
+| knn | the next-token distribution | votes of the nearest rows by KL(text ‖ row), Eq. 5 of the paper |
+| probe | the state and the output of a block | ridge regression |
+| words | words and parts of words, without the language model | ridge regression on TF-IDF |
+| encoder | the embedding of a sentence encoder | ridge regression |
+
+The first four read the prompts of a view. No score depends on the classes' shares of the rows.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from knnprompt_jax.classifier.experts import linear, views, words
+from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.datastore import StoreOptions, representations, rowwise
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
+from knnprompt_jax.inference import lm
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import encoders
+from knnprompt_jax.models import head as head_lib
+
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+KS = (3, 7, 15, 31)
+DISTANCE = "kl"
+_DEPTH = 0.75  # Of the block whose output is read beside the state.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Readings:
+    """The readings of N texts, which experts score.
+
+    Attributes:
+        texts: the fields of each text, joined.
+        states: the states of the texts' prompts, in host memory, by demonstrations per class.
+    """
+
+    texts: Sequence[str]
+    states: Mapping[int, lm.States]
+
+    def take(self, rows: np.ndarray) -> "Readings":
+        """Return the readings of some texts."""
+        states = {shots: rowwise.take(view, rows) for shots, view in self.states.items()}
+        return Readings([self.texts[row] for row in rows], states)
+
+
+Scorer = Callable[[Readings], np.ndarray]
+"""A function from the readings of Q texts to scores [Q, C]."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resources:
+    """The needs of experts besides readings; those that read no prompts need no model.
+
+    Attributes:
+        label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
+        block: the block whose output is read beside the state.
+        encoder: the sentence encoder; empty if there is none.
+    """
+
+    head: head_lib.Head | None = None
+    mesh: Mesh | None = None
+    label_tokens: Sequence[int] = ()
+    label_obstacle: str = ""
+    block: int = 0
+    encoder: str = ""
+    store_options: StoreOptions = StoreOptions()
+
+    def of_classes(self, classes_P: np.ndarray) -> "Resources":
+        """Return the resources for some of the classes, which are then numbered from 0."""
+        label_tokens = tuple(self.label_tokens[label] for label in classes_P) if self.label_tokens else ()
+        return dataclasses.replace(self, label_tokens=label_tokens)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Expert(abc.ABC):
+    """An expert on the prompts with `demo_shots` demonstrations per class; None if it reads no prompts."""
+
+    name: ClassVar[str]
+    reads_prompts: ClassVar[bool] = True
+    reads_block: ClassVar[bool] = False
+    default_setting: ClassVar[float] = 0.0  # Where rows are too few to hold any out.
+
+    resources: Resources
+    demo_shots: int | None
+
+    def obstacle(self, readings: Readings) -> str:
+        """Return why the expert cannot score these rows; "" if it can."""
+        return ""
+
+    def held_out(
+        self, readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, num_classes: int
+    ) -> tuple[np.ndarray, float]:
+        """Return each row's scores [N, C] by the expert fitted to all other folds, and its chosen setting."""
+        scores_NC = np.empty((len(y_N), num_classes))
+        for rest, members in views.held_out(folds_N):
+            fitted = self.fit(readings.take(rest), y_N[rest], num_classes, self.default_setting)
+            scores_NC[members] = fitted(readings.take(members))
+        return scores_NC, self.default_setting
+
+    @abc.abstractmethod
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
+        """Return the expert fitted to all rows."""
+
+    def _states(self, readings: Readings) -> lm.States:
+        assert self.demo_shots is not None
+        return readings.states[self.demo_shots]
+
+    def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
+        """Return the function from readings to states and outputs of a block [Q, F], standardised by these rows."""
+        block = self.resources.block
+        mean_F, scale_F = linear.standardise(state_inputs(self._states(readings), block))
+        return lambda queries: (state_inputs(self._states(queries), block) - mean_F) / scale_F
+
+
+class LabelWords(Expert):
+    """Reads the probabilities of the label words."""
+
+    name = "labels"
+
+    def obstacle(self, readings: Readings) -> str:
+        return self.resources.label_obstacle
+
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
+        # All classes count the same, however many rows they have.
+        mean_C = np.average(self._log_p(readings), axis=0, weights=linear.class_weights(y_N))
+        return lambda queries: self._log_p(queries) - mean_C
+
+    def _log_p(self, readings: Readings) -> np.ndarray:
+        assert self.resources.head is not None
+        states = rowwise.pad(self._states(readings).without_blocks(), rounding.next_power_of_two(len(readings.texts)))
+        log_p_NC = representations.label_log_probabilities(
+            self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
+        )
+        return np.asarray(log_p_NC, np.float64)[: len(readings.texts)]
+
+
+class ClassMeans(Expert):
+    """Compares states with the mean of each class."""
+
+    name = "means"
+    reads_block = True
+
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
+        inputs = self._standardised(readings)
+        fitted = linear.fit_means(inputs(readings), y_N, num_classes, num_classes >= views.MANY_CLASSES)
+        return lambda queries: fitted(inputs(queries))
+
+
+class _Ridge(Expert):
+    """Ridge regression of the classes, whose penalty has the least squared error on rows that are held out."""
+
+    default_setting = 1.0
+
+    def held_out(
+        self, readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, num_classes: int
+    ) -> tuple[np.ndarray, float]:
+        x_NF = self._fit_inputs(readings)(readings)
+        scores_JNC = linear.held_out_ridge(x_NF, y_N, folds_N, num_classes, PENALTIES)
+        errors_JNC = (scores_JNC - linear.centred_targets(y_N, num_classes)) ** 2
+        best = int(np.argmin(np.einsum("jnc,n->j", errors_JNC, linear.class_weights(y_N))))
+        return scores_JNC[best], PENALTIES[best]
+
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
+        inputs = self._fit_inputs(readings)
+        fitted = linear.fit_ridge(inputs(readings), y_N, num_classes, setting)
+        return lambda queries: fitted(inputs(queries))
+
+    @abc.abstractmethod
+    def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
+        """Return the function from readings to inputs [Q, F]; it may depend on the rows, but not on their classes."""
+
+
+class Probe(_Ridge):
+    """Reads states."""
+
+    name = "probe"
+    reads_block = True
+
+    def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
+        return self._standardised(readings)
+
+
+class Words(_Ridge):
+    """Reads words, pairs of words and runs of two to five characters in words; uses no model."""
+
+    name = "words"
+    reads_prompts = False
+
+    def obstacle(self, readings: Readings) -> str:
+        return "" if any(map(str.strip, readings.texts)) else "no row has a word"
+
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> "WordScorer":
+        return WordScorer(words.fit(readings.texts, y_N, num_classes, setting))
+
+    def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
+        vocabulary = words.Vocabulary.of(readings.texts)
+        return lambda queries: vocabulary.matrix(queries.texts)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordScorer:
+    """The fitted expert on words."""
+
+    terms: words.Terms
+
+    def __call__(self, readings: Readings) -> np.ndarray:
+        return self.terms.scores(readings.texts)
+
+
+class SentenceEmbedding(_Ridge):
+    """Reads the embedding of the sentence encoder."""
+
+    name = "encoder"
+    reads_prompts = False
+
+    def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
+        return lambda queries: np.asarray(encoders.embed(self.resources.encoder, "", queries.texts), np.float64)
+
+
+class Votes(Expert):
+    """The votes of the nearest rows, as in kNN Prompting."""
+
+    name = "knn"
+    default_setting = 3.0
+
+    def held_out(
+        self, readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, num_classes: int
+    ) -> tuple[np.ndarray, float]:
+        distances_NN = self._store(readings, y_N).distances(self._states(readings))
+        distances_NN[folds_N[:, None] == folds_N] = np.inf
+        order_NN = np.argsort(distances_NN, -1, kind="stable")
+        largest = len(y_N) - np.bincount(folds_N).max()
+        ks = sorted({min(k, largest) for k in KS})
+        scores_JNC = np.stack([vote_scores(y_N[order_NN[:, :k]], _shares(y_N, num_classes)) for k in ks])
+        best = int(np.argmin(np.mean(scores_JNC.argmax(-1) != y_N, -1)))
+        return scores_JNC[best], float(ks[best])
+
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
+        store = self._store(readings, y_N)
+        shares_C = _shares(y_N, num_classes)
+        k = max(1, min(int(setting), len(y_N)))
+        return lambda queries: vote_scores(np.asarray(search(store, self._states(queries), k).classes_Qk), shares_C)
+
+    def _store(self, readings: Readings, y_N: np.ndarray) -> store_lib.Store:
+        resources = self.resources
+        assert resources.head is not None and resources.mesh is not None
+        states = parallel.put_rows(self._states(readings).without_blocks(), resources.mesh)
+        return store_lib.build(resources.store_options, DISTANCE, resources.head, states, y_N, ())
+
+
+def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neighbours:
+    """Return the k nearest anchors of each state; calls of about the same size share a compiled program."""
+    states = jax.tree.map(jnp.asarray, states.without_blocks())
+    padded = rowwise.pad(states, rounding.next_power_of_two(max(1, len(states))))
+    return rowwise.take(store.search(padded, k), slice(0, len(states)))
+
+
+def vote_scores(classes_Qk: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
+    """Return log (share of the vote / share of the rows) [Q, C], after one more vote split by the rows' shares.
+
+    Args:
+        classes_Qk: the classes of the nearest rows.
+        shares_C: the classes' shares of the rows, each above 0.
+    """
+    votes_QC = np.zeros((len(classes_Qk), len(shares_C)))
+    np.add.at(votes_QC, (np.arange(len(classes_Qk))[:, None], classes_Qk), 1.0)
+    return np.log((votes_QC / shares_C + 1) / (classes_Qk.shape[1] + 1))
+
+
+def _shares(y_N: np.ndarray, num_classes: int) -> np.ndarray:
+    return np.bincount(y_N, minlength=num_classes) / len(y_N)
+
+
+def block_of(config: config_lib.DecoderConfig) -> int:
+    """Return the block whose output is read beside the state."""
+    return max(1, round(_DEPTH * config.num_layers))
+
+
+def state_inputs(states: lm.States, block: int) -> np.ndarray:
+    """Return the hidden state of each prompt and the output of a block [N, F]."""
+    return np.concatenate([np.asarray(states.hidden_NE), np.asarray(states.blocks[block])], -1)
+
+
+KINDS: Mapping[str, type[Expert]] = {
+    kind.name: kind for kind in (LabelWords, ClassMeans, Votes, Probe, Words, SentenceEmbedding)
+}

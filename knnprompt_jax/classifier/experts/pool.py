@@ -1,0 +1,344 @@
+"""The pool: p(class | text) ∝ share of the class · exp(Σ_j w_j f_j s_j), over the scores s_j of experts.
+
+The factor f_j makes an expert alone calibrated. The weights w_j combine the calibrated experts. Both have a Gaussian
+prior: ten rows hardly move them from it, a thousand determine them. Both are fitted to scores of rows that were held
+out. The estimate of accuracy repeats both without the fold that it is measured on.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from knnprompt_jax.classifier.experts import views
+from knnprompt_jax.common import text_tables
+
+_WORDS = "words"  # The name of the expert that needs no language model.
+FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
+_PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
+    "labels": (2.0, 0.5, 0.5),
+    "means": (0.5, 0.5, 1.0),
+    "knn": (0.5, 0.5, 0.5),
+    "probe": (1.0, 1.0, 1.0),
+    "words": (0.2, 0.5, 1.0),
+    "encoder": (1.0, 1.0, 2.0),
+}
+"""Prior weights before they are scaled to `_TOTAL`; measured on SUBJ, SST2, MPQA, TREC, AGNews and HWU64."""
+_FACTORS = {"labels": 1.3, "means": 4.5, "knn": 1.0, "probe": 4.0, "words": 6.0, "encoder": 4.0}
+"""Prior factors: those of calibrated experts on the same tasks."""
+_FACTOR_DEVIATION = 0.7  # Of the logarithm of a factor from its prior.
+_TOTAL = 1.5  # The sum of the prior weights; 1 would be right for experts that all say the same.
+_DEVIATION = 0.5  # Of a weight from its prior, relative to the mean prior weight,
+_TOTAL_DEVIATION = 1.0  # and of the sum of the weights from its prior, relative to this sum.
+_ESTIMATE_FOLDS = 5
+MIN_ROWS = 50  # For an estimate of accuracy.
+MIN_ROWS_PER_CLASS = 5
+REQUIRED_ROWS = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
+_MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
+_QUANTILE = 1.959963984540054  # The 97.5 % quantile of the normal distribution.
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The accuracy on held-out rows with its 95 % interval, and macro F1 and log loss in nats."""
+
+    accuracy: float
+    low: float
+    high: float
+    macro_f1: float
+    log_loss: float
+
+    @property
+    def words(self) -> str:
+        """All numbers in one line."""
+        return (
+            f"accuracy {100 * self.accuracy:.1f} % (95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}), "
+            f"macro F1 {100 * self.macro_f1:.1f} %, log loss {self.log_loss:.3f}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """An expert of a pool.
+
+    Attributes:
+        expert: its name, a key of `expert.KINDS`.
+        demo_shots: demonstrations per class in the prompts that it reads; None if it reads none.
+        setting: its own setting: the penalty of a ridge regression, the k of votes, otherwise 0.
+        factor: the factor of its scores at which it is calibrated.
+        weight: its weight in the pool.
+        share: its share of the pool's scores, by their deviation between classes; of the weights if no row can be held
+            out.
+        accuracy: its own accuracy on rows that were held out, with the classes' shares of the rows; None if there were
+            too few to hold any out.
+    """
+
+    expert: str
+    demo_shots: int | None
+    setting: float
+    factor: float
+    weight: float
+    share: float
+    accuracy: float | None
+
+    @property
+    def title(self) -> str:
+        """The name with the number of demonstrations."""
+        if self.demo_shots is None:
+            return self.expert
+        per_class = " per class" if self.demo_shots else ""
+        return f"{self.expert}, {self.demo_shots or 'no'} demonstrations{per_class}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The experts of a pool with their weights, and what to expect of it.
+
+    Attributes:
+        members: the experts.
+        obstacles: the experts that left themselves out, with the reason.
+        estimate: the pool's score on rows that were held out; None if there were too few rows to trust it.
+        num_rows: the number of rows that experts were compared on.
+        is_earlier: whether rows were added after the choice.
+        held_out_p: the probability of each held-out row's predicted class; empty without an estimate.
+        held_out_right: whether it is the row's class.
+    """
+
+    members: tuple[Member, ...]
+    obstacles: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    num_rows: int = 0
+    is_earlier: bool = False
+    held_out_p: tuple[float, ...] = dataclasses.field(default=(), repr=False)
+    held_out_right: tuple[bool, ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def used(self) -> tuple[Member, ...]:
+        """The experts that have a weight; others need not be fitted to score new texts."""
+        return tuple(member for member in self.members if member.weight > 0)
+
+    @property
+    def views(self) -> tuple[int, ...]:
+        """The numbers of demonstrations per class of the prompts that the experts read."""
+        return tuple(dict.fromkeys(member.demo_shots for member in self.members if member.demo_shots is not None))
+
+    @property
+    def line(self) -> str:
+        """The choice in one line."""
+        if self.is_earlier:
+            return "experts were weighed before rows were added: fit again to weigh them again"
+        if self.estimate is None:
+            return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {REQUIRED_ROWS}"
+        return f"expected on new texts, if classes are as common as among the rows: {self.estimate.words}"
+
+    @property
+    def remark(self) -> str:
+        """A warning if no expert has a weight, or if that on words is at least as accurate as the pool; else empty."""
+        if self.members and not self.used:
+            return (
+                "no expert tells the classes of these rows apart, so every prediction will be their most common class"
+            )
+        found = [member.accuracy for member in self.members if member.expert == _WORDS]
+        if not self.estimate or not found or not found[0] or found[0] < self.estimate.accuracy:
+            return ""
+        return (
+            f"words alone is as accurate on these rows: {100 * found[0]:.1f} %, without the language model; compare both on "
+            "test rows by knnprompt compare --methods=tfidf,auto (docs/own_data.md)"
+        )
+
+    def table(self) -> str:
+        """Return the experts with their accuracy and share as a table, the pool last."""
+        members = sorted(self.members, key=lambda member: -member.share)
+        rows = [[member.title, _percent(member.accuracy), f"{100 * member.share:.0f}"] for member in members]
+        if self.estimate:
+            rows.append(["pool", _percent(self.estimate.accuracy), "100"])
+        heading = f"experts on {self.num_rows:,} rows, each held out, and their shares of the pool"
+        return f"{heading}\n\n{text_tables.render(['expert', 'accuracy %', 'share %'], rows)}"
+
+    def __str__(self) -> str:
+        if self.is_earlier:
+            return self.line
+        return "\n\n".join(filter(None, [self.table(), self.remark, *self.obstacles, self.line]))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeldOut:
+    """An expert's scores [N, C] of rows that were held out, and the setting that it chose."""
+
+    expert: str
+    demo_shots: int | None
+    scores_NC: np.ndarray
+    setting: float
+
+
+def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]) -> Choice:
+    """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds."""
+    num_classes = int(y_N.max()) + 1
+    scores_JNC = np.stack([scored.scores_NC for scored in held_out])
+    priors = Priors.of(held_out, y_N)
+    shares_C = np.bincount(y_N) / len(y_N)
+    factors_J, weights_J = _fit(scores_JNC, y_N, shares_C, priors)
+    deviations_J = factors_J * weights_J * scores_JNC.std(-1).mean(-1)
+    deviations_J = deviations_J if deviations_J.any() else weights_J
+    shares_J = deviations_J / max(deviations_J.sum(), _MIN_PROBABILITY)
+    members = tuple(
+        Member(
+            expert=scored.expert,
+            demo_shots=scored.demo_shots,
+            setting=scored.setting,
+            factor=float(factor),
+            weight=float(weight),
+            share=float(share),
+            accuracy=_accuracy(factor * scored.scores_NC, y_N, shares_C),
+        )
+        for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
+    )
+    is_trusted = len(y_N) >= max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) and num_classes > 1
+    if not is_trusted:
+        return Choice(members, tuple(obstacles), num_rows=len(y_N))
+    p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
+    return Choice(
+        members,
+        tuple(obstacles),
+        _estimate(p_NC, y_N),
+        len(y_N),
+        held_out_p=tuple(p_NC.max(-1).tolist()),
+        held_out_right=tuple((p_NC.argmax(-1) == y_N).tolist()),
+    )
+
+
+def _accuracy(scores_NC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray) -> float | None:
+    """Return the accuracy of an expert alone, where common classes are more probable; None if all scores are 0."""
+    return float(np.mean((np.log(shares_C) + scores_NC).argmax(-1) == y_N)) if scores_NC.any() else None
+
+
+class Priors(NamedTuple):
+    """The prior factor and weight [J] of each expert."""
+
+    factors_J: np.ndarray
+    weights_J: np.ndarray
+
+    @classmethod
+    def of(cls, held_out: Sequence[HeldOut], y_N: np.ndarray) -> Self:
+        """Return the priors for this number of classes and of rows per class."""
+        num_classes = int(y_N.max()) + 1
+        has_few_rows = len(y_N) <= FEW_ROWS * num_classes
+        column = 2 if num_classes >= views.MANY_CLASSES else 0 if has_few_rows else 1
+        weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
+        factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
+        return cls(factors_J, _TOTAL * weights_J / weights_J.sum())
+
+
+def probabilities(scores_JNC: np.ndarray, counts_J: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
+    """Return softmax(log share + Σ_j count_j · score_j) [N, C]; the count is weight · factor."""
+    return np.exp(_log_softmax(np.log(shares_C) + np.tensordot(counts_J, scores_JNC, 1)))
+
+
+def _log_softmax(logits_NC: np.ndarray) -> np.ndarray:
+    logits_NC = logits_NC - logits_NC.max(-1, keepdims=True, initial=-np.inf)
+    return logits_NC - np.log(np.exp(logits_NC).sum(-1, keepdims=True))
+
+
+def _fit(
+    scores_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, priors: Priors
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors [J] and the weights [J]; every share of a class is above 0."""
+    factors_J = np.array(
+        [
+            _fit_factor(scores_NC, y_N, shares_C, prior)
+            for scores_NC, prior in zip(scores_JNC, priors.factors_J, strict=True)
+        ]
+    )
+    scaled_JNC = factors_J[:, None, None] * scores_JNC
+    return factors_J, _fit_weights(scaled_JNC, y_N, shares_C, priors.weights_J)
+
+
+def _targets(y_N: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
+    """Return the probability of each row's class, (N + 1) / (N + 2), as in Platt scaling, and of the others [N, C].
+
+    So scores that are right for every one of a few rows give no certainty.
+    """
+    count = len(y_N)
+    truth_NC = np.tile(shares_C / (count + 2), (count, 1))
+    truth_NC[np.arange(count), y_N] += (count + 1) / (count + 2)
+    return truth_NC
+
+
+def _fit_factor(scores_NC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, prior: float) -> float:
+    """Return the factor of an expert's scores with the highest posterior probability."""
+    from scipy import optimize
+
+    truth_NC = _targets(y_N, shares_C)
+
+    def loss(log_ratio: float) -> float:
+        logits_NC = np.log(shares_C) + prior * np.exp(log_ratio) * scores_NC
+        log_p_NC = _log_softmax(logits_NC)
+        return -float((truth_NC * log_p_NC).sum()) + 0.5 * (log_ratio / _FACTOR_DEVIATION) ** 2
+
+    found = optimize.minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded", options={"xatol": 1e-3})
+    return prior * float(np.exp(found.x))
+
+
+def _fit_weights(scaled_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, prior_J: np.ndarray) -> np.ndarray:
+    """Return the weights ≥ 0 with the highest posterior probability."""
+    from scipy import optimize
+
+    truth_NC = _targets(y_N, shares_C)
+    direction_J = prior_J / np.linalg.norm(prior_J)
+    width = _DEVIATION * prior_J.mean()
+    total_width = _TOTAL_DEVIATION * float(np.linalg.norm(prior_J))
+    across_JJ = (np.eye(len(prior_J)) - np.outer(direction_J, direction_J)) / width**2
+    precision_JJ = across_JJ + np.outer(direction_J, direction_J) / total_width**2
+
+    def loss(weights_J: np.ndarray) -> tuple[float, np.ndarray]:
+        logits_NC = np.log(shares_C) + np.tensordot(weights_J, scaled_JNC, 1)
+        log_p_NC = _log_softmax(logits_NC)
+        slope_J = np.tensordot(scaled_JNC, np.exp(log_p_NC) - truth_NC, 2)
+        change_J = weights_J - prior_J
+        value = -(truth_NC * log_p_NC).sum() + 0.5 * change_J @ precision_JJ @ change_J
+        return float(value), slope_J + precision_JJ @ change_J
+
+    found = optimize.minimize(loss, prior_J, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(prior_J))
+    return found.x
+
+
+def _nested_probabilities(
+    scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, shares_C: np.ndarray, priors: Priors
+) -> np.ndarray:
+    """Return the probabilities [N, C] of each group of folds by a pool whose weights are fitted to the others.
+
+    The classes' shares are those of all rows: without a group, a rare class can have none.
+    """
+    groups_N = folds_N % _ESTIMATE_FOLDS
+    p_NC = np.zeros(scores_JNC.shape[1:])
+    for group in np.unique(groups_N):
+        is_held_out_N = groups_N == group
+        factors_J, weights_J = _fit(scores_JNC[:, ~is_held_out_N], y_N[~is_held_out_N], shares_C, priors)
+        p_NC[is_held_out_N] = probabilities(scores_JNC[:, is_held_out_N], factors_J * weights_J, shares_C)
+    return p_NC
+
+
+def _estimate(p_NC: np.ndarray, y_N: np.ndarray) -> Estimate:
+    predicted_N = p_NC.argmax(-1)
+    count = len(y_N)
+    accuracy = float(np.mean(predicted_N == y_N))
+    low, high = _interval(accuracy, count)
+    total_C = np.bincount(np.concatenate([y_N, predicted_N]))  # As label and as prediction.
+    hits_C = np.bincount(y_N[y_N == predicted_N], minlength=len(total_C))
+    macro_f1 = float(np.mean(2 * hits_C[total_C > 0] / total_C[total_C > 0]))
+    own_N = p_NC[np.arange(count), y_N]
+    log_loss = float(-np.log(np.maximum(own_N, _MIN_PROBABILITY)).mean())
+    return Estimate(accuracy, low, high, macro_f1, log_loss)
+
+
+def _interval(share: float, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval; the import of `scipy.stats`, which has it, takes a second."""
+    variance = _QUANTILE**2 / count
+    centre = (share + variance / 2) / (1 + variance)
+    half = np.sqrt(variance * (share * (1 - share) + variance / 4)) / (1 + variance)
+    return max(0.0, float(centre - half)), min(1.0, float(centre + half))

@@ -1,0 +1,255 @@
+"""Fit a pool: read the rows in each view, hold them out, weigh the experts, and fit these to all rows."""
+
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from knnprompt_jax.classifier.experts import expert as expert_lib
+from knnprompt_jax.classifier.experts import pool as pool_lib
+from knnprompt_jax.classifier.experts import views, words
+from knnprompt_jax.classifier.experts.expert import Readings, Resources
+from knnprompt_jax.classifier.experts.pool import Choice
+from knnprompt_jax.classifier.experts.views import PromptReader
+from knnprompt_jax.common import errors, progress
+from knnprompt_jax.datastore import StoreOptions, rowwise
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import layout
+from knnprompt_jax.tasks.task import Example, Task
+
+_MIN_PRIOR = 1e-300
+_MIN_VIEW_SHARE = 0.1  # Of a pool: a view below it is not worth reading every text once more.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pool:
+    """Experts fitted to rows.
+
+    Attributes:
+        members: the experts that have a weight.
+        num_classes: the number of classes C, of which the P in `present_P` have rows.
+        shares_P: the share of each of these classes among the rows.
+        counts_J: the weight times the factor of each expert.
+    """
+
+    members: tuple[pool_lib.Member, ...]
+    num_classes: int
+    present_P: np.ndarray
+    shares_P: np.ndarray
+    counts_J: np.ndarray
+    scorers: tuple[expert_lib.Scorer, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        choice: Choice,
+        readings: Readings,
+        y_N: np.ndarray,
+        num_classes: int,
+        resources: Resources,
+        terms: words.Terms | None = None,
+    ) -> Self:
+        """Fit the experts of a choice to rows of classes `y_N`.
+
+        Args:
+            terms: the expert on words, if it is fitted already.
+        """
+        fitted = {expert_lib.Words.name: expert_lib.WordScorer(terms)} if terms else {}
+        present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
+        scorers: list[expert_lib.Scorer] = []
+        for member in choice.used:
+            expert = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
+            scorer = fitted.get(member.expert) or expert.fit(readings, y_N, len(present_P), member.setting)
+            scorers.append(scorer)
+        counts_J = np.array([member.weight * member.factor for member in choice.used])
+        return cls(choice.used, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
+
+    @property
+    def terms(self) -> words.Terms | None:
+        """The fitted expert on words; None if the pool has none."""
+        return next((scorer.terms for scorer in self.scorers if isinstance(scorer, expert_lib.WordScorer)), None)
+
+    def probabilities(self, readings: Readings, prior_C: np.ndarray | None = None) -> np.ndarray:
+        """Return the probability of every class [Q, C]; a class without rows has 0.
+
+        Args:
+            prior_C: the share of each class among the texts; by default its share of the rows.
+        """
+        shares_P = self.shares_P if prior_C is None else np.maximum(prior_C[self.present_P], _MIN_PRIOR)
+        return self._expand(pool_lib.probabilities(self._scores(readings), self.counts_J, shares_P))
+
+    def opinions(self, readings: Readings) -> np.ndarray:
+        """Return the probability of every class by each expert alone [J, Q, C]; J is 0 if no expert was of use."""
+        scores_JQP = self._scores(readings)
+        p_JQC = np.zeros((len(self.members), len(readings.texts), self.num_classes))
+        for j, member in enumerate(self.members):
+            p_QP = pool_lib.probabilities(scores_JQP[[j]], np.array([member.factor]), self.shares_P)
+            p_JQC[j] = self._expand(p_QP)
+        return p_JQC
+
+    def _scores(self, readings: Readings) -> np.ndarray:
+        scores_JQP = np.zeros((len(self.scorers), len(readings.texts), len(self.present_P)))
+        for scores_QP, scorer in zip(scores_JQP, self.scorers, strict=True):
+            if readings.texts:
+                scores_QP[:] = scorer(readings)
+        return scores_JQP
+
+    def _expand(self, p_QP: np.ndarray) -> np.ndarray:
+        """Return the probabilities of all classes [Q, C] from those of the classes with rows."""
+        p_QC = np.zeros((len(p_QP), self.num_classes))
+        p_QC[:, self.present_P] = p_QP
+        return p_QC
+
+
+def held_out_probabilities(
+    choice: Choice, readings: Readings, y_N: np.ndarray, num_classes: int, resources: Resources
+) -> np.ndarray:
+    """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
+    p_NC = np.zeros((len(y_N), num_classes))
+    with progress.bar(len(y_N), "classifying each row by others", "row") as report:
+        for rest, members in views.held_out(views.deal_folds(y_N)):
+            pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
+            p_NC[members] = pool.probabilities(readings.take(members))
+            report(len(members), 0)
+    return p_NC
+
+
+def joined_texts(task: Task, examples: Sequence[Example]) -> list[str]:
+    """Return the fields of each example, joined by spaces, without the template."""
+    return [" ".join(example.fields[field] for field in task.fields) for example in examples]
+
+
+def resources_of(
+    task: Task,
+    model: lm.LanguageModel,
+    label_token: str,
+    block: int,
+    encoder: str,
+    store_options: StoreOptions,
+) -> Resources:
+    """Return the resources of experts on prompts of a task; classes that share a token are no error."""
+    tokens = layout.unchecked_label_tokens(task, model.tokenize, label_token)
+    shared = layout.describe_shared_token(task, tokens, label_token)
+    return Resources(model.head, model.mesh, () if shared else tokens, shared, block, encoder, store_options)
+
+
+class Weighed(NamedTuple):
+    """The experts of a pool with their weights.
+
+    Attributes:
+        choice: the experts.
+        demonstrations: the examples that new texts follow in each view in use, by their number per class.
+        readings: the readings of all rows in these views.
+    """
+
+    choice: Choice
+    demonstrations: Mapping[int, Sequence[Example]]
+    readings: Readings
+
+
+def weigh(
+    reader: PromptReader,
+    rows: Sequence[Example],
+    shots: Sequence[int],
+    names: Sequence[str],
+    resources: Resources,
+    seed: int,
+) -> Weighed:
+    """Weigh the named experts on a sample of at most `views.LIMIT` rows, and read all rows.
+
+    Args:
+        shots: the demonstrations per class of each view that experts may read.
+    """
+    dealt = {number: views.deal(rows, number, seed) for number in shots}
+    blocks = (resources.block,) if resources.block else ()
+
+    def read(chosen: Sequence[int], numbers: Sequence[int]) -> dict[int, lm.States]:
+        title = "demonstrations per class: {}"
+        return {n: reader.read_view(rows, dealt[n], chosen, blocks, title.format(n)) for n in numbers}
+
+    sample = views.sample(rows, seed)
+    states = read(sample, shots)
+    texts = joined_texts(reader.task, rows)
+    y_N = np.array([reader.task.class_index(row.label) for row in rows])
+    present_P, y_n = np.unique(y_N[sample], return_inverse=True)
+    readings = Readings([texts[index] for index in sample], states)
+    choice = _choose(names, readings, y_n, resources.of_classes(present_P))
+    is_sampled_N = np.isin(np.arange(len(rows)), sample)
+    if not is_sampled_N.all():
+        further = read(np.flatnonzero(~is_sampled_N).tolist(), choice.views)
+        states = {number: rowwise.interleave(states[number], further[number], is_sampled_N) for number in choice.views}
+    demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
+    return Weighed(choice, demonstrations, Readings(texts, {number: states[number] for number in choice.views}))
+
+
+def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
+    """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
+    readings = Readings(texts, {})
+    _, compact_N = np.unique(y_N, return_inverse=True)
+    choice = _choose((expert_lib.Words.name,), readings, compact_N, Resources())
+    return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep NumPy and SciPy on one thread; on a busy machine, threads of such small products wait for each other."""
+    import threadpoolctl
+
+    importlib.import_module("scipy.linalg")  # It loads a library of its own.
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        yield
+
+
+@_one_thread()
+def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources: Resources) -> Choice:
+    """Hold out the rows for each expert, and weigh the experts that can score them.
+
+    A view with a small share of the pool is left out: each of its prompts costs as much as those of the others.
+
+    Raises:
+        UserError: no expert can score the rows.
+    """
+    experts = _experts(names, readings, resources)
+    obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle(readings))})
+    able = [expert for expert in experts if not expert.obstacle(readings)]
+    if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
+        raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
+    folds_N = views.deal_folds(y_N)
+    held_out = _hold_out(able, readings, y_N, folds_N)
+    choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
+    share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
+    useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}
+    if useless:
+        held_out = [scored for scored in held_out if scored.demo_shots not in useless]
+        choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
+    return choice
+
+
+def _experts(names: Sequence[str], readings: Readings, resources: Resources) -> list[expert_lib.Expert]:
+    """Return the named experts, those that read prompts once for each view."""
+    experts: list[expert_lib.Expert] = []
+    for name in names:
+        kind = expert_lib.KINDS[name]
+        shots: Sequence[int | None] = [*readings.states] if kind.reads_prompts else [None]
+        experts += [kind(resources, number) for number in shots]
+    return experts
+
+
+def _hold_out(
+    experts: Sequence[expert_lib.Expert], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray
+) -> list[pool_lib.HeldOut]:
+    """Return the scores of each expert; all zero where every class has a single row, so that none can be held out."""
+    num_classes = int(y_N.max()) + 1
+    held_out = []
+    with progress.bar(len(experts), "comparing experts", "expert") as report:
+        for expert in experts:
+            scores_NC = np.zeros((len(y_N), num_classes))
+            setting = expert.default_setting
+            if np.bincount(y_N).max() > 1:
+                scores_NC, setting = expert.held_out(readings, y_N, folds_N, num_classes)
+            held_out.append(pool_lib.HeldOut(expert.name, expert.demo_shots, scores_NC, setting))
+            report(1, 0)
+    return held_out

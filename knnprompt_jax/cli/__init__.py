@@ -1,0 +1,1 @@
+"""The command line: options of the commands, flags, one-line errors."""

@@ -1,0 +1,309 @@
+"""The options of the commands on a person's own texts (fit, predict, evaluate, look, explain), and on devices."""
+
+import csv
+import functools
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from knnprompt_jax.classifier.experts import ENCODER_HELP, EXPERTS, EXPERTS_HELP
+from knnprompt_jax.cli import shared_settings as shared
+from knnprompt_jax.cli.shared_settings import MODEL_HELP, DistributedOptions
+from knnprompt_jax.common import errors, files, options
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.models import DTYPES, shipped
+from knnprompt_jax.tasks import catalogue
+
+PRIOR_HELP = (
+    "Share of each class among the texts to classify: uniform, or label=share for every label, such as yes=0.9,no=0.1; "
+    "quote a label with a comma. By default the shares of the train rows."
+)
+SEED = 1
+STANDARD = "-"  # Standard input or output.
+INPUT_KINDS = ("csv", "tsv", "jsonl", "txt")
+OUTPUT_KINDS = ("jsonl", "csv")
+SMALLEST_P = 0.0001  # Limits of --reject_novel.
+LARGEST_P = 0.9999
+TABLE = "table.csv"
+TEXT_HELP = "A JSON object of the fields if the classifier has several."
+_WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrite"}
+_WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
+
+
+def _check_unless_standard(check: Callable[[str], None], name: str) -> None:
+    """Check the path of a file that may also be standard input or output."""
+    if name != STANDARD:
+        check(name)
+
+
+def parse_prior(text: str) -> Any:
+    """Return the `class_prior` that a flag names; None if it is empty.
+
+    Raises:
+        UserError: neither uniform nor a number for each label.
+    """
+    if "=" not in text:
+        return text or None
+    pairs = [cell.rpartition("=") for cell in next(csv.reader([text], skipinitialspace=True))]
+    try:
+        shares = {label.strip(): float(share) for label, _, share in pairs}
+    except ValueError:
+        shares = {}
+    if len(shares) < len(pairs) or "" in shares:
+        raise errors.UserError(f"class_prior={text}: give each label once, as in yes=0.9,no=0.1")
+    return shares
+
+
+class PriorOptions(options.Options):
+    """The shares of classes."""
+
+    class_prior: str = options.option("", PRIOR_HELP)
+
+    @property
+    def prior(self) -> Any:
+        """The `class_prior` of a classifier; None if none is given."""
+        return parse_prior(self.class_prior)
+
+
+class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
+    """The rows, the model and the file of a classifier to fit."""
+
+    FURTHER = (
+        *("encoding", "delimiter", "drop_duplicates", "data_dir", "hub"),
+        *("label_token", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
+    )
+
+    classifier: str = options.option("", "File of the classifier.", nonempty=True, check=files.check_writable)
+    train_file: str = options.option(
+        "",
+        f"CSV, TSV, JSONL or Parquet file with a row for each text and its label, or the {TABLE} that look wrote.",
+        check=files.check_readable,
+    )
+    model: str | None = options.option(
+        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
+    )
+    task: str | None = options.option(
+        None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True, check=shared.check_task
+    )
+    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1)
+    demo_shots: tuple[int, ...] | None = options.option(
+        None,
+        "Demonstrations per class, drawn from the train rows; -1: as many as the context holds; several numbers, such as 0,4: each "
+        "row is read once per number. By default 0, and all rows of a class or at most 16.",
+        least=-1,
+        nonempty=True,
+    )
+    experts: tuple[str, ...] | None = options.option(
+        None,
+        f"{EXPERTS_HELP} By default all, encoder only with --encoder.",
+        choices=EXPERTS,
+        nonempty=True,
+    )
+    encoder: str = options.option("", ENCODER_HELP)
+    seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
+    drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
+    overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
+    distributed: DistributedOptions = options.group(DistributedOptions)
+    datastore: StoreOptions = options.group(StoreOptions)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.train_file and self.task in (None, catalogue.OWN):
+            raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
+        self.check_rows(self.task or catalogue.OWN, bool(self.train_file))
+
+
+class PredictionSettings(
+    PriorOptions, shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions
+):
+    """The rows to label, and the output."""
+
+    FURTHER = ("encoding", "delimiter", "on_bad", "cache_gb", "mesh", "distributed")
+
+    input: str = options.option(
+        "",
+        "File of rows, or - for standard input.",
+        check=functools.partial(_check_unless_standard, files.check_readable),
+    )
+    output: str = options.option(
+        STANDARD,
+        "File to write, or - for standard output.",
+        nonempty=True,
+        check=functools.partial(_check_unless_standard, files.check_writable),
+    )
+    text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
+    format: str | None = options.option(
+        None, "Format of the input; by default its name's ending. Required for standard input.", choices=INPUT_KINDS
+    )
+    probabilities: bool = options.option(False, "Write the probability of every class too.")
+    neighbours: bool = options.option(False, "Write the nearest train rows with their distances too.")
+    max_error: float | None = options.option(
+        None,
+        "Promise: the largest share of wrong labels among the written ones, such as 0.05; other labels are left empty. It assumes "
+        "that these texts come from the same mixture as the train rows.",
+        least=0.001,
+        most=0.999,
+    )
+    reject_novel: float | None = options.option(
+        None,
+        "Leave the label empty if the text is unlike the train rows: if its p-value, in the column novelty, is at most this. 0.02 "
+        "leaves out about 2 % of texts that do belong.",
+        least=SMALLEST_P,
+        most=LARGEST_P,
+    )
+    keep: tuple[str, ...] | None = options.option(
+        None, "Columns to copy; by default those named like id or ticket_id.", nonempty=False
+    )
+    overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
+    distributed: DistributedOptions = options.group(DistributedOptions)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.input) == bool(self.text):
+            raise errors.UserError("--input, --text: give a file of rows or one text")
+        if self.input == STANDARD and not self.format:
+            raise errors.UserError(f"--input=-: choose its --format from {', '.join(INPUT_KINDS)}")
+        if self.text:
+            self.refuse((name for name in vars(self) if name not in _WITH_TEXT), "with --text")
+        for path in (self.input, self.classifier):
+            if self.output != STANDARD and os.path.realpath(self.output) == os.path.realpath(path):
+                raise errors.UserError(f"--output={self.output}: it is {path}, which would be lost")
+        if self.kind not in OUTPUT_KINDS:
+            raise errors.UserError(f"--output={self.output}: the name should end in .{' or .'.join(OUTPUT_KINDS)}")
+
+    def check_names(self) -> None:
+        """Raise UserError if a file cannot be used, or the output exists already.
+
+        In a job of several processes, only process 0 needs the input and the output.
+        """
+        if self.distributed != DistributedOptions():
+            return
+        super().check_names()
+        if self.output != STANDARD and not self.overwrite and pathlib.Path(self.output).exists():
+            raise errors.UserError(f"{self.output}: exists already; choose another file, or add --overwrite")
+
+    @property
+    def kind(self) -> str:
+        """The format of the output."""
+        return "jsonl" if self.output == STANDARD else pathlib.Path(self.output).suffix[1:]
+
+
+class EvaluationSettings(
+    PriorOptions, shared.ColumnOptions, shared.LabelledFileOptions, shared.CacheOptions, shared.SavedOptions
+):
+    """The classifier, and the rows that it is measured on."""
+
+    input: str = options.option(
+        "", "CSV, TSV, JSONL or Parquet file of rows with their labels.", nonempty=True, check=files.check_readable
+    )
+    output: str = options.option(
+        "evaluation",
+        "Folder of index.html, measures.json and mistakes.csv.",
+        nonempty=True,
+        check=files.check_output_folder,
+    )
+    out_of_scope: str = options.option(
+        "",
+        "File of texts that belong to none of the classes: CSV, TSV, JSONL, Parquet or .txt. Measures how well novelty tells "
+        "them apart.",
+        check=files.check_readable,
+    )
+    reject_novel: float = options.option(
+        0.02, "With --out_of_scope: the p-value up to which texts are rejected.", least=SMALLEST_P, most=LARGEST_P
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.out_of_scope:
+            self.refuse(("reject_novel",), "without --out_of_scope")
+
+
+class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
+    """The saved classifier, unlabelled rows, and the folder of the page."""
+
+    output: str = options.option(
+        "look",
+        f"Folder to write index.html and {TABLE} to.",
+        nonempty=True,
+        check=files.check_output_folder,
+    )
+    input: str = options.option(
+        "", f"File of unlabelled rows, of which those to label next are added to {TABLE}.", check=files.check_readable
+    )
+    budget: int = options.option(50, "Rows to label, at most.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.input:
+            self.refuse(("budget", "text_columns", "encoding", "on_bad", "cache_gb"), "without --input")
+
+
+class ExplanationSettings(shared.SavedOptions):
+    """The classifier and the text."""
+
+    text: str = options.option("", f"The text to explain. {TEXT_HELP}", nonempty=True)
+    tokens: int = options.option(0, "Tokens that add most to a KL divergence, printed below each neighbour.", least=0)
+
+
+class CheckSettings(options.Options):
+    """The checks to run."""
+
+    quick: bool = options.option(False, "Check correctness only; under a minute on two CPU cores.")
+    shapes: tuple[str, ...] | None = options.option(
+        None,
+        "Published models whose shapes, with random weights, are measured. By default gpt2 on CPUs, otherwise gpt2-xl, "
+        "facebook/opt-6.7b and meta-llama/Meta-Llama-3-8B.",
+    )
+    output: str = options.option("checks", "Folder of the JSON file.", nonempty=True, check=files.check_output_folder)
+    distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.quick:
+            self.refuse(("shapes",), "with --quick")
+
+
+class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptions):
+    """The model, the prompts, and what to measure or estimate."""
+
+    FURTHER = ("encoding", "delimiter", "on_bad", "label_column", "text_columns", "hub")
+
+    dry_run: bool = options.option(
+        False, "Estimate memory, operations and a lower bound of the time by arithmetic; load no weights."
+    )
+    topology: str | None = options.option(
+        None,
+        "Devices of a dry run, which need not exist: v5e:4x4, v5p:2x2x4, v6e:2x4, h100:8 (one host) or cpu:8. By default "
+        "those of this machine. An unknown name lists all.",
+        nonempty=True,
+    )
+    model: str = options.option(
+        "smollm2",
+        "smollm2, a folder, a .gguf file or a Hub name with its own weights; a published shape (gpt2-xl, opt-6.7b, Qwen3-0.6B) "
+        "with random weights.",
+        nonempty=True,
+    )
+    tokenizer: str = options.option(
+        "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
+    )
+    dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=DTYPES)
+    seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
+    shots: int = options.option(1024, "Train rows per class.", least=1)
+    anchors: int = options.option(
+        256, "Anchors to read; 0: all of the split. A dry run may have more anchors than the split.", least=0
+    )
+    queries: int = options.option(256, "Texts to classify in a dry run, as long as the anchors.", least=1)
+    store: str = options.option("factored", "Kind of the datastore of a dry run.", choices=("dense", "factored"))
+    output: str = options.option(
+        "benchmarks", "Folder of the JSON file.", nonempty=True, check=files.check_output_folder
+    )
+    repetitions: int = options.option(3, "Timed passes.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_rows(self.task, bool(self.train_file))
+        if self.dry_run:
+            self.refuse(("repetitions", "mesh"), "with --dry_run")
+        else:
+            self.refuse(("topology", "queries", "store"), "without --dry_run")

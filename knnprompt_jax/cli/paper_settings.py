@@ -1,0 +1,197 @@
+"""The options of compare, paper and report: those of every grid of runs, and those of single tables and figures.
+
+`configs/` has the values that repeat the paper's runs, in a file per table or figure.
+"""
+
+import pathlib
+import re
+import runpy
+
+from knnprompt_jax.cli import shared_settings as shared
+from knnprompt_jax.common import errors, files, options
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.datastore.distances import DIRECTIONS
+from knnprompt_jax.methods import all_methods
+from knnprompt_jax.models import shipped as shipped_lib
+from knnprompt_jax.tasks import catalogue
+
+_FEW_SHOT = "few-shot"
+METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+
+def _check_shard(shard: str) -> None:
+    """Raise UserError unless the text is i/n with i from 1 to n."""
+    numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+        raise errors.UserError(f"--shard={shard}: write it as i/n with i from 1 to n, as in 3/8")
+
+
+class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.MethodOptions):
+    """The options of every job that runs methods on tasks."""
+
+    FURTHER = (
+        *(name for name in all_methods.MethodOptions.groups() if name != "knn"),
+        *("distributed", "datastore.memory_mb", "knn.centroid", "knn.tie_break"),
+        "delimiter",
+    )
+
+    context: int = options.option(
+        0,
+        "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
+        least=0,
+    )
+    output: str = options.option(
+        "results", "Folder of the JSON records.", nonempty=True, check=files.check_output_folder
+    )
+    distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
+    datastore: StoreOptions = options.group(StoreOptions)
+
+
+class ComparisonSettings(shared.DrawOptions, SharedSettings):
+    """The rows and seeds to compare methods on."""
+
+    eval_file: str = options.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
+    methods: tuple[str, ...] = options.option(("icl", "knn"), METHODS_HELP, nonempty=True)
+    seeds: tuple[int, ...] | None = options.option(
+        None,
+        f"Seeds of the draws of train rows; by default {','.join(map(str, shared.SEEDS))}.",
+        least=0,
+        nonempty=True,
+    )
+    resume: bool = options.option(False, "Skip runs whose records are in the output folder.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.train_file) != bool(self.eval_file):
+            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        self.check_rows(self.task, bool(self.train_file))
+        if self.eval_file:
+            self.refuse(("split",), "with --eval_file")
+
+
+class GridSettings(SharedSettings):
+    """The runs of a table or figure, and how they are made."""
+
+    experiment: str = options.option(
+        "", "Table or figure; its records go to a folder of this name in the output folder.", nonempty=True
+    )
+    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
+    models: tuple[str, ...] = options.option(
+        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=shipped_lib.check_name
+    )
+    methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
+    shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
+    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
+    regime: str = options.option(
+        "full",
+        "Demonstrations per class. full: M_T; few-shot: 1 for methods with anchors, m for all others.",
+        choices=("full", _FEW_SHOT),
+    )
+    direction: str = options.option(
+        "reverse_kl",
+        "The direction of KL divergences, whatever the methods' option distance says. reverse_kl: KL(anchor ‖ test), as in "
+        "the released code; kl: Eq. 5.",
+        choices=DIRECTIONS,
+    )
+    rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
+    dry_run: bool = options.option(False, "Print what is missing, and run nothing.")
+    shard: str = options.option("1/1", "The part of the passes to run: 3/8 is the third of eight.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("tasks", "models", "methods"):
+            object.__setattr__(self, option, tuple(dict.fromkeys(getattr(self, option))))
+        for method in self.methods:
+            all_methods.get(method)
+        for task in self.tasks:
+            catalogue.get(task)
+        _check_shard(self.shard)
+        self.check_rows(self.tasks[0])
+
+    @property
+    def shard_of(self) -> tuple[int, int]:
+        """The index of this shard, from 0, and the number of shards."""
+        index, _, count = self.shard.partition("/")
+        return int(index) - 1, int(count)
+
+    @property
+    def regime_shots(self) -> list[tuple[str, int]]:
+        """Each regime with each of its numbers of shots."""
+        return [(self.regime, shots) for shots in self.shots]
+
+
+class ScalingSettings(GridSettings):
+    """Options of a grid in both regimes."""
+
+    few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
+
+    @property
+    def regime_shots(self) -> list[tuple[str, int]]:
+        return [*super().regime_shots, *((_FEW_SHOT, shots) for shots in self.few_shots)]
+
+
+class CountSettings(GridSettings):
+    """Options of the counts."""
+
+    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, nonempty=True)
+    tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse(("rows", "shard", "context"), "on counts")
+
+
+class SplitSettings(GridSettings):
+    """Options of a grid of split sizes; m is the sum of both sizes."""
+
+    shots: tuple[int, ...] = options.option((), "Not an option here: m is |D| + |A|.", least=1)
+    demo_shots: tuple[int, ...] = options.option((1,), "|D|, demonstrations per class.", least=1)
+    anchor_shots: tuple[int, ...] = options.option((1,), "|A|, anchors per class.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse(("shots", "regime"), "on a grid of split sizes")
+
+
+class ImbalanceSettings(ScalingSettings):
+    """Options of a grid of skewed draws."""
+
+    shares: tuple[float, ...] = options.option((0.5,), "Shares of the rare class.", least=0.001, most=0.5)
+
+
+class PriorSettings(GridSettings):
+    """Options of a grid of skewed train and test rows."""
+
+    prior_settings: tuple[str, ...] = options.option(
+        ("A", "B", "C"), "A: rare in train; B: rare in test; C: both.", choices=("A", "B", "C")
+    )
+    shares: tuple[float, ...] = options.option((0.5,), "Shares of the positive class.", least=0.001, most=0.5)
+
+
+def shipped(experiment: str) -> GridSettings:
+    """Return the settings of `configs/<experiment>.py`, which repeat the paper's runs."""
+    packaged = _PACKAGE / "configs"  # In a wheel.
+    folder = packaged if packaged.is_dir() else _PACKAGE.parent / "configs"
+    return runpy.run_path(str(folder / f"{experiment}.py"))["get_config"]()
+
+
+class ReportSettings(options.Options):
+    """The records to report and the form of the report."""
+
+    records: str = options.option(
+        "results",
+        "Folder of records, folder with a folder of records per experiment, or packed file (*.jsonl.gz).",
+        nonempty=True,
+    )
+    output: str = options.option(
+        "report",
+        "Folder to write index.html and tables/ to, with --format=html.",
+        nonempty=True,
+        check=files.check_output_folder,
+    )
+    format: str = options.option(
+        "html",
+        "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
+        choices=("html", "text", "markdown"),
+    )

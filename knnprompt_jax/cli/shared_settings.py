@@ -1,0 +1,222 @@
+"""The options of models, rows, draws and runs that several commands share. `study.job_inputs` reads them.
+
+A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from knnprompt_jax.common import errors, files, options
+from knnprompt_jax.inference.prompts import PromptOptions
+from knnprompt_jax.models import DTYPES, shipped
+from knnprompt_jax.tasks import catalogue, splits, table_file
+from knnprompt_jax.tasks.table_file import Table
+
+MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
+TASK_HELP = (
+    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {catalogue.OWN}: made from the "
+    "columns of train_file."
+)
+SPLIT = "dev_subsample"
+SEEDS = (1, 2, 3, 4, 5)
+SHOTS = 32
+MODEL_DEFAULTS = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
+
+
+def check_task(name: str) -> None:
+    """Raise UserError unless this is `catalogue.OWN`, the name of a task, or a file that declares one."""
+    if name != catalogue.OWN:
+        catalogue.get(name)
+
+
+class MeshOptions(options.Options):
+    """The layout of a job's devices."""
+
+    data: int = options.option(0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0)
+    model: int = options.option(
+        1, "Devices that each copy of the weights is split over; 0: the fewest with enough memory.", least=0
+    )
+
+
+class DistributedOptions(options.Options):
+    """The processes of a run on several hosts."""
+
+    auto: bool = options.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
+    address: str = options.option("", "host:port of process 0, if distributed.auto is off.")
+    num_processes: int = options.option(0, "Number of processes; needs address.", least=0)
+    process_id: int = options.option(0, "Index of this process, from 0; needs address.", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_given = self.address or self.num_processes or self.process_id
+        port = self.address.rpartition(":")[2]
+        has_port = ":" in self.address and port.isdecimal() and 0 < int(port) < 2**16
+        if is_given and not self.auto and not (has_port and self.process_id < self.num_processes):
+            raise errors.UserError(
+                f"address={self.address} num_processes={self.num_processes} process_id={self.process_id}: give the "
+                "address of process 0 as host:port, and a process_id from 0 to num_processes - 1"
+            )
+
+
+class ModelOptions(options.Options):
+    """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
+
+    dtype: str | None = options.option(
+        None,
+        "float32 (default): the reference; bfloat16: for accelerators.",
+        choices=DTYPES,
+    )
+    batch: int = options.option(
+        0, "Packed tokens (not texts) per step in each data shard; 0: chosen for the device.", least=0
+    )
+    mesh: MeshOptions = options.group(MeshOptions)
+
+
+class SavedMesh(options.Options):
+    """The layout of the devices."""
+
+    model: int = options.option(1, "Devices that each copy of the weights is split over.", least=1)
+
+
+class SavedOptions(options.Options):
+    """A saved classifier, and the mesh of its model."""
+
+    classifier: str = options.option(
+        "", "File of a classifier, which fit wrote.", nonempty=True, check=files.check_readable
+    )
+    mesh: SavedMesh = options.group(SavedMesh)
+
+
+class CacheOptions(options.Options):
+    """The cache of states."""
+
+    cache_gb: float = options.option(
+        2.0,
+        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no states are kept, so that an "
+        "interrupted pass restarts.",
+        least=0,
+    )
+
+
+class PassOptions(CacheOptions, PromptOptions, ModelOptions):
+    """Reproducibility, and the cache of states."""
+
+    deterministic: bool | None = options.option(
+        None,
+        "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
+        "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deterministic and not self.mesh.model:
+            raise errors.UserError(
+                "--mesh.model=0: with --deterministic, give the number, because it changes the last digits"
+            )
+
+
+class TaskOptions(options.Options):
+    """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
+
+    model: str | None = options.option(
+        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
+    )
+    task: str = options.option("demo", TASK_HELP, nonempty=True, check=check_task)
+    train_file: str = options.option(
+        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.", check=files.check_readable
+    )
+
+
+class DrawOptions(TaskOptions):
+    """The task and the numbers of train rows drawn."""
+
+    shots: int | None = options.option(
+        None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}
+    )
+    demo_shots: int = options.option(
+        -1,
+        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds (M_T), or 2 in long "
+        "contexts.",
+        least=-1,
+    )
+
+
+class FileOptions(options.Options):
+    """The format of files of rows, and the treatment of bad rows."""
+
+    encoding: str = options.option("utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True)
+    delimiter: str | None = options.option(
+        None,
+        "What separates the cells of CSV and TSV files; by default what splits the header and the first rows alike.",
+        choices=tuple(table_file.DELIMITERS),
+    )
+    on_bad: str = options.option(
+        table_file.STOP, "What to do with rows without a text or a label.", choices=table_file.ON_BAD
+    )
+
+    def table(self, path: str, saved: Mapping[str, Any] | None = None) -> Table:
+        """Return a file of rows with these options; `saved`: those of the file that a classifier was fitted to."""
+        return Table(
+            path,
+            **self.file_options(saved),
+            text_columns=getattr(self, "text_columns", ()),  # Not every command has all of them.
+            on_bad=self.on_bad,
+            encoding=self.encoding,
+            delimiter=self.delimiter or "",
+            kind=getattr(self, "format", None) or "",
+        )
+
+    def file_options(self, saved: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the label column: as given, as in `saved`, or the default."""
+        given = getattr(self, "label_column", None)
+        return {"label_column": given or (saved or {}).get("label_column", "label")}
+
+
+class LabelledFileOptions(FileOptions):
+    """The columns of files of labelled rows."""
+
+    label_column: str | None = options.option(
+        None, "Label column; by default label, or the one that the classifier in use was fitted with.", nonempty=True
+    )
+
+
+class ColumnOptions(options.Options):
+    """The columns of a saved classifier's texts."""
+
+    text_columns: tuple[str, ...] = options.option(
+        (),
+        "Columns of the classifier's texts, in the order in which fit printed them; by default they have the names that "
+        "they had there.",
+    )
+
+
+class RowOptions(LabelledFileOptions):
+    """The source of a task's rows."""
+
+    data_dir: str = options.option(
+        "", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.", check=files.check_readable_folder
+    )
+    text_columns: tuple[str, ...] = options.option(
+        (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates."
+    )
+    hub: bool = options.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
+
+    def check_rows(self, task: str, has_file: bool = False) -> None:
+        """Raise UserError on an option without effect on the rows of this task."""
+        if task != catalogue.OWN:
+            self.refuse(("text_columns",), f"with --task={task}, which names its fields")
+        if has_file:
+            self.refuse(("data_dir", "hub"), "with --train_file, which has the rows")
+        else:
+            self.refuse(("encoding", "delimiter"), "on rows of --data_dir, --hub or the demo")
+        if self.hub:
+            self.refuse(("data_dir", "label_column"), "with --hub, whose columns and labels the task names")
+
+
+class EvaluationOptions(RowOptions):
+    """The rows to classify, and the treatment of duplicates."""
+
+    split: str | None = options.option(None, f"The split to classify; by default {SPLIT}.", nonempty=True)
+    drop_duplicates: bool = options.option(
+        False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
+    )

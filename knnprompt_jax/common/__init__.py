@@ -1,0 +1,1 @@
+"""What every room uses: errors, options, files, parallel jobs, progress, tables of text."""

@@ -1,0 +1,221 @@
+"""Write files so that they are whole or absent, even if the process dies. Errors of the system become UserError."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+
+import filelock
+
+from knnprompt_jax.common import errors
+
+_LONGEST_ENDING = ".progress.writing.lock"  # The longest ending that a file beside an output adds to its name.
+_SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
+
+
+@contextlib.contextmanager
+def lock(path: pathlib.Path, named: pathlib.Path | None = None, timeout: float = 0) -> Iterator[None]:
+    """Lock `path` against other processes and threads.
+
+    The lock is the empty file `.<name>.lock` beside `path` (beside the target of a link). It is removed at the end; a
+    file that a killed process left locks nothing. A missing folder is made. In a job of several processes, process 0
+    locks for all of them: `with parallel.enter_in_main(files.lock(path)): ...`
+
+    Args:
+        path: the file to lock.
+        named: the path that errors name instead of `path`.
+        timeout: the seconds to wait for another process or thread that holds the lock.
+
+    Raises:
+        UserError: the lock is held for `timeout` seconds (`Busy`), or cannot be made.
+    """
+    display = named or path
+    lock_path = _sibling(path, "lock")
+    holder = filelock.FileLock(lock_path, timeout=timeout)
+    try:
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
+        holder.acquire()
+    except filelock.Timeout:
+        check_writable(lock_path.parent, folder=True)  # filelock also raises Timeout where no file can be made.
+        raise errors.Busy(f"{display}: another process is writing to it") from None
+    except OSError as error:
+        raise errors.UserError(f"{display}: {refusal(error)}") from error
+    try:
+        yield
+    finally:
+        # The file is removed before the release, so that a process that waits for it notices that it is gone.
+        with contextlib.suppress(OSError):
+            lock_path.unlink()
+        holder.release()
+
+
+@contextlib.contextmanager
+def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a path to write to, and move the written file to `path` at the end. After an exception `path` is unchanged.
+
+    A link is followed.
+
+    Raises:
+        UserError: the system refuses (full disk, read-only folder, …).
+    """
+    unfinished = draft(path)
+    with lock(unfinished, path), refusals(path):
+        try:
+            yield unfinished
+            finish_file(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def write(path: pathlib.Path, content: str | bytes) -> None:
+    """Write a file as by `new_file`, text in UTF-8, and make its folder; raise UserError if the system refuses."""
+    with new_file(path) as unfinished:
+        unfinished.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def finish_file(path: pathlib.Path) -> None:
+    """Move the draft to `path`, replacing an earlier file."""
+    unfinished = draft(path)
+    with refusals(path):
+        _sync(unfinished)
+        unfinished.replace(real(path))
+        _sync(unfinished.parent)
+
+
+def check_writable(name: str | pathlib.Path, *, folder: bool = False) -> None:
+    """Raise UserError unless `name` (with `folder`: a file in the folder `name`) can be written. Leave nothing behind.
+
+    Missing folders are no error. Call it before the work whose results go there.
+    """
+    path = pathlib.Path(name)
+    target = real(path)
+    with refusals(path):
+        if target.exists() and not (target.is_dir() if folder else target.is_file()):
+            raise errors.UserError(f"{path}: it exists and is not {'a folder' if folder else 'a file'}")
+        nearest = next(part for part in (target, *target.parents) if part.exists() and (folder or part != target))
+        with tempfile.NamedTemporaryFile(prefix=target.name, suffix=_LONGEST_ENDING, dir=nearest):
+            pass
+
+
+def check_readable(name: str | pathlib.Path, *, folder: bool = False) -> None:
+    """Raise UserError unless `name` is a file, pipe or device (with `folder`: a folder) that this user may read.
+
+    A pipe is not opened, because its writer would notice.
+    """
+    with refusals(pathlib.Path(name)):
+        is_folder = stat.S_ISDIR(os.stat(name).st_mode)
+    if is_folder != folder:
+        raise errors.UserError(f"{name}: it is not {'a folder' if folder else 'a file'}")
+    if not os.access(name, os.R_OK):
+        raise errors.UserError(f"{name}: {os.strerror(errno.EACCES)}")
+
+
+def check_readable_folder(name: str | pathlib.Path) -> None:
+    """Raise UserError unless `name` is a folder that this user may read."""
+    check_readable(name, folder=True)
+
+
+def check_output_folder(name: str | pathlib.Path) -> None:
+    """Raise UserError unless files can be written to the folder `name`, which may be missing."""
+    check_writable(name, folder=True)
+
+
+def find_cache_folder() -> pathlib.Path | None:
+    """Return the folder for results that can be recomputed.
+
+    The folder is KNNPROMPT_CACHE, by default `knnprompt_jax` in the user's cache folder (XDG).
+
+    Returns:
+        The folder; None if it has no absolute path (KNNPROMPT_CACHE=off), or cannot be made or written to.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = pathlib.Path(os.path.expanduser(os.environ.get("KNNPROMPT_CACHE") or f"{base}/knnprompt_jax"))
+    if not folder.is_absolute():
+        return None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: int) -> None:
+    """Remove the least recently used files, none used since that time, until the rest has at most `max_bytes`."""
+    entries = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
+            entries.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for used_ns, size, path in sorted(entries):
+        if total <= max_bytes or used_ns >= kept_since_ns:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
+
+
+def sha256(file: pathlib.Path) -> str:
+    """Return the SHA-256 (hex) of a file; the user's cache folder keeps it until path, size or times change."""
+    status = file.stat()
+    cache = find_cache_folder()
+    if cache is None:
+        return _sha256(file)
+    state = json.dumps([os.path.realpath(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns])
+    cached = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest()
+    with contextlib.suppress(OSError):
+        return cached.read_text(encoding="ascii")
+    digest = _sha256(file)
+    if max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
+        with contextlib.suppress(errors.UserError):  # The cache only saves time.
+            write(cached, digest)
+    return digest
+
+
+def _sha256(file: pathlib.Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def refusals(path: pathlib.Path) -> Iterator[None]:
+    """Turn errors of the system, and of paths that no system accepts, into UserError with the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.UserError(refusal(error, path)) from error
+
+
+def refusal(error: OSError, path: pathlib.Path | None = None) -> str:
+    """Return what the system refused and why; the message names `path` if the error names no file."""
+    named = path if error.filename is None else error.filename
+    reason = error.strerror or str(error)
+    return reason if named is None else f"{named}: {reason}"
+
+
+def real(path: pathlib.Path) -> pathlib.Path:
+    """Return the absolute path without links."""
+    with refusals(path):
+        return pathlib.Path(os.path.realpath(path))
+
+
+def draft(path: pathlib.Path) -> pathlib.Path:
+    """Return the path of a file while it is being written."""
+    return _sibling(path, "writing")
+
+
+def _sibling(path: pathlib.Path, ending: str) -> pathlib.Path:
+    place = real(path)
+    return place.with_name(f".{place.name}.{ending}")
+
+
+def _sync(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

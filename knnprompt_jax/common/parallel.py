@@ -1,0 +1,225 @@
+"""The mesh of devices, the placement of arrays on it, and jobs of several processes.
+
+Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every
+device. Axis types are Auto: the compiler chooses the sharding of everything else.
+"""
+
+import contextlib
+import os
+import pickle
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax.common import errors, rounding
+
+DATA, MODEL = AXES = ("data", "model")
+HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
+SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
+# An error of a collective operation contains one of these when a participating process is gone or communication fails.
+_LOST_PROCESS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
+
+
+def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
+    """Join the processes of a job before anything else touches a device; do nothing if no option is given.
+
+    Args:
+        auto: take everything else from the scheduler (Slurm, Open MPI, TPU).
+        address: host:port of process 0.
+        num_processes: the number of processes of the job.
+        process_id: the index of this process.
+
+    Raises:
+        UserError: the other processes cannot be reached.
+    """
+    if not (auto or address or num_processes or process_id):
+        return
+    options: dict[str, Any] = {
+        "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT,
+        "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT,
+    }
+    if not auto:
+        options |= {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
+    if (not auto or _is_alone_on_host()) and "JAX_LOCAL_DEVICE_IDS" not in os.environ:
+        options["local_device_ids"] = []  # All devices. If None, JAX uses one device per task of Slurm or Open MPI.
+    try:
+        jax.distributed.initialize(**options)
+    except (ValueError, RuntimeError) as error:
+        source = "the environment of Slurm, Open MPI or a TPU" if auto else address
+        raise errors.UserError(
+            f"the processes of this run cannot be joined by {source}: {errors.one_line(error)}; choose "
+            "--distributed.address, num_processes and process_id"
+        ) from error
+    if jax.process_count() > 1:
+        _exit_when_a_process_is_lost()
+
+
+def _is_alone_on_host() -> bool:
+    """Return whether Open MPI or Slurm started a single process on each host."""
+    if size := os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
+        return size == "1"
+    num_nodes = os.environ.get("SLURM_STEP_NUM_NODES")
+    return num_nodes is not None and num_nodes == os.environ.get("SLURM_NTASKS")
+
+
+def _exit_when_a_process_is_lost() -> None:
+    """Install an exception hook that reports a lost process in one line and exits this process with status 2.
+
+    The line ends with JAX's message, because slow processes and faults of a network raise the same errors.
+    """
+    default = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+        if not (isinstance(error, jax.errors.JaxRuntimeError) and _LOST_PROCESS.search(str(error))):
+            default(kind, error, trace)
+            return
+        process = f"process {jax.process_index()} of {jax.process_count()}"
+        message = "another process died or did not answer, or communication failed"
+        advice = "finished work is saved: rerun the same command to resume"
+        reason = errors.shortened(errors.one_line(error))[:300]
+        print(f"error: {process}: {message}; {advice} ({reason})", file=sys.stderr, flush=True)
+        os._exit(2)  # A normal exit would wait for the lost process.
+
+    sys.excepthook = report
+
+
+def find_devices() -> list[jax.Device]:
+    """Return all devices; raise UserError if this machine has none of the platform that JAX_PLATFORMS names."""
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        raise errors.UserError(
+            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: no such devices here; choose cpu, or unset it to use "
+            f"what this machine has ({errors.one_line(error)})"
+        ) from error
+
+
+def is_main() -> bool:
+    """Whether this is process 0, the one that writes and prints."""
+    find_devices()
+    return jax.process_index() == 0
+
+
+def wait_for_all(name: str) -> None:
+    """Wait until every process reaches this call; processes that wait under different names raise."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def broadcast_from_main(array: np.ndarray) -> np.ndarray:
+    """Broadcast process 0's array to every process."""
+    if jax.process_count() == 1:
+        return array
+    return np.asarray(multihost_utils.broadcast_one_to_all(array))
+
+
+def call_in_main(function: Callable[[], Any]) -> Any:
+    """Call `function` in process 0; return its result, or raise its UserError or OSError, in every process."""
+    result = None
+    error = None
+    if is_main():
+        try:
+            result = function()
+        except (errors.UserError, OSError) as raised:
+            error = raised
+    if jax.process_count() > 1:
+        result, error = _broadcast_object((result, error))
+    if error:
+        raise error
+    return result
+
+
+def _broadcast_object(value: Any) -> Any:
+    """Broadcast process 0's object to every process, pickled: the processes of a job trust each other."""
+    content = np.frombuffer(pickle.dumps(value), np.uint8)
+    num_bytes = int(broadcast_from_main(np.array(content.size)))
+    # Each size compiles a program, so sizes are powers of two. Pickle ignores bytes after its end.
+    padded = np.resize(content, rounding.next_power_of_two(num_bytes))
+    return pickle.loads(broadcast_from_main(padded).tobytes())
+
+
+@contextlib.contextmanager
+def enter_in_main(context: contextlib.AbstractContextManager) -> Iterator[Any]:
+    """Enter `context` (for example a lock) in process 0, and raise its UserError in every process.
+
+    Yields:
+        what `context` yields in process 0, and None in the other processes.
+    """
+    with contextlib.ExitStack() as stack:
+        entered = []
+        call_in_main(lambda: entered.append(stack.enter_context(context)))
+        yield entered[0] if entered else None
+
+
+def make_mesh(data: int = 0, model: int = 1) -> Mesh:
+    """Return the mesh of data × model devices; `data` = 0 uses all devices.
+
+    Raises:
+        UserError: there are too few devices, or a process would have none.
+    """
+    devices = find_devices()
+    num_devices = len(devices)
+    divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
+    if data < 0 or model < 1 or data * model > num_devices or (not data and model not in divisors):
+        sizes = f"mesh data={data}, mesh model={model}" if data else f"mesh model={model}"
+        advice = f"their product can be at most {num_devices}" if data else f"choose from {errors.join_names(divisors)}"
+        owner = "this machine has" if jax.process_count() == 1 else "the processes of this run have"
+        raise errors.UserError(f"{sizes}: {owner} {num_devices} device{'s' * (num_devices > 1)}; {advice}")
+    data = data or num_devices // model
+    if jax.process_count() > 1 and data * model < num_devices:
+        raise errors.UserError(
+            f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {num_devices} devices"
+        )
+    return make_mesh_on(devices[: data * model], data, model)
+
+
+def make_mesh_on(devices: Sequence[jax.Device], data: int, model: int) -> Mesh:
+    """Return the mesh of data × model given devices."""
+    return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices)
+
+
+def platform() -> str:
+    """Return the platform ("cpu", "gpu", "tpu") of the mesh that a program is traced for, or the default one."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.platform if device else jax.default_backend()
+
+
+def put(array: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
+    """Put an array on the devices of the mesh; every process has the array, or its own parts of it."""
+    return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+
+
+def local_data_shards(mesh: Mesh) -> frozenset[int]:
+    """Return the indices along `data` at which this process has a device."""
+    local = set(mesh.local_devices)
+    return frozenset(index for index, devices in enumerate(mesh.devices) if local & set(devices))
+
+
+def row_sharding(mesh: Mesh, num_rows: int) -> NamedSharding:
+    """Return the sharding that splits rows over every device, or replicates them if they do not divide evenly."""
+    return NamedSharding(mesh, P(AXES) if num_rows % mesh.size == 0 else P())
+
+
+def put_rows(tree: Any, mesh: Mesh) -> Any:
+    """Put host arrays on the devices of the mesh, sharded by `row_sharding`."""
+    return jax.tree.map(lambda array: put(array, mesh, row_sharding(mesh, len(array)).spec), tree)
+
+
+def replicate(tree: Any) -> Any:
+    """Replicate sharded arrays on all devices of their mesh, so that each process has them; keep others unchanged."""
+    return jax.tree.map(_replicated, tree)
+
+
+def _replicated(array: jax.Array) -> jax.Array:
+    sharding = getattr(array, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
+        return array
+    return jax.device_put(array, NamedSharding(sharding.mesh, P()))

@@ -1,0 +1,236 @@
+"""Run packed prompts through a decoder's programs: compile once per shape, queue calls ahead, check for overflow."""
+
+import collections
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.common import progress as progress_lib
+from knnprompt_jax.inference.lm import programs
+from knnprompt_jax.inference.prompts import layout, packing
+from knnprompt_jax.models import attention, kernel_proof, sharding
+from knnprompt_jax.models import decoder as decoder_lib
+from knnprompt_jax.models import head as head_lib
+
+Array = jax.Array
+_CALLS_AHEAD = 1  # Calls to queue while one runs.
+_CALLS_AHEAD_ON_CPU = 0  # A CPU would run both at once.
+
+
+@dataclasses.dataclass
+class PassStatistics:
+    """The cost of all passes of a model.
+
+    Attributes:
+        prompts: prompts that the model read.
+        prefix_tokens: tokens of prefixes that the model read, without padding.
+        suffix_tokens: tokens of suffixes that the model read, without padding.
+        packed_columns: columns of all packed rows, padding included.
+        requested_prompts: distinct requested prompts, cached prompts included.
+        seconds: wall time of passes, compilation included.
+        compile_seconds: wall time of compilation.
+        compilations: compiled programs.
+    """
+
+    prompts: int = 0
+    prefix_tokens: int = 0
+    suffix_tokens: int = 0
+    packed_columns: int = 0
+    requested_prompts: int = 0
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    compilations: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were read, without padding."""
+        return self.prefix_tokens + self.suffix_tokens
+
+    @property
+    def fill(self) -> float:
+        """The share of packed columns that held a token."""
+        return self.suffix_tokens / max(1, self.packed_columns)
+
+
+class Execution:
+    """A decoder on a mesh with its compiled programs and their cost so far.
+
+    Attributes:
+        mesh: the devices that hold the weights.
+        statistics: sums over all passes; the caller counts `seconds`.
+    """
+
+    def __init__(
+        self,
+        model: decoder_lib.Decoder,
+        name: str,
+        mesh: jax.sharding.Mesh,
+        statistics: PassStatistics,
+    ):
+        """Place the weights on the mesh; `name` is what messages call the model."""
+        self.mesh = mesh
+        self.statistics = statistics
+        self._name = name
+        self._config = model.config
+        self._dtype = model.dtype
+        self._graph, params = nnx.split(model)
+        self._params = sharding.place(params, model.config, mesh)
+        self._compiled: dict[Any, Any] = {}
+        self._prefix_in_memory: tuple[Any, attention.Prefix] | None = None
+
+    @property
+    def decoder(self) -> decoder_lib.Decoder:
+        """The decoder with its weights on the mesh."""
+        return nnx.merge(self._graph, self._params)
+
+    @functools.cached_property
+    def head(self) -> head_lib.Head:
+        """The output head."""
+        return self.decoder.head
+
+    @functools.cached_property
+    def has_kernel(self) -> bool:
+        """Whether `prefix_kernel` computes attention; its first use on a kind of device compares it with XLA's."""
+        return kernel_proof.is_trusted(self.mesh, self._config, self._dtype)
+
+    @property
+    def platform(self) -> str:
+        """The platform of the devices: cpu, gpu or tpu."""
+        return self.mesh.devices.flat[0].platform
+
+    def free_prefix(self) -> None:
+        """Free the keys and values of the prefix that was read last."""
+        self._prefix_in_memory = None
+
+    def pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
+        """Pack a group's prompts into steps.
+
+        Step t belongs to data shard t modulo their number; a process fills only its own steps.
+
+        Raises:
+            UserError: a token is not in the model's vocabulary.
+        """
+        largest = int(np.concatenate([group.prefix_P, *group.suffixes]).max())
+        if largest >= self._config.vocab_size:
+            raise errors.UserError(
+                f"{self._name}: a prompt has token id {largest}, but the model has {self._config.vocab_size} tokens: "
+                "take the model's own tokenizer, or remove the special token from the text"
+            )
+        data = self.mesh.shape[parallel.DATA]
+        local = parallel.local_data_shards(self.mesh)
+        return packing.pack(group, shape, lambda step: step % data in local)
+
+    def apply(
+        self,
+        packed: packing.PackedPrompts,
+        progress: progress_lib.Progress | None,
+        function: Callable[..., Any],
+        *extra_TJ: np.ndarray,
+    ) -> list[Any]:
+        """Apply a function of `programs` to all packed steps.
+
+        The prefix stays in device memory for the next call that has the same, until `free_prefix`.
+
+        Args:
+            packed: the packed steps of a group.
+            progress: called with the numbers of prompts and tokens after each call.
+            function: a function of `programs`.
+            extra_TJ: further arguments of the function for each step.
+
+        Returns:
+            The function's outputs in the order [T, J], one entry per call into the devices.
+
+        Raises:
+            UserError: an output is not finite.
+        """
+        prefix = self._read_prefix(packed)
+        use_kernel = bool(packed.prefix_length) and self.has_kernel
+        prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
+        data = self.mesh.shape[parallel.DATA]
+        outputs: list[Any] = []
+        pending: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
+        calls_ahead = _CALLS_AHEAD_ON_CPU if self.platform == "cpu" else _CALLS_AHEAD
+
+        def finish() -> None:
+            steps, wait = pending.popleft()
+            outputs.append(wait())
+            if progress:
+                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
+
+        for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
+            steps = slice(start, start + programs.STEPS_PER_CALL * data)
+            dealt = jax.tree.map(functools.partial(self._deal, steps=steps), (packed.steps, *extra_TJ))
+            # A round of `data` steps is active if its first step exists.
+            active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
+            pending.append((steps, self._enqueue(function, use_kernel, prefix, self._put(active_T), *dealt)))
+            if len(pending) > calls_ahead:
+                finish()
+        while pending:
+            finish()
+        self.statistics.prompts += len(packed.slot_N)
+        self.statistics.suffix_tokens += packed.num_tokens
+        self.statistics.packed_columns += packed.tokens_TBS.size
+        return outputs
+
+    def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
+        """Return the keys and values of the prefix: from memory or, if they are not there, computed."""
+        key = (packed.prefix_length, packed.prefix_P.tobytes())
+        if self._prefix_in_memory and self._prefix_in_memory[0] == key:
+            return self._prefix_in_memory[1]
+        if not packed.prefix_length:
+            heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
+            shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
+            empty_LGPK = self._put(np.zeros(shape, jnp.dtype(self._dtype)), None, parallel.MODEL)
+            return attention.Prefix(empty_LGPK, empty_LGPK, self._put(np.int32(0)))
+        prefix = self._call(programs.read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length)))
+        self.statistics.prefix_tokens += packed.prefix_length
+        self._prefix_in_memory = (key, prefix)
+        return prefix
+
+    def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
+        """Deal these steps of an array to the data shards."""
+        return self._put(programs.deal(array_T[steps], self.mesh.shape[parallel.DATA]), None, parallel.DATA)
+
+    def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
+        """Put an array on the mesh, split over these axes."""
+        return parallel.put(np.asarray(array), self.mesh, P(*axes))
+
+    def _enqueue(self, function: Callable[..., Any], use_kernel: bool, *arguments: Any) -> Callable[[], Any]:
+        """Hand a call to the devices; the returned function waits for its output.
+
+        The program is compiled once for each shape, at its first use.
+        """
+        output = self._call(programs.map_steps, *arguments, function=function, use_kernel=use_kernel)
+        is_finite = programs.all_finite(output)
+
+        def wait() -> Any:
+            if not is_finite:
+                raise errors.UserError(
+                    f"{self._name}: some next-token distributions are not finite: the weights are damaged or overflow in "
+                    f"{self.decoder.head.rows_VE.dtype}"
+                )
+            return output
+
+        return wait
+
+    def _call(self, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
+        """Call a jitted program, which is compiled once per shape, ahead of the call so that compile time is known."""
+        key = (program, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
+        if key not in self._compiled:
+            started = time.monotonic()
+            # Full float32 products: accelerators would otherwise round the operands of the reference mode.
+            with jax.default_matmul_precision("highest"):
+                lowered = program.lower(self._graph, self.mesh, self._params, *arguments, **static)
+                self._compiled[key] = lowered.compile()
+            self.statistics.compile_seconds += time.monotonic() - started
+            self.statistics.compilations += 1
+        return self._compiled[key](self._params, *arguments)

@@ -1,0 +1,213 @@
+"""Caches of states by key: in memory, or on disk for all commands of a user.
+
+In names of arrays, N counts keys, F the numbers of a row, and B the bytes of a key.
+"""
+
+import collections
+import contextlib
+import hashlib
+import os
+import pathlib
+import threading
+import time
+import zipfile
+import zlib
+
+import numpy as np
+from absl import logging
+
+from knnprompt_jax.common import errors, files, parallel
+
+_MIN_ROWS_ON_DISK = 32
+KEY_DTYPE = np.dtype("V32")  # A SHA-256.
+# zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
+# A header may claim more rows than memory holds.
+_DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile, zlib.error)
+
+
+def open_disk_cache(gigabytes: float, is_capped: bool = False) -> "DiskCache | None":
+    """Return the disk cache in process 0's cache folder; None if `gigabytes` (GiB) is 0 or it has no folder.
+
+    Only process 0 reads and writes the cache, but every process must know whether there is one. `is_capped` is an
+    argument of `DiskCache`.
+    """
+    folder = parallel.call_in_main(files.find_cache_folder)
+    return DiskCache(folder / "states", int(gigabytes * 2**30), is_capped) if gigabytes and folder else None
+
+
+class MemoryCache:
+    """Rows in host memory, for any threads. Beyond `max_bytes`, the least recently used rows are evicted.
+
+    `is_durable`, here and in the other caches, is whether rows outlive the process.
+    """
+
+    is_durable = False
+    _lock = threading.Lock()  # Shared by all of this class: a cache with a lock of its own could not be pickled.
+
+    def __init__(self, max_bytes: int):
+        self.max_bytes = max_bytes
+        self._rows: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
+        self._num_bytes = 0
+
+    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
+        is_cached_N = np.zeros(len(keys_N), bool)
+        rows = []
+        with self._lock:
+            for index, key in enumerate(keys_N):
+                row = self._rows.get(key.tobytes())
+                if row is not None and len(row) == width:
+                    self._rows.move_to_end(key.tobytes())
+                    is_cached_N[index] = True
+                    rows.append(row)
+        return is_cached_N, np.stack(rows) if rows else np.zeros((0, width), np.float32)
+
+    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        """Keep rows [N, F]."""
+        with self._lock:
+            for key, row in zip(keys_N, rows_NF, strict=True):
+                old = self._rows.pop(key.tobytes(), None)
+                self._num_bytes -= 0 if old is None else old.nbytes
+                self._rows[key.tobytes()] = np.array(row, np.float32)
+                self._num_bytes += 4 * len(row)
+            while self._num_bytes > self.max_bytes:
+                _, row = self._rows.popitem(last=False)
+                self._num_bytes -= row.nbytes
+
+
+class DiskCache:
+    """Rows in the files of a folder, together at most `max_bytes`.
+
+    A file holds the rows of one chunk of prompts and never changes, so processes and hosts share a folder without a
+    lock. Files that nobody has used for the longest time are removed first, and never those that this process has used.
+
+    Attributes:
+        is_capped: whether this process keeps at most half of `max_bytes`: for jobs of any length, which do not resume
+            from the cache.
+    """
+
+    is_durable = True
+
+    def __init__(self, folder: pathlib.Path, max_bytes: int, is_capped: bool = False):
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.is_capped = is_capped
+        self._kept_bytes = 0
+        self._started_ns = time.time_ns()
+        self._known_files: set[pathlib.Path] = set()
+        self._location_by_key: dict[bytes, tuple[pathlib.Path, int]] = {}
+
+    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which keys are cached [N], and the rows of these [n, `width`] (float32). Damaged files are removed."""
+        for path in sorted({*self.folder.glob("*.npz")} - self._known_files):
+            self._known_files.add(path)
+            keys_n = _read_array(path, "keys_N", (np.uint8, KEY_DTYPE.itemsize))
+            for row, key in enumerate(keys_n if keys_n is not None else ()):
+                self._location_by_key[key.tobytes()] = path, row
+        rows_by_path: dict[pathlib.Path, list[tuple[int, int]]] = collections.defaultdict(list)
+        for index, key in enumerate(keys_N):
+            if found := self._location_by_key.get(key.tobytes()):
+                rows_by_path[found[0]].append((index, found[1]))
+        is_cached_N = np.zeros(len(keys_N), bool)
+        rows_NF = np.zeros((len(keys_N), width), np.float32)
+        for path, wanted in rows_by_path.items():
+            indices, rows = map(list, zip(*wanted, strict=True))
+            cached_NF = _read_array(path, "rows_NF", (np.float32, width), max(rows) + 1)
+            if cached_NF is not None:
+                is_cached_N[indices] = True
+                rows_NF[indices] = cached_NF[rows]
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # The time of its last use.
+        return is_cached_N, rows_NF[is_cached_N]
+
+    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        """Write rows [N, F] to a new file. If that fails, log a warning: the job does not need the cache."""
+        if self.is_capped and self._kept_bytes + rows_NF.nbytes > self.max_bytes // 2:
+            return
+        self._kept_bytes += rows_NF.nbytes
+        keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY_DTYPE.itemsize)
+        path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
+        try:
+            with files.new_file(path) as draft, draft.open("wb") as file:
+                np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
+        except errors.Busy:  # It writes the same rows.
+            pass
+        except errors.UserError as error:
+            logging.warning("states are not cached: %s", error)
+        try:
+            files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
+        except OSError as error:
+            logging.warning("old states are not removed: %s", files.refusal(error, self.folder))
+
+
+class TwoLevelCache:
+    """The cache of Python's classifiers: rows in memory, and on disk for later processes.
+
+    Only calls with at least `_MIN_ROWS_ON_DISK` new rows write a file. Without a cache folder, rows stay in memory.
+    """
+
+    def __init__(self, max_bytes: int, disk_bytes: int):
+        self._memory = MemoryCache(max_bytes)
+        self._disk_bytes = disk_bytes
+        self._disk: DiskCache | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether process 0 has a cache folder."""
+        return parallel.call_in_main(files.find_cache_folder) is not None
+
+    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
+        is_cached_N, found_nF = self._memory.find(keys_N, width)
+        missing = np.flatnonzero(~is_cached_N)
+        disk = self._open()
+        if disk is None or not missing.size:
+            return is_cached_N, found_nF
+        with self._lock:
+            is_on_disk_m, more_nF = disk.find(keys_N[missing], width)
+        on_disk = missing[is_on_disk_m]
+        self._memory.keep(keys_N[on_disk], more_nF)
+        rows_NF = np.zeros((len(keys_N), width), np.float32)
+        rows_NF[is_cached_N] = found_nF
+        rows_NF[on_disk] = more_nF
+        is_cached_N[on_disk] = True
+        return is_cached_N, rows_NF[is_cached_N]
+
+    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        """Keep rows [N, F]."""
+        self._memory.keep(keys_N, rows_NF)
+        disk = self._open()
+        if disk is not None and len(keys_N) >= _MIN_ROWS_ON_DISK:
+            with self._lock:
+                disk.keep(keys_N, rows_NF)
+
+    def _open(self) -> DiskCache | None:
+        """Return the cache in the present cache folder; None if there is no folder."""
+        folder = files.find_cache_folder()
+        if folder is None:
+            return None
+        with self._lock:
+            if self._disk is None or self._disk.folder != folder / "states":
+                self._disk = DiskCache(folder / "states", self._disk_bytes, is_capped=True)
+            return self._disk
+
+
+Cache = DiskCache | MemoryCache | TwoLevelCache
+
+
+def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], min_rows: int = 0) -> np.ndarray | None:
+    """Return an array of at least `min_rows` rows and of this dtype and width, or None; remove a damaged file."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            array = arrays[name]
+        if (array.dtype, *array.shape[1:]) != kind or len(array) < min_rows:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+        return array
+    except OSError:
+        return None
+    except _DAMAGED as error:
+        logging.warning("%s: damaged, and removed: %s", path, error)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        return None

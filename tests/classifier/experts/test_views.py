@@ -1,0 +1,102 @@
+"""Views and folds: every row is read once, never after itself, and a few new rows rarely change a prompt."""
+
+import collections
+
+import numpy as np
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax.classifier.experts import views
+from knnprompt_jax.tasks.task import Example
+from tests.class_rows import MODEL, TASK, make_rows
+
+
+def prompts_of(rows, seed):
+    """Return the texts of all prompts of the default views, and of the prompts of new texts."""
+    needed = set()
+    for shots in (4, 0):
+        view = views.deal(rows, shots, seed)
+        for group in (*view.groups, views.Group(view.demonstrations, ())):
+            prefix = "".join(TASK.render(rows[index], rows[index].label) for index in group.demonstrations)
+            needed |= {prefix + TASK.render(rows[index]) for index in group.members} | {prefix}
+    return needed
+
+
+@pytest.mark.parametrize("count", [3, 17, 61, 211])
+@pytest.mark.parametrize("shots", [0, 1, 8, 100])
+def test_every_row_is_read_once_and_never_after_itself(count, shots):
+    rows = make_rows(count)
+    view = views.deal(rows, shots, seed=0)
+    assert sorted(index for group in view.groups for index in group.members) == list(range(count))
+    sizes = collections.Counter(row.label for row in rows)
+    shown = collections.Counter(rows[index].label for index in view.demonstrations)
+    assert all(shown[label] == min(shots, size) for label, size in sizes.items())
+    for group in view.groups:
+        assert not set(group.demonstrations) & set(group.members)
+        assert (
+            max(collections.Counter(rows[index].label for index in group.demonstrations).values(), default=0) <= shots
+        )
+    assert len(view.groups) <= 5, "each group costs a prefix"
+
+
+def test_many_rows_need_two_prefixes():
+    view = views.deal(make_rows(211), 8, seed=0)
+    assert [len(group.members) for group in view.groups] == [211 - 24, 24]
+    assert view.groups[0].demonstrations == view.demonstrations
+
+
+def test_one_percent_new_rows_need_at_most_five_percent_new_prompts_in_nine_of_ten_trials():
+    rare = 0
+    for seed in range(40):
+        rows = make_rows(1000, seed)
+        more = [Example(row.fields, row.label, 1000 + row.row) for row in make_rows(10, 1000 + seed)]
+        known = prompts_of(rows, seed)
+        needed = prompts_of([*rows, *more], seed)
+        rare += len(needed - known) <= 0.05 * len(needed)
+    assert rare >= 30
+
+
+def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
+    rows = make_rows(31)
+    changed = [Example(row.fields, "0", row.row) for row in rows]
+    assert views.ranked(rows, 3) == views.ranked(changed, 3)
+    backwards = rows[::-1]
+    assert [backwards[index] for index in views.ranked(backwards, 3)] == [
+        rows[index] for index in views.ranked(rows, 3)
+    ]
+    assert views.ranked(rows, 3) != views.ranked(rows, 4)
+
+
+def test_equal_texts_are_separate_rows():
+    rows = [Example({"text": "same"}, "0", row) for row in range(7)]
+    assert sorted(views.ranked(rows, 0)) == list(range(7))
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (1, 1), (40, 3), (2, 9, 100)])
+def test_folds_have_the_classes_of_the_whole(sizes):
+    y_N = np.repeat(np.arange(len(sizes)), sizes)
+    folds_N = views.deal_folds(y_N)
+    for label, size in enumerate(sizes):
+        counts = np.bincount(folds_N[y_N == label], minlength=folds_N.max() + 1)
+        assert counts.max() - counts.min() <= 1 and counts.sum() == size
+    assert 2 <= folds_N.max() + 1 <= 10
+
+
+@pytest.mark.parametrize(
+    ("per_class", "words", "context", "shots"),
+    [(1, 1, 8192, 0), (2, 1, 8192, 2), (9, 1, 8192, 9), (50, 1, 8192, 16), (50, 20, 8192, 8), (50, 10, 512, 4)]
+    + [(50, 500, 8192, 0)],
+)
+def test_demonstrations_by_default(per_class, words, context, shots):
+    rows = [Example({"text": "w" * words + f"{row:03}"}, "012"[row % 3], row) for row in range(3 * per_class)]
+    task = kp.Task("w", ("text",), "{text}:", ("0", "1", "2"), ("a", "b", "c"))
+    found, *others = views.default_numbers(task, rows, MODEL.count_tokens, context, seed=0)
+    length = views.first_of_each(rows, range(len(rows)), max(found, 1))
+    tokens = sum(len(task.render(rows[index], rows[index].label)) for index in length)
+    assert found == 0 or tokens <= min(views.MAX_TOKENS, context // 2)
+    assert found == shots and others == ([0] if shots else [])
+
+
+def test_many_classes_have_no_demonstrations_by_default():
+    rows = [Example({"text": f"t{row}"}, str(row % 20), row) for row in range(60)]
+    assert views.default_numbers(TASK, rows, MODEL.count_tokens, 8192, seed=0) == (0,)

@@ -1,0 +1,114 @@
+"""Files, folders, models and tasks that options name: wrong ones are refused before anything slow is imported."""
+
+import pytest
+
+from knnprompt_jax.cli import command_settings as commands
+from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.common import errors, options
+from tests import processes
+
+WRONG = [
+    (commands.PredictionSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
+    (commands.PredictionSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
+    (commands.PredictionSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: exists"),
+    (commands.EvaluationSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: .* not a folder"),
+    (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
+    (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "model": "./smolm2"}, "model './smolm2': no such"),
+    (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
+    (grids.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is not a folder"),
+    (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "./no")}, "model './no': no such"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "good").write_text("a classifier")
+    (tmp_path / "rows.csv").write_text("text,label\na,b\n")
+    (tmp_path / "out.csv").write_text("an earlier output")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("kind", "values", "message"), WRONG)
+def test_a_name_that_cannot_be_used_is_refused(folder, kind, values, message):
+    settings = kind(**values)
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(errors.UserError, match=f"^{message}"):
+        settings.check_names()
+    assert sorted(folder.rglob("*")) == before, "nothing is left behind"
+
+
+def test_right_names_are_accepted(folder):
+    commands.PredictionSettings(classifier="good", input="rows.csv", output="missing/labels.csv").check_names()
+    commands.FitSettings(classifier="new", train_file="rows.csv", model="owner/name", task="trec").check_names()
+    assert not (folder / "missing").exists() and not (folder / "new").exists()
+
+
+BEFORE = """
+import contextlib, sys
+from knnprompt_jax.cli import console
+sys.argv = ["knnprompt", "evaluate", "--classifier=good", "--input=nope.csv"]
+with contextlib.suppress(SystemExit):
+    console.main()
+print({"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
+"""
+
+
+def test_a_command_checks_names_before_it_imports_anything_slow(folder):
+    printed, told = processes.run("-c", BEFORE, cwd=folder)
+    assert (printed, told) == ("set()\n", "error: nope.csv: No such file or directory\n")
+
+
+def test_predict_imports_nothing_that_it_does_not_need():
+    """These take more seconds to import than a text takes to classify."""
+    program = "import sys, knnprompt_jax.commands.predict_job; print(*sys.modules)"
+    printed, _ = processes.run("-c", program)
+    needless = {"pandas", "scipy.stats", "sklearn", "transformers", "jax.experimental.pallas", "matplotlib"}
+    needless |= {"knnprompt_jax.methods.all_methods"}
+    assert not needless & set(printed.split())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"reject_novel": 0.0}, "reject_novel=0.0: give a number from 0.0001 to 0.9999"),
+        ({"max_error": 1.0}, "max_error=1.0: give a number from 0.001 to 0.999"),
+        ({"on_bad": "skip"}, "--on_bad: has no effect with --text"),
+    ],
+)
+def test_options_of_predict_that_cannot_be(values, message):
+    with pytest.raises(errors.UserError, match=f"^{message}"):
+        commands.PredictionSettings(classifier="good", text="a", **values)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(commands.FitSettings, commands.PredictionSettings, commands.EvaluationSettings, commands.LookSettings),
+        *(commands.ExplanationSettings, grids.ComparisonSettings, commands.BenchmarkSettings, grids.GridSettings),
+    ],
+)
+def test_the_mesh_has_one_spelling(kind):
+    names = {name for name, _, _ in options.declarations(kind) if "mesh" in name}
+    assert "mesh.model" in names and names <= {"mesh.model", "mesh.data"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("uniform", "uniform"),
+        ("no=0.2, yes=8e-1", {"no": 0.2, "yes": 0.8}),
+        ('"New York, NY=0.3",LA=0.7', {"New York, NY": 0.3, "LA": 0.7}),
+        ("a=b=.5,b=.5", {"a=b": 0.5, "b": 0.5}),
+    ],
+)
+def test_shares_of_classes(text, expected):
+    assert commands.parse_prior(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a=0.5,a=0.9", "a=0.5,b", "a=0.5,b=c", "a=", "a=0.5,"])
+def test_shares_that_are_no_shares_are_refused(text):
+    with pytest.raises(errors.UserError, match="^class_prior=.*give each label once"):
+        commands.parse_prior(text)

@@ -1,0 +1,119 @@
+"""Locks, drafts, and checks before anything is written."""
+
+import os
+import pathlib
+import re
+
+import pytest
+
+from knnprompt_jax.common import errors, files
+from tests import processes
+
+HOLDER = """
+import pathlib, sys
+from knnprompt_jax.common import files
+with files.lock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A path that another process holds."""
+    path = tmp_path / "new" / "store"
+    with processes.start("-c", HOLDER, path) as process:
+        assert process.stdout.readline() == "held\n"
+        yield path, process
+        process.kill()
+
+
+@pytest.mark.parametrize("path", ["/proc/store", "{}/file/store", "{}/file/folder/store"])
+def test_a_lock_in_an_unwritable_folder_blames_no_other_process(tmp_path, path):
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.UserError) as caught, files.lock(pathlib.Path(path.format(tmp_path))):
+        pass
+    assert "another process" not in str(caught.value)
+
+
+def test_a_held_path_is_refused_under_every_name(held):
+    path, process = held
+    link = path.parent.parent / "link"
+    link.symlink_to(path)
+    for name in (path, link):
+        with pytest.raises(errors.UserError) as caught, files.lock(name):
+            pass
+        assert str(caught.value) == f"{name}: another process is writing to it"
+    process.stdin.close()
+    process.wait()
+    assert not list(path.parent.iterdir())
+    with files.lock(link):
+        pass
+
+
+def test_the_lock_of_a_killed_process_holds_nothing(held):
+    path, process = held
+    process.kill()
+    process.wait()
+    assert [left.name for left in path.parent.iterdir()] == [".store.lock"]
+    with files.lock(path):
+        pass
+    assert not list(path.parent.iterdir())
+
+
+def test_a_new_file_is_complete_or_absent(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"one", b"two"):
+        with files.new_file(path) as draft:
+            draft.write_bytes(content)
+        assert path.read_bytes() == content
+    with pytest.raises(ZeroDivisionError), files.new_file(path) as draft:
+        draft.write_bytes(b"three")
+        raise ZeroDivisionError
+    assert [left.name for left in tmp_path.iterdir()] == ["file"] and path.read_bytes() == b"two"
+    with (
+        pytest.raises(errors.UserError, match="file: another process is writing to it"),
+        files.new_file(path),
+        files.new_file(path),
+    ):
+        pass
+
+
+def test_a_link_to_a_replaced_file_remains(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").symlink_to(tmp_path / "there" / "file")
+    for content in ("one", "two"):
+        with files.new_file(tmp_path / "file") as draft:
+            draft.write_text(content)
+        assert (tmp_path / "file").read_text() == content
+    assert (tmp_path / "file").is_symlink()
+    assert [left.name for left in (tmp_path / "there").iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("folder", {}, "folder: it exists and is not a file"),
+        ("file", {"folder": True}, "file: it exists and is not a folder"),
+        ("pipe", {}, "pipe: it exists and is not a file"),
+        ("file/below/it", {"folder": True}, "file"),
+        ("x" * 300, {}, "File name too long"),
+    ],
+)
+def test_unwritable_paths_are_refused_before_the_work(tmp_path, name, options, message):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(errors.UserError, match=re.escape(message)):
+        files.check_writable(tmp_path / name, **options)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("given", ["off", "relative", "~nosuchuser/x"])
+def test_only_an_absolute_path_is_a_cache_folder(tmp_path, monkeypatch, given):
+    """Otherwise a folder with the name of an unknown home would be made in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KNNPROMPT_CACHE", given)
+    assert files.find_cache_folder() is None
+    assert not list(tmp_path.iterdir())

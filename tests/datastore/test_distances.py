@@ -1,0 +1,62 @@
+"""Distances by name; adding one is one object, by which dense stores then search."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax.common import errors
+from knnprompt_jax.datastore import distances, representations
+from tests.datastore import worlds
+
+
+@pytest.fixture(scope="module")
+def world():
+    return worlds.make_world()
+
+
+def test_a_new_distance_is_one_object(world, monkeypatch):
+    """Dense stores search by it; factored ones, which have no inner product for it, refuse it."""
+    total_variation = distances.Distance(
+        name="total_variation",
+        title="total variation",
+        unit="probability",
+        representation=distances.Representation.DISTRIBUTION,
+        measure=lambda p_V, k_NV: abs(p_V - k_NV).sum(-1) / 2,
+        prepare_query=jnp.exp,
+        prepare_anchor=jnp.exp,
+    )
+    monkeypatch.setitem(distances.DISTANCES, "total_variation", total_variation)
+    want_QN = abs(np.exp(world.logp_QV)[:, None] - np.exp(world.logk_NV)).sum(-1) / 2
+    for kind in ("dense", "auto"):
+        nearest = world.search(world.build(kind, "total_variation"), 5)
+        np.testing.assert_allclose(nearest.distances_Qk, np.sort(want_QN)[:, :5], atol=1e-5)
+        worlds.check_ranks(nearest.indices_Qk, want_QN, margin=2e-5)
+    with pytest.raises(errors.UserError, match="'total_variation' is not an inner product.*choose kind='dense'"):
+        world.build("factored", "total_variation")
+
+
+@pytest.mark.parametrize("name", [name for name, each in distances.DISTANCES.items() if each.terms])
+def test_terms_add_up_to_the_distance(world, name):
+    distance = distances.get(name)
+    logp_QW, logk_NW = (
+        representations.represent(
+            world.head, states.take_replicated(slice(23)), distance.representation, worlds.LABEL_TOKENS
+        )
+        for states in (world.queries, world.anchors)
+    )
+    want_QN = world.distances(name)[:, :23]
+    for logp_W, want_N in zip(logp_QW[:5], want_QN[:5], strict=True):
+        terms_NW, p_W, k_NW = distance.explain(logp_W, logk_NW)
+        np.testing.assert_allclose(terms_NW.sum(-1), want_N, atol=1e-4)
+        assert k_NW.shape == terms_NW.shape and p_W.shape == terms_NW.shape[1:]
+        np.testing.assert_allclose(k_NW.sum(-1), 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", distances.DISTANCES)
+def test_the_other_direction_compares_the_same(name):
+    """Turning twice gives the first distance; a distance without a direction stays."""
+    turned = {direction: distances.turned(name, direction) for direction in ("kl", "reverse_kl")}
+    distance = distances.get(name)
+    assert turned.get(distance.direction, name) == name
+    assert {distances.get(each).representation for each in turned.values()} == {distance.representation}
+    assert len(set(turned.values())) == (2 if distance.direction else 1)

@@ -1,0 +1,119 @@
+"""Stores by kind and distance, their errors, and searches in bounded memory, whose plan is an upper bound."""
+
+import dataclasses
+import re
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax.common import errors
+from knnprompt_jax.datastore import StoreOptions, distances, rowwise
+from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import store as store_lib
+from tests.datastore import worlds
+
+USER_ERRORS = {
+    "needs at least one anchor": lambda store, world: world.build("dense", "kl", rows=slice(0, 0)),
+    "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse", "kl"),
+    "distance='bag': choose from kl, reverse_kl": lambda store, world: world.build("auto", "bag"),
+    "k=0: choose from 1 to 211": lambda store, world: world.search(store, 0),
+    "k=212: choose from 1 to 211": lambda store, world: world.search(store, 212),
+    "memory_mb=1: this search needs about 3.7 MiB": lambda store, world: world.search(
+        world.build("dense", "kl", memory_mb=1.0), 1
+    ),
+}
+
+
+@pytest.mark.parametrize("message", USER_ERRORS)
+def test_user_errors(world, message):
+    store = world.build("factored", "kl")
+    with pytest.raises(errors.UserError, match=re.escape(message)):
+        USER_ERRORS[message](store, world)
+
+
+@pytest.mark.parametrize("kind", ["auto", "dense", "factored"])
+@pytest.mark.parametrize("distance", ["kl_labels", "reverse_kl_labels", "l2"])
+def test_small_representations_are_kept_as_they_are(world, kind, distance):
+    store = world.build(kind, distance)
+    np.testing.assert_allclose(world.all_distances(store), world.distances(distance), atol=1e-4, rtol=1e-5)
+    worlds.check_ranks(world.search(store, 3).indices_Qk, world.distances(distance))
+    assert rowwise.row_bytes(store.keys) == 4 * (worlds.WIDTH if distance == "l2" else 1 + len(worlds.LABEL_TOKENS))
+
+
+@pytest.mark.parametrize("distance", distances.DISTANCES)
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_the_size_of_an_anchor_is_known_before_there_is_one(world, kind, distance):
+    store = world.build(kind, distance, rows=slice(0, 7))
+    config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH)
+    found = store_lib.anchor_bytes(StoreOptions(kind), distance, config, len(worlds.LABEL_TOKENS))
+    assert found == rowwise.row_bytes(store.keys)
+    assert store.num_bytes == 7 * (found + 4)
+
+
+def test_ids_are_those_given(world):
+    store = world.build("factored", "kl", rows=slice(0, 5), ids=[7, 3, 9, 1, 2])
+    assert store.ids_N.tolist() == [7, 3, 9, 1, 2]
+    np.testing.assert_array_equal(store.classes_N, world.classes_N[:5])
+
+
+def test_no_queries(world):
+    nearest = world.build("factored", "kl").search(world.queries.take_replicated(slice(0)), 3)
+    assert nearest.indices_Qk.shape == nearest.classes_Qk.shape == (0, 3)
+
+
+@pytest.mark.parametrize("distance", distances.DISTANCES)
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_no_distance_is_negative(world, kind, distance):
+    """Rounding makes the divergence between equal states negative."""
+    store = world.build(kind, distance)
+    near = store.search(world.anchors, 1)
+    np.testing.assert_allclose(near.distances_Qk, 0, atol=2e-2 if distance == "l2" else 1e-4)
+    assert (np.asarray(near.distances_Qk) >= 0).all()
+    assert (store.distances(world.anchors) >= 0).all()
+
+
+@pytest.mark.parametrize("distance", distances.DISTANCES)
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_all_distances_are_those_of_a_search(world, kind, distance):
+    store = world.build(kind, distance)
+    np.testing.assert_allclose(store.distances(world.queries), world.all_distances(store), atol=1e-4)
+
+
+@pytest.mark.parametrize("distance", ["kl", "reverse_kl"])
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_little_memory_changes_no_result(world, kind, distance):
+    store = world.build(kind, distance)
+    small = dataclasses.replace(store, memory_mb=4.0)
+    assert small.plan(len(world.queries), 5).num_bytes <= 4 * 2**20
+    nearest = world.search(small, 5)
+    np.testing.assert_allclose(nearest.distances_Qk, world.search(store, 5).distances_Qk, atol=1e-4)
+    worlds.check_ranks(nearest.indices_Qk, world.distances(distance))
+
+
+def test_more_neighbours_than_a_tile_has_anchors(world):
+    small = dataclasses.replace(world.build("factored", "kl"), memory_mb=1.7)
+    assert small.plan(len(world.queries), len(small)).options.anchors_per_tile < len(small) / 2
+    np.testing.assert_allclose(world.all_distances(small), world.distances("kl"), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "distance"), [("dense", "reverse_kl"), ("dense", "kl"), ("factored", "kl"), ("dense", "l2")]
+)
+@pytest.mark.parametrize(("num_queries", "memory_mb"), [(1, 16), (300, 16)])
+def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_queries, memory_mb):
+    """XLA's memory besides anchors, head and result exceeds neither the plan nor `memory_mb` by more than 10 %."""
+    store = world.build(kind, distance, rows=slice(0, 8))
+
+    def abstract(tree, count):
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), tree)
+
+    keys = abstract(store.keys, 20_011)
+    sizes = store_lib.plan_search(store.codec, keys, num_queries, 3, memory_mb * 2**20)
+    queries = jax.eval_shape(store.codec.encode_queries, abstract(world.queries, sizes.queries_per_block))
+    assert rowwise.row_bytes(queries) == rowwise.row_bytes(keys), "the plan takes queries to be as large as keys"
+    classes_M = abstract(store.classes_M, 20_011)
+    compiled = search_lib.search_on.lower(queries, keys, classes_M, sizes.options).compile()
+    required = compiled.memory_analysis().temp_size_in_bytes + sizes.queries_per_block * rowwise.row_bytes(queries)
+    assert required <= 1.1 * sizes.num_bytes <= 1.1 * memory_mb * 2**20

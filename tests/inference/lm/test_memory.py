@@ -1,0 +1,59 @@
+"""Memory by arithmetic: weights and prefix exactly, and which mesh they choose."""
+
+import types
+
+import jax
+import pytest
+from jax.sharding import AbstractMesh
+
+from knnprompt_jax.common import parallel
+from knnprompt_jax.inference.lm import memory
+from knnprompt_jax.inference.prompts import packing
+from knnprompt_jax.models import registry
+
+SHAPE = packing.PackShape(prefix=67, width=128, rows=5, outputs=11)
+GIB = 2**30
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
+def test_weights_and_prefix_are_exact_on_one_device(dtype, size):
+    config = registry.published("HuggingFaceTB/SmolLM2-135M")
+    need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
+    assert need.weights == size * registry.num_parameters(config)
+    assert need.prefix == 2 * size * 30 * 3 * 67 * 64
+    assert need.total == need.weights + need.prefix + need.working > need.weights + need.prefix
+
+
+@pytest.mark.parametrize(("model", "parts"), [(1, 1), (2, 2), (8, 8), (16, 8)])
+def test_key_heads_are_split_no_further_than_there_are(model, parts):
+    config = registry.published("meta-llama/Meta-Llama-3-8B")
+    mesh = AbstractMesh((3, model), parallel.AXES)
+    assert memory.estimate(config, "bfloat16", SHAPE, mesh, "tpu").prefix == 2 * 2 * 32 * 8 // parts * 67 * 128
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "limit", "size"),
+    [
+        ("gpt2-xl", "bfloat16", 15.75, 1),
+        ("gpt2-xl", "float32", 3, 1),  # 25 heads: 8 devices can only have a copy each.
+        ("facebook/opt-6.7b", "bfloat16", 15.75, 2),
+        ("facebook/opt-6.7b", "float32", 15.75, 4),
+        ("facebook/opt-30b", "bfloat16", 15.75, 8),
+        ("facebook/opt-30b", "bfloat16", 80, 1),
+        ("facebook/opt-30b", "bfloat16", 40, 2),
+        ("Qwen/Qwen3-32B", "bfloat16", 60, 2),
+        ("facebook/opt-66b", "float32", 15.75, 8),  # None fits.
+    ],
+)
+def test_the_smallest_axis_that_fits(name, dtype, limit, size):
+    config = registry.published(name)
+    assert memory.smallest_model_axis(config, dtype, 16384, 8, limit * GIB, "tpu") == size
+
+
+def test_devices_that_say_nothing_of_memory_have_one_copy_each(monkeypatch):
+    assert memory.model_axis(registry.published("facebook/opt-66b"), "float32") == 1
+    devices = [types.SimpleNamespace(platform="tpu", memory_stats=lambda: {"bytes_limit": 31 * GIB})] * 4
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    monkeypatch.setattr(jax, "local_devices", lambda: devices[:1])
+    assert memory.model_axis(registry.published("gpt2-xl"), "bfloat16") == 1
+    assert memory.model_axis(registry.published("facebook/opt-30b"), "bfloat16") == 4
