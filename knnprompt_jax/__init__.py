@@ -14,7 +14,7 @@ own lists them at its top.
     P  prefix tokens          S  row width in tokens  B  rows per step   T  steps, or tokens of a whole sequence
     J  outputs per step       C  classes              k  neighbours      W  numbers that a distance compares
 
-A digit is an axis of that size, as in `x_1TD`. In `store`, M counts anchors with padding. In `models`, M counts the
+A digit is an axis of that size, as in `x_1TD`. In `datastore`, M counts anchors with padding. In `models`, M counts the
 query heads of a key head (H / G). There, T may also count the tokens of all rows of a step (B · S), and F the columns
 of all heads (H · K).
 """

@@ -20,7 +20,7 @@ Array = jax.Array
 
 
 class Representation(enum.Enum):
-    """The W numbers of a prompt that a distance compares (`store.representations`)."""
+    """The W numbers of a prompt that a distance compares (`datastore.representations`)."""
 
     DISTRIBUTION = "log-probabilities of all V tokens"
     LABEL_WORDS = "log-probabilities of the C label words, renormalised over them"
@@ -78,7 +78,7 @@ class Distance:
         """Whether it is an inner product in E dimensions: a divergence over all tokens, as a factored store needs it.
 
         The side whose probabilities weight the terms then enters as its mean head row Wᵀp, the other side as its state
-        (`store.factored` has the algebra).
+        (`datastore.factored` has the algebra).
         """
         return bool(self.direction) and self.representation is Representation.DISTRIBUTION
 

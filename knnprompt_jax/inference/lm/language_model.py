@@ -61,7 +61,7 @@ class LanguageModel:
         name: the name, folder or file that the model was requested by.
         path: the folder or GGUF file of the model; None if it has no files.
         mesh: the devices.
-        dtype: the dtype of weights and activations, one of `settings.shared.DTYPES`.
+        dtype: the dtype of weights and activations, one of `models.DTYPES`.
         deterministic: whether each state is bitwise identical, regardless of the other prompts of its pass.
         step_tokens: packed tokens per step in each data shard.
         context: the maximum number of tokens of a prompt.
@@ -262,7 +262,7 @@ class LanguageModel:
         index_N: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
     ) -> head_lib.States:
-        """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
+        """Read all prompts. `inference.states` calls this; everybody else calls `states.read`.
 
         Args:
             shape_of: the pack shape of each group; a deterministic model packs every prompt alone instead.
