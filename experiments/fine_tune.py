@@ -9,9 +9,9 @@ run resumes.
 """
 
 from knnprompt_jax.cli import app
-from knnprompt_jax.cli import fine_tuning_settings as fine_tuning
+from knnprompt_jax.cli import command_settings as commands
 
-FLAGS = app.Flags(fine_tuning.FineTuneSettings)
+FLAGS = app.Flags(commands.FineTuneSettings)
 
 
 def main() -> None:

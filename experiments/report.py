@@ -6,9 +6,9 @@ python experiments/report.py --records=results --format=markdown
 """
 
 from knnprompt_jax.cli import app
-from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.cli import command_settings as commands
 
-FLAGS = app.Flags(grids.ReportSettings)
+FLAGS = app.Flags(commands.ReportSettings)
 
 
 def main() -> None:

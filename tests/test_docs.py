@@ -8,7 +8,8 @@ import yaml
 
 from knnprompt_jax.common import options
 from knnprompt_jax.models import shipped
-from tests import shell, test_options_all
+from tests import shell
+from tests.cli import test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]

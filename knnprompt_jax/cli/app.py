@@ -12,18 +12,19 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 import absl.app
 from absl import flags, logging
 
+from knnprompt_jax.cli import console
 from knnprompt_jax.common import compilation_cache, errors, files, options
 
 Kind = TypeVar("Kind", bound=options.Options)
 _HELP = ("--help", "-help", "-h")
 _FULL_HELP = ("--helpfull", "-helpfull")
-_PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 class Flags(Generic[Kind]):
@@ -61,7 +62,7 @@ class Flags(Generic[Kind]):
         given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
         return options.from_config(self.kind, {**self._config, **given})
 
-    def run(self, main: Callable[[], None]) -> None:
+    def run(self, main: types.FunctionType) -> None:
         """Parse the command line, check the options and call `main`, the work of the binary.
 
         `--help` prints the docstring of the binary and its main options; `--helpfull` prints all options.
@@ -69,7 +70,7 @@ class Flags(Generic[Kind]):
 
         def parse(argv: Sequence[str]) -> list[str]:
             if not {*_HELP, *_FULL_HELP}.isdisjoint(argv):
-                self._print_help(sys.modules[main.__module__].__doc__ or "", not {*_FULL_HELP}.isdisjoint(argv))
+                self._print_help(main.__globals__["__doc__"] or "", not {*_FULL_HELP}.isdisjoint(argv))
                 sys.exit()
             try:
                 rest = flags.FLAGS(argv)
@@ -154,8 +155,8 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
     flags.DEFINE_string("config", default, text, module_name=sys.argv[0], allow_overwrite=False)
     early(sys.argv, known_only=True)
     file = str(early["config"].value)
-    paths = (folder / file for folder in (pathlib.Path(), _PACKAGE, _PACKAGE.parent))
-    path = next(filter(pathlib.Path.is_file, paths), pathlib.Path(file))
+    shipped = console.locate(file)
+    path = shipped if shipped.is_file() and not pathlib.Path(file).is_file() else file
     given = runpy.run_path(str(path))["get_config"]()
     if not isinstance(given, kind):
         raise errors.UserError(f"--config={file}: get_config() must return {kind.__name__} or a subclass of it")
@@ -164,6 +165,4 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
 
 def _text_of(value: Any) -> str:
     """Return the value of a flag as a user would write it."""
-    if value is None:
-        return ""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str("" if value is None else value)

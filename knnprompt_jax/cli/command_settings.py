@@ -1,6 +1,10 @@
-"""The options of the commands on a person's own texts (fit, predict, evaluate, look, explain), and on devices."""
+"""The options of the commands on own texts, of those on devices, and of fine_tune and report.
+
+Those of compare and paper are in `paper_settings`, because they import all methods.
+"""
 
 import csv
+import dataclasses
 import functools
 import os
 import pathlib
@@ -9,7 +13,7 @@ from typing import Any
 
 from knnprompt_jax.classifier.experts import ENCODER_HELP, EXPERTS, EXPERTS_HELP
 from knnprompt_jax.cli import shared_settings as shared
-from knnprompt_jax.cli.shared_settings import MODEL_HELP, DistributedOptions
+from knnprompt_jax.cli.shared_settings import DistributedOptions
 from knnprompt_jax.common import errors, files, options
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.models import DTYPES, shipped
@@ -27,6 +31,8 @@ SMALLEST_P = 0.0001  # Limits of --reject_novel.
 LARGEST_P = 0.9999
 TABLE = "table.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
+_BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
+FINE_TUNING_METHODS = ("fine_tuning", "fine_tuning_bert", "fine_tuning_gpt2")
 _WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrite"}
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
 
@@ -66,7 +72,7 @@ class PriorOptions(options.Options):
         return parse_prior(self.class_prior)
 
 
-class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
+class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions, shared.NameOptions):
     """The rows, the model and the file of a classifier to fit."""
 
     FURTHER = (
@@ -75,13 +81,8 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
     )
 
     classifier: str = options.option("", "File of the classifier.", nonempty=True, check=files.check_writable)
-    train_file: str = options.option(
-        "",
-        f"CSV, TSV, JSONL or Parquet file with a row for each text and its label, or the {TABLE} that look wrote.",
-        check=files.check_readable,
-    )
-    model: str | None = options.option(
-        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
+    train_file: str = shared.input_file(
+        f"CSV, TSV, JSONL or Parquet file with a row for each text and its label, or the {TABLE} that look wrote."
     )
     task: str | None = options.option(
         None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True, check=shared.check_task
@@ -95,16 +96,12 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions):
         nonempty=True,
     )
     experts: tuple[str, ...] | None = options.option(
-        None,
-        f"{EXPERTS_HELP} By default all, encoder only with --encoder.",
-        choices=EXPERTS,
-        nonempty=True,
+        None, f"{EXPERTS_HELP} By default all, encoder only with --encoder.", choices=EXPERTS, nonempty=True
     )
     encoder: str = options.option("", ENCODER_HELP)
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
-    distributed: DistributedOptions = options.group(DistributedOptions)
     datastore: StoreOptions = options.group(StoreOptions)
 
     def __post_init__(self) -> None:
@@ -194,20 +191,10 @@ class EvaluationSettings(
 ):
     """The classifier, and the rows that it is measured on."""
 
-    input: str = options.option(
-        "", "CSV, TSV, JSONL or Parquet file of rows with their labels.", nonempty=True, check=files.check_readable
-    )
-    output: str = options.option(
-        "evaluation",
-        "Folder of index.html, measures.json and mistakes.csv.",
-        nonempty=True,
-        check=files.check_output_folder,
-    )
-    out_of_scope: str = options.option(
-        "",
-        "File of texts that belong to none of the classes: CSV, TSV, JSONL, Parquet or .txt. Measures how well novelty tells "
-        "them apart.",
-        check=files.check_readable,
+    input: str = shared.input_file("CSV, TSV, JSONL or Parquet file of rows with their labels.", is_required=True)
+    output: str = shared.output_folder("evaluation", "Folder of index.html, measures.json and mistakes.csv.")
+    out_of_scope: str = shared.input_file(
+        "CSV, TSV, JSONL, Parquet or .txt file of texts of none of the classes. Measures how well novelty tells them apart."
     )
     reject_novel: float = options.option(
         0.02, "With --out_of_scope: the p-value up to which texts are rejected.", least=SMALLEST_P, most=LARGEST_P
@@ -222,15 +209,8 @@ class EvaluationSettings(
 class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
     """The saved classifier, unlabelled rows, and the folder of the page."""
 
-    output: str = options.option(
-        "look",
-        f"Folder to write index.html and {TABLE} to.",
-        nonempty=True,
-        check=files.check_output_folder,
-    )
-    input: str = options.option(
-        "", f"File of unlabelled rows, of which those to label next are added to {TABLE}.", check=files.check_readable
-    )
+    output: str = shared.output_folder("look", f"Folder to write index.html and {TABLE} to.")
+    input: str = shared.input_file(f"File of unlabelled rows, of which those to label next are added to {TABLE}.")
     budget: int = options.option(50, "Rows to label, at most.", least=1)
 
     def __post_init__(self) -> None:
@@ -255,7 +235,7 @@ class CheckSettings(options.Options):
         "Published models whose shapes, with random weights, are measured. By default gpt2 on CPUs, otherwise gpt2-xl, "
         "facebook/opt-6.7b and meta-llama/Meta-Llama-3-8B.",
     )
-    output: str = options.option("checks", "Folder of the JSON file.", nonempty=True, check=files.check_output_folder)
+    output: str = shared.output_folder("checks", "Folder of the JSON file.")
     distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
 
     def __post_init__(self) -> None:
@@ -295,9 +275,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
     )
     queries: int = options.option(256, "Texts to classify in a dry run, as long as the anchors.", least=1)
     store: str = options.option("factored", "Kind of the datastore of a dry run.", choices=("dense", "factored"))
-    output: str = options.option(
-        "benchmarks", "Folder of the JSON file.", nonempty=True, check=files.check_output_folder
-    )
+    output: str = shared.output_folder("benchmarks", "Folder of the JSON file.")
     repetitions: int = options.option(3, "Timed passes.", least=1)
 
     def __post_init__(self) -> None:
@@ -307,3 +285,109 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
             self.refuse(("repetitions", "mesh"), "with --dry_run")
         else:
             self.refuse(("topology", "queries", "store"), "without --dry_run")
+
+
+class OptimizerOptions(options.Options):
+    """The optimizer and the inputs of fine-tuning. Weights stay float32."""
+
+    learning_rate: float = options.option(1e-5, "Learning rate of the first step; it falls linearly to 0.", least=1e-12)
+    weight_decay: float = options.option(0.01, "AdamW's weight decay; biases and normalisation have none.", least=0)
+    clip: float = options.option(1.0, "Maximum norm of the gradient.", least=1e-12)
+    dropout: float = options.option(0.1, "Share of activations to drop.", least=0, most=0.99)
+    max_length: int = options.option(256, "Maximum tokens of a text; further tokens are dropped.", least=1)
+    dtype: str = options.option("float32", "Dtype of activations.", choices=DTYPES)
+    remat: bool = options.option(False, "Recompute activations in the backward pass, to save memory.")
+
+
+class Hyperparameters(OptimizerOptions):
+    """All that the result of training depends on, besides the model, the rows and the seed."""
+
+    steps: int = options.option(125, "Optimizer steps.", least=1)
+    batch: int = options.option(16, "Rows per step.", least=1)
+
+
+def published_steps(shots: int) -> int:
+    """Return the paper's number of optimizer steps, of its next larger number of shots."""
+    if shots <= 64:
+        return 125
+    return 250 if shots <= 256 else 500
+
+
+def published_batch(task_name: str) -> int:
+    """Return the paper's number of rows per step."""
+    return _BATCH.get(task_name, 16)
+
+
+class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
+    """The model, the tasks and the draws of train rows. A finished run is skipped, a killed run resumes."""
+
+    method: str = options.option(
+        "fine_tuning", "The method in records and tables, which presets the model.", choices=FINE_TUNING_METHODS
+    )
+    model: str | None = options.option(
+        None,
+        f"A BERT or a decoder by Hub name or folder. By default {shipped.DEFAULT}, BERT-large or GPT-2 large, by the method.",
+        nonempty=True,
+        check=shipped.check_name,
+    )
+    tasks: tuple[str, ...] = options.option(
+        ("demo",), f"Comma-separated: {shared.TASK_HELP}", nonempty=True, check=shared.check_task
+    )
+    train_file: str = shared.input_file("File of train rows; needs eval_file and one task.")
+    eval_file: str = shared.input_file("File of rows to classify; needs train_file.")
+    shots: tuple[int, ...] = options.option((shared.SHOTS,), "Train rows per class, m.", least=1, nonempty=True)
+    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
+    steps: int | None = options.option(
+        None, "Optimizer steps; by default the paper's: 125 for m ≤ 64, 250 for m ≤ 256, otherwise 500.", least=1
+    )
+    batch: int | None = options.option(
+        None, "Rows per step; by default the paper's: 16, but 8 for CB, AGNews and RTE, and 4 for DBPedia.", least=1
+    )
+    experiment: str | None = options.option(
+        None,
+        "A table or figure of the paper; the records go to a folder of this name in the output folder.",
+        choices=("low_resource", "fine_tuning"),
+    )
+    output: str = shared.output_folder("results", "Folder of the JSON records.")
+    checkpoints: str = options.option(
+        "checkpoints", "Folder of the checkpoints of unfinished runs, from which training resumes.", nonempty=True
+    )
+    checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
+    distributed: DistributedOptions = options.group(DistributedOptions)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.train_file) != bool(self.eval_file):
+            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        if self.train_file and len(self.tasks) > 1:
+            raise errors.UserError(f"--tasks={','.join(self.tasks)}: name one task for --train_file")
+        for task in self.tasks:
+            if task != catalogue.OWN:
+                catalogue.get(task)
+            self.check_rows(task, bool(self.train_file))
+        if self.eval_file:
+            self.refuse(("split",), "with --eval_file")
+
+    def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
+        """Return the hyper-parameters for a task and a number of shots."""
+        return Hyperparameters(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(OptimizerOptions)},
+            steps=self.steps or published_steps(shots),
+            batch=self.batch or published_batch(task_name),
+        )
+
+
+class ReportSettings(options.Options):
+    """The records to report and the form of the report."""
+
+    records: str = options.option(
+        "results",
+        "Folder of records, folder with a folder of records per experiment, or packed file (*.jsonl.gz).",
+        nonempty=True,
+    )
+    output: str = shared.output_folder("report", "Folder to write index.html and tables/ to, with --format=html.")
+    format: str = options.option(
+        "html",
+        "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
+        choices=("html", "text", "markdown"),
+    )

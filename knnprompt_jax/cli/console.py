@@ -4,10 +4,9 @@ Nothing heavy is imported here, so that `knnprompt --help` answers at once.
 """
 
 import ast
-import importlib.util
 import pathlib
+import runpy
 import sys
-import types
 
 import knnprompt_jax
 
@@ -16,7 +15,6 @@ COMMANDS = (
     *("fit", "evaluate", "predict", "explain", "look", "compare", "fine_tune", "paper", "report"),
     *("benchmark", "check"),
 )
-_PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 def main() -> None:
@@ -28,8 +26,8 @@ def main() -> None:
         print(f"knnprompt_jax {knnprompt_jax.__version__}")
     elif name in COMMANDS:
         sys.argv = [f"knnprompt {name}", *rest]
-        binary = _load(name)
-        binary.FLAGS.run(binary.main)
+        binary = runpy.run_path(str(path_of(name)), run_name=f"experiments.{name}")
+        binary["FLAGS"].run(binary["main"])
     else:
         print(f"error: unknown command {name!r}: choose from {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
@@ -37,9 +35,13 @@ def main() -> None:
 
 def path_of(command: str) -> pathlib.Path:
     """Return the file of a command's binary."""
-    packaged = _PACKAGE / "experiments"
-    folder = packaged if packaged.is_dir() else _PACKAGE.parent / "experiments"
-    return folder / f"{command}.py"
+    return locate(f"experiments/{command}.py")
+
+
+def locate(file: str) -> pathlib.Path:
+    """Return a file of experiments/ or configs/, which a wheel holds within the package."""
+    package = pathlib.Path(__file__).resolve().parents[1]
+    return package / file if (package / file).exists() else package.parent / file
 
 
 def usage() -> str:
@@ -50,13 +52,3 @@ def usage() -> str:
         docstring = ast.get_docstring(ast.parse(path_of(name).read_text(encoding="utf-8"))) or ""
         lines.append(f"  {name:{width}}  {docstring.splitlines()[0]}")
     return "\n".join([*lines, "", "knnprompt <command> --help lists the options of a command."])
-
-
-def _load(command: str) -> types.ModuleType:
-    """Import the binary of a command, which defines its flags."""
-    specification = importlib.util.spec_from_file_location(f"experiments.{command}", path_of(command))
-    assert specification and specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[module.__name__] = module
-    specification.loader.exec_module(module)
-    return module

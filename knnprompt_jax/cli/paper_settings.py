@@ -1,14 +1,14 @@
-"""The options of compare, paper and report: those of every grid of runs, and those of single tables and figures.
+"""The options of compare and paper: those of every grid of runs, and those of single tables and figures.
 
 `configs/` has the values that repeat the paper's runs, in a file per table or figure.
 """
 
-import pathlib
 import re
 import runpy
 
+from knnprompt_jax.cli import console
 from knnprompt_jax.cli import shared_settings as shared
-from knnprompt_jax.common import errors, files, options
+from knnprompt_jax.common import errors, options
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.datastore.distances import DIRECTIONS
 from knnprompt_jax.methods import all_methods
@@ -17,14 +17,14 @@ from knnprompt_jax.tasks import catalogue
 
 _FEW_SHOT = "few-shot"
 METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
-_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
-def _check_shard(shard: str) -> None:
-    """Raise UserError unless the text is i/n with i from 1 to n."""
+def _parse_shard(shard: str) -> tuple[int, int]:
+    """Return i - 1 and n of i/n; raise UserError unless i is from 1 to n."""
     numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
     if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
         raise errors.UserError(f"--shard={shard}: write it as i/n with i from 1 to n, as in 3/8")
+    return int(numbers[1]) - 1, int(numbers[2])
 
 
 class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.MethodOptions):
@@ -41,17 +41,14 @@ class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.M
         "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
         least=0,
     )
-    output: str = options.option(
-        "results", "Folder of the JSON records.", nonempty=True, check=files.check_output_folder
-    )
-    distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
+    output: str = shared.output_folder("results", "Folder of the JSON records.")
     datastore: StoreOptions = options.group(StoreOptions)
 
 
 class ComparisonSettings(shared.DrawOptions, SharedSettings):
     """The rows and seeds to compare methods on."""
 
-    eval_file: str = options.option("", "File of rows to classify; needs train_file.", check=files.check_readable)
+    eval_file: str = shared.input_file("File of rows to classify; needs train_file.")
     methods: tuple[str, ...] = options.option(("icl", "knn"), METHODS_HELP, nonempty=True)
     seeds: tuple[int, ...] | None = options.option(
         None,
@@ -106,14 +103,13 @@ class GridSettings(SharedSettings):
             all_methods.get(method)
         for task in self.tasks:
             catalogue.get(task)
-        _check_shard(self.shard)
+        _parse_shard(self.shard)
         self.check_rows(self.tasks[0])
 
     @property
     def shard_of(self) -> tuple[int, int]:
         """The index of this shard, from 0, and the number of shards."""
-        index, _, count = self.shard.partition("/")
-        return int(index) - 1, int(count)
+        return _parse_shard(self.shard)
 
     @property
     def regime_shots(self) -> list[tuple[str, int]]:
@@ -171,27 +167,4 @@ class PriorSettings(GridSettings):
 
 def shipped(experiment: str) -> GridSettings:
     """Return the settings of `configs/<experiment>.py`, which repeat the paper's runs."""
-    packaged = _PACKAGE / "configs"  # In a wheel.
-    folder = packaged if packaged.is_dir() else _PACKAGE.parent / "configs"
-    return runpy.run_path(str(folder / f"{experiment}.py"))["get_config"]()
-
-
-class ReportSettings(options.Options):
-    """The records to report and the form of the report."""
-
-    records: str = options.option(
-        "results",
-        "Folder of records, folder with a folder of records per experiment, or packed file (*.jsonl.gz).",
-        nonempty=True,
-    )
-    output: str = options.option(
-        "report",
-        "Folder to write index.html and tables/ to, with --format=html.",
-        nonempty=True,
-        check=files.check_output_folder,
-    )
-    format: str = options.option(
-        "html",
-        "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
-        choices=("html", "text", "markdown"),
-    )
+    return runpy.run_path(str(console.locate(f"configs/{experiment}.py")))["get_config"]()

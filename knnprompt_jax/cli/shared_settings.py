@@ -23,6 +23,16 @@ SHOTS = 32
 MODEL_DEFAULTS = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
 
 
+def input_file(help: str, *, is_required: bool = False) -> Any:
+    """Declare the option of a file to read."""
+    return options.option("", help, nonempty=is_required, check=files.check_readable)
+
+
+def output_folder(default: str, help: str) -> Any:
+    """Declare the option of a folder to write to."""
+    return options.option(default, help, nonempty=True, check=files.check_output_folder)
+
+
 def check_task(name: str) -> None:
     """Raise UserError unless this is `catalogue.OWN`, the name of a task, or a file that declares one."""
     if name != catalogue.OWN:
@@ -62,9 +72,7 @@ class ModelOptions(options.Options):
     """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
     dtype: str | None = options.option(
-        None,
-        "float32 (default): the reference; bfloat16: for accelerators.",
-        choices=DTYPES,
+        None, "float32 (default): the reference; bfloat16: for accelerators.", choices=DTYPES
     )
     batch: int = options.option(
         0, "Packed tokens (not texts) per step in each data shard; 0: chosen for the device.", least=0
@@ -81,9 +89,7 @@ class SavedMesh(options.Options):
 class SavedOptions(options.Options):
     """A saved classifier, and the mesh of its model."""
 
-    classifier: str = options.option(
-        "", "File of a classifier, which fit wrote.", nonempty=True, check=files.check_readable
-    )
+    classifier: str = input_file("File of a classifier, which fit wrote.", is_required=True)
     mesh: SavedMesh = options.group(SavedMesh)
 
 
@@ -106,6 +112,7 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
         "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
         "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
     )
+    distributed: DistributedOptions = options.group(DistributedOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,16 +122,19 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
             )
 
 
-class TaskOptions(options.Options):
-    """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
+class NameOptions(options.Options):
+    """The name of the model."""
 
     model: str | None = options.option(
         None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
     )
+
+
+class TaskOptions(NameOptions):
+    """The model, the task and its train rows."""
+
     task: str = options.option("demo", TASK_HELP, nonempty=True, check=check_task)
-    train_file: str = options.option(
-        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.", check=files.check_readable
-    )
+    train_file: str = input_file("CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.")
 
 
 class DrawOptions(TaskOptions):

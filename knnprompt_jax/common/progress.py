@@ -26,16 +26,17 @@ class _Lines:
 
     def write(self, text: str) -> None:
         if line := text.strip():
-            sys.stderr.write(f"{line}\n")
+            note(line)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        """Do nothing: each line is flushed."""
 
 
 def note(text: str) -> None:
-    """Print a line on standard error in process 0."""
+    """Print a line on standard error in process 0. Nobody may read it: `2>&1 | head -1` must not end the work."""
     if parallel.is_main():
-        print(errors.printable(text), file=sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError):
+            print(errors.printable(text), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

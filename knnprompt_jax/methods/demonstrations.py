@@ -6,7 +6,7 @@ split, demonstrations and anchors. Each query's prompt contains as many of its r
 whatever their classes: those with the highest cosine of sentence embeddings or the highest BM25 score.
 
 "icl_ensemble" combines the predictions after several disjoint sets. The paper (Section 4.2.2) cuts the m train rows per
-class into sets of M_T and does not say how predictions are combined.
+class into sets of M_T and does not say how predictions are combined; this averages probabilities.
 
 "icl_many_shot" fills the context with train rows in random order. Baek, Lee, Gupta, Oh, Dalmia, Kolhar: "Revisiting
 In-Context Learning with Long Context Language Models", 2024 (arXiv 2412.16926): in long contexts, random demonstrations
@@ -36,8 +36,6 @@ from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example
 
 BM25 = "bm25"
-ORDERS = ("nearest_first", "nearest_last")
-COMBINATIONS = ("probability", "log_probability", "vote")
 
 
 class RetrievalOptions(Options):
@@ -45,23 +43,6 @@ class RetrievalOptions(Options):
 
     retriever: str = option(BM25, "bm25, or a sentence encoder by Hub name or folder.", nonempty=True)
     pooling: str = option("", "Pooling of an encoder whose files do not name one: mean or cls.")
-    order: str = option(
-        "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
-    )
-
-
-class EnsembleOptions(Options):
-    """Options of the ensemble."""
-
-    combination: str = option(
-        "probability", "The mean of probabilities, the mean of their logarithms, or a vote.", choices=COMBINATIONS
-    )
-
-
-class ManyShotOptions(Options):
-    """Options of many-shot in-context learning."""
-
-    most: int = option(0, "Maximum number of demonstrations, all classes together; 0: all that fit.", least=0)
 
 
 class UpperBoundOptions(Options):
@@ -71,7 +52,7 @@ class UpperBoundOptions(Options):
 
 
 def select(problem: method.Problem, options: RetrievalOptions) -> list[list[Example]]:
-    """Return the demonstrations of each query, in the order of the prompt."""
+    """Return the demonstrations of each query, the most similar first."""
     pool = problem.train_rows
     pool_texts = [problem.task.retrieval_text(example) for example in pool]
     query_texts = [problem.task.retrieval_text(example) for example in problem.evaluation]
@@ -83,8 +64,6 @@ def select(problem: method.Problem, options: RetrievalOptions) -> list[list[Exam
         similarities_QN = queries_QD @ pool_ND.T  # Cosines.
     count = problem.split.demo_shots * problem.task.num_classes
     nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]  # Ties go to the lower index.
-    if options.order == "nearest_last":
-        nearest_Qk = nearest_Qk[:, ::-1]
     return [[pool[index] for index in indices_k] for indices_k in nearest_Qk]
 
 
@@ -148,33 +127,19 @@ def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
     return [list(split.demonstrations), *(rows for rows in later if rows)]
 
 
-def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
-    """Return class probabilities [Q, C] from the normalised log-probabilities of U predictions.
-
-    "probability" is the mean of probabilities, "log_probability" the normalised mean of logarithms, "vote" the shares
-    of the most probable classes.
-    """
-    if combination == "probability":
-        return np.exp(special.logsumexp(log_p_UQC, axis=0) - np.log(len(log_p_UQC)))
-    if combination == "log_probability":
-        return special.softmax(log_p_UQC.mean(0), axis=-1)
-    return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
-
-
-def predict_by_ensemble(inputs: method.Inputs, options: EnsembleOptions) -> method.Prediction:
-    """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
+def predict_by_ensemble(inputs: method.Inputs, _: Options) -> method.Prediction:
+    """Average the probabilities after each set; the shared pass has read the queries after the first one."""
     problem = inputs.problem
     first, *later = ensemble_sets(problem.split)
     sets = [problem.build_prompts(rows, problem.evaluation, inputs.model.context) for rows in later]
     all_states = [inputs.states[method.QUERIES], *inputs.read_sets(sets, "ICL ensemble")]
-    log_p_UQC = np.array([inputs.label_log_p(states) for states in all_states])
-    probabilities_QC = combine(special.log_softmax(log_p_UQC, axis=-1), options.combination)
+    p_UQC = special.softmax([inputs.label_log_p(states) for states in all_states], axis=-1)
     note = f"{len(all_states)} sets of {len(first)} demonstrations"
-    return method.Prediction.most_probable(probabilities_QC, note=note, sets=sets)
+    return method.Prediction.most_probable(p_UQC.mean(0), note=note, sets=sets)
 
 
 def many_shot_rows(
-    problem: method.Problem, count_tokens: Callable[[Sequence[str]], np.ndarray], context: int, most: int
+    problem: method.Problem, count_tokens: Callable[[Sequence[str]], np.ndarray], context: int
 ) -> list[Example]:
     """Shuffle the split's rows with its seed, and return the first ones that leave room for the longest query.
 
@@ -183,11 +148,9 @@ def many_shot_rows(
     Args:
         count_tokens: maps texts to their numbers of tokens, without special tokens.
         context: the number of tokens that the model can read.
-        most: the maximum number of rows; 0: all that fit.
     """
     rows = problem.train_rows
     random.Random(problem.split.seed).shuffle(rows)
-    rows = rows[: most or None]
     # One token more each: a blank line can become two tokens where demonstrations are joined.
     lengths = count_tokens([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
     room = context - problem.num_special
@@ -197,10 +160,10 @@ def many_shot_rows(
     return rows[:count]
 
 
-def predict_many_shot(inputs: method.Inputs, options: ManyShotOptions) -> method.Prediction:
+def predict_many_shot(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem = inputs.problem
-    rows = many_shot_rows(problem, inputs.model.count_tokens, inputs.model.context, options.most)
+    rows = many_shot_rows(problem, inputs.model.count_tokens, inputs.model.context)
     prompts = problem.build_prompts(rows, problem.evaluation, inputs.model.context)
     probabilities_QC = inputs.label_probabilities(inputs.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
@@ -254,7 +217,6 @@ METHODS = (
         "icl_ensemble",
         "ICL ensemble",
         predict_by_ensemble,
-        EnsembleOptions,
         needs=(method.QUERIES,),
         check=lambda problem, _: check_sets(problem, 2),
         printed_as=("ICL Ensemble",),
@@ -263,7 +225,6 @@ METHODS = (
         "icl_many_shot",
         "Many-shot in-context learning",
         predict_many_shot,
-        ManyShotOptions,
         check=method.check_label_words_differ,
         excluded_because="it fills the context with demonstrations: name the method to run it",
     ),

@@ -19,7 +19,7 @@ from knnprompt_jax.common.options import Options, option
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import continuations, layout
 from knnprompt_jax.methods import method
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import Task
 
 SHORT = 112  # Maximum tokens of a text to classify.
 LONG = 240  # The same, for tasks of long texts.
@@ -30,18 +30,7 @@ CONTEXT = 1024  # Maximum tokens of concatenated demonstrations and text.
 class NoisyChannelOptions(Options):
     """Options of the scores. Texts that exceed the context lose tokens on the left."""
 
-    shown: str = option(
-        "demonstrations",
-        "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
-        choices=("demonstrations", "all"),
-    )
     template: int = option(0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4)
-    text_tokens: int = option(
-        0,
-        "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
-        least=0,
-    )
-    context_tokens: int = option(0, "Maximum tokens read and scored; 0: 1,024.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,19 +96,18 @@ def scores(inputs: method.Inputs, options: NoisyChannelOptions) -> tuple[np.ndar
     """
     problem = inputs.problem
     verbalization = verbalization_of(problem.task)
-    text_tokens, context_tokens = limits(options, verbalization, inputs.model.context)
     boundaries = boundary_tokens(inputs.model)
     demonstrations = [
-        (problem.task.retrieval_text(row), problem.task.class_index(row.label))
-        for row in _demonstrations(options, problem)
+        (problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in problem.split.demonstrations
     ]
     queries = [problem.task.retrieval_text(row) for row in problem.evaluation]
-    templates = _templates(options)
+    templates = [options.template - 1] if options.template else [0, 1, 2, 3]
+    all_labels = [verbalization.labels(template) for template in templates]
     families = [
-        channel(problem.tokenize, boundaries, text_tokens, verbalization.labels(template), demonstrations, queries)
-        for template in templates
+        channel(problem.tokenize, boundaries, verbalization.text_tokens, labels, demonstrations, queries)
+        for labels in all_labels
     ]
-    texts = continuations.build(families, context_tokens)
+    texts = continuations.build(families, min(inputs.model.context, CONTEXT))
     log_p = inputs.score(texts, "noisy channel")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
     return means.reshape(len(templates), len(queries), inputs.num_classes), texts
@@ -199,22 +187,6 @@ def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
     Choosing a template for each seed would give a mean of maxima, which is higher.
     """
     return int(np.mean(accuracy_SU, axis=0).argmax())
-
-
-def _templates(options: NoisyChannelOptions) -> list[int]:
-    """Return the indices of the templates to score."""
-    return [options.template - 1] if options.template else [0, 1, 2, 3]
-
-
-def limits(options: NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
-    """Return the maximum tokens of a query and of a whole text, for a model that reads `context` tokens."""
-    text_tokens = options.text_tokens or verbalization.text_tokens
-    return text_tokens, min(context, options.context_tokens or CONTEXT)
-
-
-def _demonstrations(options: NoisyChannelOptions, problem: method.Problem) -> Sequence[Example]:
-    """Return the rows that precede each query."""
-    return problem.train_rows if options.shown == "all" else problem.split.demonstrations
 
 
 METHODS = (

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.cli.fine_tuning_settings import FineTuneSettings, Hyperparameters
+from knnprompt_jax.cli.command_settings import FineTuneSettings, Hyperparameters
 from knnprompt_jax.common import files, parallel, text_tables
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method

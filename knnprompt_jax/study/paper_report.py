@@ -2,7 +2,7 @@
 
 import pathlib
 
-from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.common import errors
 from knnprompt_jax.report import drawing, overview, page
 from knnprompt_jax.report import records as records_lib
@@ -17,7 +17,7 @@ _TEXT = (
 )
 
 
-def run(settings: grids.ReportSettings) -> str:
+def run(settings: commands.ReportSettings) -> str:
     """Write the page and return its path, or return the tables that have records.
 
     Raises:

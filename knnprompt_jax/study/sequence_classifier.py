@@ -20,7 +20,7 @@ import tqdm
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.cli.fine_tuning_settings import Hyperparameters
+from knnprompt_jax.cli.command_settings import Hyperparameters
 from knnprompt_jax.common import errors, files, parallel, rounding
 from knnprompt_jax.models import encoders, layers, registry
 from knnprompt_jax.models.families import bert

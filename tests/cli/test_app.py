@@ -62,7 +62,7 @@ def parse(tmp_path, monkeypatch):
         with shell.started(["binary", *arguments], run) as printed:
             try:
                 parsed = app.Flags(Settings, config)
-                parsed.run(print)
+                parsed.run(lambda: None)
                 return parsed.value.to_dict()
             except SystemExit as stop:
                 return stop.code, printed.getvalue()
@@ -77,7 +77,6 @@ def parse(tmp_path, monkeypatch):
         (["--k=7", "--seeds=5", "--names=a/*, b", "--hub"], "", {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True}),
         (["--nohub", "--shots=all", "--seed=0", "--k=4"], "", {"seed": 0, "k": 4}),
         ([], "good.py", {"k": 5, "store": {"memory_mb": 64.0}}),
-        (["--k=6"], "good.py", {"k": 6, "store": {"memory_mb": 64.0}}),
         (["--config=good.py", "--store.memory_mb=3"], "zero.py", {"k": 5, "store": {"memory_mb": 3.0}}),
     ],
 )  # fmt: skip
@@ -100,7 +99,6 @@ def test_help_lists_the_main_options_and_helpfull_all(parse):
         (["--k=2", "--hub", "--k=4"], "flag --k=4: already defined as 2"),
         (["surplus"], "unexpected argument 'surplus': write options as --name=value"),
         (["--nothing"], "Unknown command line flag 'nothing'"),
-        (["--store.memory_mb=0"], "store.memory_mb=0: give a number from 1 to"),
         (["--config=nowhere.py"], "nowhere.py: No such file or directory"),
         (["--config=zero.py"], "k=0: give a whole number from 1 to"),
         (["--config=other.py"], "--config=other.py: get_config() must return Settings or a subclass of it"),
@@ -121,8 +119,6 @@ def test_mistakes_are_one_line_and_status_2(parse, arguments, message):
         (errors.UserError("two\nlines"), "two lines"),
         (OSError(2, "No such file or directory", "nowhere/file"), "nowhere/file: No such file or directory"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nMore"), "not enough memory: free some"),
-        (ImportError("lib.so: failed to map segment from shared object"), "not enough memory: free some"),
-        (MemoryError("Unable to allocate 9 GiB"), "not enough memory: free some"),
     ],
 )
 def test_mistakes_in_the_work_are_one_line_too(parse, mistake, message):
@@ -160,15 +156,32 @@ def test_a_signal_ends_a_command_with_one_line(sent):
     assert told == "interrupted; run the same command again\n"
 
 
-LOUD = f"{IMPORTS}app.Flags(options.Options).run(lambda: print('line\\n' * 99_999))"
+LOUD = """
+import sys
+from knnprompt_jax.cli import app
+from knnprompt_jax.common import options, progress
+def work():
+    for line in range(99_999):
+        progress.note("line")
+    open(sys.argv[0] + "saved", "w")
+    print("line\\n" * 99_999)
+sys.argv[0] = sys.argv.pop()
+app.Flags(options.Options).run(work)
+"""
 
 
-def test_a_reader_that_stops_reading_ends_a_command_quietly():
-    """As in `knnprompt predict ... | head`."""
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -n 1', sys.executable, LOUD],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_reader_that_stops_reading_ends_a_command_quietly_and_after_its_work(tmp_path):
+    """As in `knnprompt fit ... 2>&1 | head -1`."""
+    command = [
+        "bash",
+        "-o",
+        "pipefail",
+        "-c",
+        '"$0" -c "$1" "$2" 2>&1 | head -n 1',
+        sys.executable,
+        LOUD,
+        f"{tmp_path}/",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "line\n", "")
+    assert (tmp_path / "saved").exists()

@@ -4,16 +4,14 @@ import pytest
 
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.common import errors, options
+from knnprompt_jax.common import errors
 from tests import processes
 
 WRONG = [
     (commands.PredictionSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
     (commands.PredictionSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
     (commands.PredictionSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: exists"),
-    (commands.EvaluationSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: .* not a folder"),
     (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
-    (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "model": "./smolm2"}, "model './smolm2': no such"),
     (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
     (grids.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is not a folder"),
     (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "./no")}, "model './no': no such"),
@@ -69,46 +67,18 @@ def test_predict_imports_nothing_that_it_does_not_need():
     assert not needless & set(printed.split())
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"reject_novel": 0.0}, "reject_novel=0.0: give a number from 0.0001 to 0.9999"),
-        ({"max_error": 1.0}, "max_error=1.0: give a number from 0.001 to 0.999"),
-        ({"on_bad": "skip"}, "--on_bad: has no effect with --text"),
-    ],
-)
-def test_options_of_predict_that_cannot_be(values, message):
-    with pytest.raises(errors.UserError, match=f"^{message}"):
-        commands.PredictionSettings(classifier="good", text="a", **values)
+def test_options_without_effect_on_one_text_are_refused():
+    with pytest.raises(errors.UserError, match="^--on_bad: has no effect with --text"):
+        commands.PredictionSettings(classifier="good", text="a", on_bad="skip")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *(commands.FitSettings, commands.PredictionSettings, commands.EvaluationSettings, commands.LookSettings),
-        *(commands.ExplanationSettings, grids.ComparisonSettings, commands.BenchmarkSettings, grids.GridSettings),
-    ],
-)
-def test_the_mesh_has_one_spelling(kind):
-    names = {name for name, _, _ in options.declarations(kind) if "mesh" in name}
-    assert "mesh.model" in names and names <= {"mesh.model", "mesh.data"}
+def test_shares_of_classes():
+    assert commands.parse_prior("") is None and commands.parse_prior("uniform") == "uniform"
+    text = 'no=0.2, "New York, NY=3e-1",a=b=.5'
+    assert commands.parse_prior(text) == {"no": 0.2, "New York, NY": 0.3, "a=b": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", None),
-        ("uniform", "uniform"),
-        ("no=0.2, yes=8e-1", {"no": 0.2, "yes": 0.8}),
-        ('"New York, NY=0.3",LA=0.7', {"New York, NY": 0.3, "LA": 0.7}),
-        ("a=b=.5,b=.5", {"a=b": 0.5, "b": 0.5}),
-    ],
-)
-def test_shares_of_classes(text, expected):
-    assert commands.parse_prior(text) == expected
-
-
-@pytest.mark.parametrize("text", ["a=0.5,a=0.9", "a=0.5,b", "a=0.5,b=c", "a=", "a=0.5,"])
+@pytest.mark.parametrize("text", ["a=0.5,a=0.9", "a=0.5,b", "a=0.5,b=c", "a=0.5,"])
 def test_shares_that_are_no_shares_are_refused(text):
     with pytest.raises(errors.UserError, match="^class_prior=.*give each label once"):
         commands.parse_prior(text)

@@ -6,14 +6,15 @@ import shlex
 import pytest
 
 from knnprompt_jax.cli import console
-from tests import processes, shell, test_options_all
+from tests import processes, shell
+from tests.cli import test_options_all
 
 
 def test_every_binary_has_a_command():
     assert {console.path_of(name) for name in console.COMMANDS} == set((processes.ROOT / "experiments").glob("*.py"))
 
 
-HEAVY = ("compare", "paper", "report")  # Their options are those of all methods, which import JAX.
+HEAVY = ("compare", "paper")  # Their options are those of all methods, which import JAX.
 HELP = """
 import sys
 import knnprompt_jax as kp

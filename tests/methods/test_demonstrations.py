@@ -46,8 +46,6 @@ def test_bm25_selects_from_the_whole_train_sample(weather):
         scores = index.get_scores(query.fields["sentence"].split())
         best = sorted(range(8), key=lambda row: (-scores[row], row))[:2]
         assert rows == [pool[row] for row in best]
-    reverse = select(weather, order="nearest_last")
-    assert [rows[::-1] for rows in reverse] == selected
 
 
 def test_encoders_select_by_cosine(weather, embed):
@@ -57,14 +55,12 @@ def test_encoders_select_by_cosine(weather, embed):
         assert rows == [weather.train_rows[row] for row in np.argsort(-cosines_N)[:2]]
 
 
-@pytest.mark.parametrize("order", demonstrations.ORDERS)
-def test_each_query_follows_its_own_demonstrations(weather, predict, order):
-    prediction = predict("prompt_compose_bm25", weather, whole_texts.model(), order=order)
-    for index, (query, rows) in enumerate(zip(weather.evaluation, select(weather, order=order), strict=True)):
-        want_C = whole_texts.icl(weather, rows, query)
-        np.testing.assert_allclose(prediction.probabilities_QC[index], want_C, atol=1e-4)
-        assert prediction.classes_Q[index] == want_C.argmax()
-    assert prediction.note == ""
+def test_each_query_follows_its_own_demonstrations(weather, predict):
+    prediction = predict("prompt_compose_bm25", weather, whole_texts.model())
+    pairs = zip(weather.evaluation, select(weather), strict=True)
+    want_QC = np.array([whole_texts.icl(weather, rows, query) for query, rows in pairs])
+    np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
+    np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
     assert (prediction.prompts, prediction.truncated) == (4, 0)
 
 
@@ -94,22 +90,6 @@ def test_a_class_without_further_rows_is_missing_from_later_sets():
     assert [counts(rows)["1"] for rows in sets] == [2, 2, 2, 2]
 
 
-def test_combinations():
-    p_UQC = np.array([[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], [[0.1, 0.4, 0.5], [0.2, 0.5, 0.3]]])
-    log_p_UQC = np.log(p_UQC)
-    np.testing.assert_allclose(demonstrations.combine(log_p_UQC, "probability"), p_UQC.mean(0))
-    product_QC = np.sqrt(p_UQC.prod(0))
-    want_QC = product_QC / product_QC.sum(-1, keepdims=True)
-    np.testing.assert_allclose(demonstrations.combine(log_p_UQC, "log_probability"), want_QC)
-    np.testing.assert_allclose(demonstrations.combine(log_p_UQC, "vote"), [[0.5, 0, 0.5], [0, 1, 0]])
-
-
-@pytest.mark.parametrize("combination", demonstrations.COMBINATIONS)
-def test_combinations_of_certain_predictions_do_not_overflow(combination):
-    log_p_UQC = np.array([[[0.0, -800.0]], [[0.0, -900.0]]])
-    np.testing.assert_allclose(demonstrations.combine(log_p_UQC, combination), [[1.0, 0.0]])
-
-
 def test_an_ensemble_averages_the_predictions_after_each_set(predict):
     """Prompts are longer than the context and keep their last tokens."""
     problem = whole_texts.trec(2, 5)
@@ -124,35 +104,29 @@ def test_an_ensemble_averages_the_predictions_after_each_set(predict):
 
 
 @pytest.mark.parametrize(
-    ("context", "most", "count"),
+    ("context", "count"),
     # 18 rows have 10 tokens each and one for the blank line. 1 special token precedes them, and a query of 10 follows.
-    [
-        (11 + 4 * 11, 0, 4),
-        (11 + 5 * 11 - 1, 0, 4),
-        (1000, 0, 18),
-        (1000, 7, 7),
-        (12, 0, 0),
-        (5, 0, 0),  # No query fits, so that the whole context is for demonstrations; it holds none.
-    ],
+    # In 5 tokens no query fits, so that the whole context is for demonstrations; it holds none.
+    [(11 + 4 * 11, 4), (11 + 5 * 11 - 1, 4), (1000, 18), (12, 0), (5, 0)],
 )
-def test_many_shots_leave_room_for_the_longest_query(context, most, count):
+def test_many_shots_leave_room_for_the_longest_query(context, count):
     problem = whole_texts.trec(1, 2)
     problem = dataclasses.replace(problem, tokenize=lambda texts: [[1] for _ in texts])  # One special token.
 
-    def rows_within(limit, most):
-        return demonstrations.many_shot_rows(problem, lambda texts: np.full(len(texts), 10), limit, most)
+    def rows_within(limit):
+        return demonstrations.many_shot_rows(problem, lambda texts: np.full(len(texts), 10), limit)
 
-    shuffled = rows_within(1000, 0)
+    shuffled = rows_within(1000)
     assert sorted(row.row for row in shuffled) == sorted(row.row for row in problem.train_rows)
     assert shuffled != problem.train_rows
-    assert rows_within(context, most) == shuffled[:count]
+    assert rows_within(context) == shuffled[:count]
 
 
 def test_many_shots_predict_as_one_long_prompt(predict):
     problem = whole_texts.trec(1, 2)
     model = whole_texts.model()
     prediction = predict("icl_many_shot", problem, model)
-    rows = demonstrations.many_shot_rows(problem, model.count_tokens, model.context, 0)
+    rows = demonstrations.many_shot_rows(problem, model.count_tokens, model.context)
     assert 0 < len(rows) < 18
     want_QC = [whole_texts.icl(problem, rows, query) for query in problem.evaluation]
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=3e-5)

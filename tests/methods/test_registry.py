@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from knnprompt_jax.common import errors
+from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import all_methods, calibrations, method
 from tests.methods import whole_texts
 from tests.methods.synthetic import tokenize_words
@@ -39,9 +40,13 @@ def test_all_are_the_methods_that_need_not_be_named(problem):
 
 
 def test_names_keep_their_order_without_duplicates(problem):
-    selected, reasons = select(["knn", "icl", "knn"], problem)
-    assert names_of(selected) == ["knn", "icl"]
-    assert reasons == {}
+    assert names_of(select(["knn", "icl", "knn"], problem)[0]) == ["knn", "icl"]
+
+
+def test_a_variant_takes_the_options_of_its_method_and_keeps_its_own_values():
+    settings = all_methods.MethodOptions(knn=KNNOptions(k=7, distance="reverse_kl"))
+    assert all_methods.get("knn_l2").options(settings) == KNNOptions(k=7, distance="l2")
+    assert all_methods.get("knn").options(settings) == settings.knn
 
 
 @pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"]])
@@ -96,16 +101,13 @@ def test_methods_that_use_anchors_are_excluded_without_anchors(problem):
 
 
 @pytest.mark.parametrize(
-    ("name", "shots", "message"),
-    [
-        ("icl_ensemble", (2, 1), "demo_shots=2: .* choose demo_shots from 1 to 1"),
-        ("prompt_compose_bm25", (0, 3), "demo_shots=0: .* choose demo_shots from 1 to 3"),
-        ("demonstration_upper_bound", (0, 3), "demo_shots=0"),
-    ],
+    ("name", "demo_shots", "most"),
+    [("icl_ensemble", 2, 1), ("prompt_compose_bm25", 0, 3), ("demonstration_upper_bound", 0, 3)],
 )
-def test_too_few_demonstrations_are_refused(name, shots, message):
-    with pytest.raises(errors.UserError, match=f"'{name}' does not apply: {message}"):
-        select([name], whole_texts.trec(*shots))
+def test_too_few_demonstrations_are_refused(name, demo_shots, most):
+    message = f"'{name}' does not apply: demo_shots={demo_shots}: .* from 1 to {most}"
+    with pytest.raises(errors.UserError, match=message):
+        select([name], whole_texts.trec(demo_shots, 3 - demo_shots))
 
 
 @pytest.mark.parametrize(("rows", "labels", "required"), [(4, "01234", 5), (1, "0", 2)])

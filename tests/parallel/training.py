@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax.cli.fine_tuning_settings import Hyperparameters
+from knnprompt_jax.cli.command_settings import Hyperparameters
 from knnprompt_jax.models import registry
 from knnprompt_jax.models.families import bert
 from knnprompt_jax.study import sequence_classifier as texts

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from knnprompt_jax.cli.fine_tuning_settings import FineTuneSettings
+from knnprompt_jax.cli.command_settings import FineTuneSettings
 from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.report import records

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.common import errors
 from knnprompt_jax.report import drawing, records
 from knnprompt_jax.study import paper_report, paper_tables
@@ -71,7 +71,7 @@ def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp
     if records_at in ("any", "both"):
         records.write(tmp_path, dataclasses.replace(made, experiment=""))
     folder = tmp_path / "few_shot" if records_at == "few_shot" else tmp_path
-    printed = paper_report.run(grids.ReportSettings(records=str(folder), format=form))
+    printed = paper_report.run(commands.ReportSettings(records=str(folder), format=form))
     for text in ("Model: the tiny model", "Test rows: 47 per task", "KL direction: KL(anchor ‖ test)", *texts):
         assert text in printed
     assert "Data scaling" not in printed and "64.0" not in printed, "tables without a record are not printed"
@@ -83,18 +83,18 @@ def test_text_needs_no_library_for_pages_and_has_no_rows_of_the_paper_only(make_
         records.write(tmp_path / experiment, made)
     for library in ("matplotlib", "jinja2"):
         monkeypatch.setitem(sys.modules, library, None)  # As if it were not installed.
-    printed = paper_report.run(grids.ReportSettings(records=str(tmp_path), format="text"))
+    printed = paper_report.run(commands.ReportSettings(records=str(tmp_path), format="text"))
     assert "paper 63.7 ± 5.5" in printed and "Data scaling" in printed
     assert "SST2  " not in printed and "Noisy channel  " not in printed and "OPT" not in printed
     with pytest.raises(errors.UserError, match=r"needs jinja2, matplotlib: .*; --format=text needs none$"):
-        paper_report.run(grids.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page")))
+        paper_report.run(commands.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page")))
 
 
 def test_records_of_other_runs_come_first_on_the_page(make_record, tmp_path):
     made = make_record("few_shot", "trec", "knn", 8, 1)
     for shots in (8, 16):
         records.write(tmp_path, make_record("", "trec", "knn", shots, 1))
-    settings = grids.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page"))
+    settings = commands.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page"))
     assert paper_report.run(settings) == f"page: {tmp_path / 'page' / 'index.html'}"
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert 'id="table-accuracy_8"' in text and 'id="table-accuracy_16"' in text and "Data scaling" not in text
@@ -119,5 +119,5 @@ def test_invalid_results_give_a_one_line_error(tmp_path, place, content, message
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_text(content, encoding="utf-8")
     with pytest.raises(errors.UserError, match=message):
-        paper_report.run(grids.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page")))
+        paper_report.run(commands.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page")))
     assert not (tmp_path / "page").exists()

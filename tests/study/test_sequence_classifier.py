@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax.cli.fine_tuning_settings import Hyperparameters
+from knnprompt_jax.cli.command_settings import Hyperparameters
 from knnprompt_jax.common import errors
 from knnprompt_jax.models import checkpoints, registry
 from knnprompt_jax.study import sequence_classifier as texts

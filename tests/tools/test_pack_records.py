@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.common import errors
 from knnprompt_jax.report import records
 from knnprompt_jax.study import paper_report as page
@@ -62,7 +62,7 @@ def test_the_report_reads_a_packed_file(tmp_path):
         records.write(tmp_path / "results" / "distance", record)
     pack_records.pack([tmp_path / "results"], tmp_path / "some.jsonl.gz")
     packed, loose = (
-        re.sub("- Run on: .*\n", "", page.run(grids.ReportSettings(records=str(tmp_path / name), format="markdown")))
+        re.sub("- Run on: .*\n", "", page.run(commands.ReportSettings(records=str(tmp_path / name), format="markdown")))
         for name in ("some.jsonl.gz", "results")
     )
     assert packed == loose and "| 1.2 " in packed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knnprompt_jax.cli import paper_settings as grids
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.study import paper_report as page
 from tools import pool_tables, render_docs, scales
 
@@ -49,7 +49,7 @@ def test_tf_idf_and_auto_classifier_have_the_same_train_rows():
 
 def test_shipped_records_have_a_report():
     path = render_docs.DOCS / "records" / "analyses.jsonl.gz"
-    printed = page.run(grids.ReportSettings(records=str(path), format="text"))
+    printed = page.run(commands.ReportSettings(records=str(path), format="text"))
     assert "kNN Prompting" in printed and "SmolLM2-135M" in printed
 
 
