@@ -51,20 +51,20 @@ def main(path: str, source: str, output: str) -> None:
     # As objects, a column of whole numbers with an empty cell does not become one of floats.
     frames = (pd.DataFrame(batch, dtype=object) for batch in batches)
     columns: list[str] = []
-    with pathlib.Path(output).open("w", encoding="utf-8", newline="") as file:
+    with pathlib.Path(output).open("wb") as file:
         for table in label(pickle.dumps(kp.load(path)), frames):
             if not columns:
                 columns = list(table.columns)
-                file.write(text_tables.to_csv([[*map(text_tables.to_cell, columns)]]))
+                file.write(text_tables.to_csv([columns]))
             elif other := sorted({*table.columns} - {*columns}):
                 raise kp.UserError(f"{source}: the column {other[0]!r} begins after the first 256 rows")
             values = table.reindex(columns=columns).values.tolist()
-            file.write(text_tables.to_csv([_cell(value) for value in row] for row in values))
+            file.write(text_tables.to_csv(([_cell(value) for value in row] for row in values), is_first=False))
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a cell that a spreadsheet does not run as a formula."""
-    return "" if is_empty(value) and not isinstance(value, str) else text_tables.to_cell(str(value))
+    """Return a value as the text of a cell."""
+    return "" if is_empty(value) and not isinstance(value, str) else str(value)
 
 
 if __name__ == "__main__":

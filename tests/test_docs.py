@@ -35,7 +35,7 @@ def test_snippets_run(pages, tmp_path, monkeypatch):
         run(page)
     if "own_data.md" in pages:
         assert len(pathlib.Path("answers.jsonl").read_text().splitlines()) == 2
-        assert pathlib.Path("labels.csv").read_text().startswith("row,id,text,label,")
+        assert pathlib.Path("labels.csv").read_text(encoding="utf-8-sig").startswith("row,id,text,label,")
 
 
 def run(page: str) -> None:

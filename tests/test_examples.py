@@ -57,7 +57,7 @@ def test_cells_of_json_lines_through_the_pandas_udf(demo_classifier, tmp_path):
     given += [{"sentence": "fill", "id": number} for number in range(253)] + [{"sentence": "last", "id": 8}]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in given))
     pandas_udf.main(*(str(tmp_path / name) for name in ("saved", "rows.jsonl", "labels.csv")))
-    with (tmp_path / "labels.csv").open(newline="") as file:
+    with (tmp_path / "labels.csv").open(newline="", encoding="utf-8-sig") as file:
         header, *rows = csv.reader(file)
     assert header == ["id", "sentence", "label", "probability"] and len(rows) == len(given)
     expected = [["9007199254740993", "one\rtwo"], ["", "'=1+1"], ["7", "None"], ["8", "last"]]

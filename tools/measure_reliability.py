@@ -31,8 +31,7 @@ from knnprompt_jax.classifier.confidence import selective
 from knnprompt_jax.classifier.experts import expert, pool_fitting, views
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.commands import anchors as anchors_lib
-from knnprompt_jax.commands import evaluate_job, label_table, look_job
+from knnprompt_jax.commands import evaluate_job, label_table
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import states
 from knnprompt_jax.report.measures import Measures
@@ -292,9 +291,15 @@ def measure_planted(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str
     for index in planted:
         others = [label for label in data.task.labels if label != rows[index].label]
         rows[index] = dataclasses.replace(rows[index], label=others[rng.integers(len(others))])
-    anchors = look_job.classify_anchors(fit(model, data.task, rows))
-    own_N = anchors.shares_NC[np.arange(len(rows)), anchors.y_N]
-    orders = {"look": anchors_lib.ranked(anchors).index, "self_confidence": np.argsort(own_N, kind="stable")}
+    fitted = fit(model, data.task, rows)
+    _, shares_NC = fitted.left_out()
+    y_N = fitted.content.y_N
+    own_N = shares_NC[np.arange(len(rows)), y_N]
+    near_N0 = np.zeros((len(rows), 0), int)  # Neighbours do not change the order.
+    orders = {
+        "look": label_table.ranked(y_N, shares_NC, near_N0).index,
+        "self_confidence": np.argsort(own_N, kind="stable"),
+    }
     ranks = {name: np.flatnonzero(np.isin(order, planted)).tolist() for name, order in orders.items()}
     return {"train_rows": len(rows), "ranks": ranks}
 

@@ -157,7 +157,7 @@ class FileOptions(options.Options):
     encoding: str = options.option("utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True)
     delimiter: str | None = options.option(
         None,
-        "What separates the cells of CSV and TSV files; by default what splits the header and the first rows alike.",
+        "What separates the cells of CSV and TSV files; by default what splits the header.",
         choices=tuple(table_file.DELIMITERS),
     )
     on_bad: str = options.option(

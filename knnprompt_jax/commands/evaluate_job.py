@@ -20,7 +20,6 @@ from knnprompt_jax.inference import states
 from knnprompt_jax.report import drawing, measures, page
 from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing, Section
-from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_MISTAKES = 20  # Mistakes that are listed on the page.
@@ -48,7 +47,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
     content = {**about, **measured.to_dict(), "certainty": certainty, "out_of_scope": scope}
     files.write(output / "measures.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    files.write(output / "mistakes.csv", text_tables.to_csv(mistakes.cells).encode("utf-8", "backslashreplace"))
+    files.write(output / "mistakes.csv", text_tables.to_csv([mistakes.headers, *mistakes.rows]))
     sections = build(measured, certainty, mistakes, scope)
     title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
     text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."
@@ -118,7 +117,8 @@ def measure_scope(
 def _load_rows(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
     """Return the labelled rows; warn if the classifier was fitted to some of them."""
     examples = settings.table(settings.input, saved.content.file_options).labelled(saved.content.task)
-    if found := defects.matches(examples, saved.content.rows):
+    known = {row.text_key for row in saved.content.rows}
+    if found := [row for row in examples if row.text_key in known]:
         message = "%d of %d rows repeat a text that the classifier was fitted to, so scores are too high; first: %s"
         logging.warning(message, len(found), len(examples), found[0].place)
     return examples

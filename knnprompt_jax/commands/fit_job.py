@@ -80,10 +80,12 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
     name = settings.task or catalogue.OWN
     task, train = job_inputs.load_train(settings, name, settings.train_file)
     if name == catalogue.OWN:
-        progress.note(_describe_columns(task, train))
+        fields = errors.join_names(task.fields)
+        left_out = errors.join_names(dict.fromkeys(column for row in train for column in row.extra))
+        progress.note(f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns=")
     rows = defects.drop(train, ()) if settings.drop_duplicates else train
-    if left_out := len(train) - len(rows):
-        logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
+    if len(rows) < len(train):
+        logging.warning("--drop_duplicates: %d of %d train rows are left out", len(train) - len(rows), len(train))
     elif found := defects.describe(train, ()):
         logging.warning("%s (see --drop_duplicates): %s", found, defects.places(train))
     if len({row.label for row in rows}) < 2:
@@ -93,13 +95,6 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
         )
     job_inputs.log_warnings(defects.label_warnings(rows))
     return task, rows
-
-
-def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
-    """Return which columns of a table are in the prompt and which are left out."""
-    left_out = errors.join_names(dict.fromkeys(column for row in rows for column in row.extra))
-    fields = errors.join_names(task.fields)
-    return f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns="
 
 
 def classifier_options(settings: commands.FitSettings) -> AutoOptions:
@@ -125,8 +120,6 @@ def summarize(result: Result) -> str:
     counts: Mapping[str, int] = collections.Counter(row.label for row in content.rows)
     sizes = [counts[label] for label in content.task.labels]
     per_class = " to ".join(f"{count:,}" for count in sorted({min(sizes), max(sizes)})) + " per class"
-    if min(sizes) < max(sizes):
-        per_class += f"; the largest has {100 * max(sizes) / sum(sizes):.1f} % of the rows"
     views = [
         f"after {_count(len(view.rows), 'demonstration')}" if view.rows else "without demonstrations"
         for view in content.views

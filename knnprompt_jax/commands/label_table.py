@@ -1,21 +1,21 @@
-"""The table that goes round: `look` writes the train rows and rows to label, a person edits it, and `fit` reads it."""
+"""The table that goes round: `look` writes the train rows and rows to label, a person edits it, and `fit` reads it.
+
+Each anchor is classified by the others: the least probable labels may be wrong.
+"""
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from knnprompt_jax.classifier.confidence import acquisition
 from knnprompt_jax.classifier.experts import expert, linear
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.commands import anchors as anchors_lib
 from knnprompt_jax.commands import predictions_file
-from knnprompt_jax.commands.anchors import ClassifiedAnchors
 from knnprompt_jax.common import errors, progress, text_tables
-from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.inference import states
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.table_file import Table
@@ -25,21 +25,14 @@ _CHECK = "check: "
 _CHOSEN = "chosen: "  # How the reason of a row that `look` chose to label begins; it stays in later tables.
 _MIN_CHECKS = 10  # Labels to check: a tenth of the rows within these limits.
 _MAX_CHECKS = 50
+_NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
+_MIN_LEAD = 0.5  # The lead of another class from which on it is suggested.
+_MIN_SUM = 1e-300
 _NOVEL = 0.05  # The p-value below which a row is unlike the train rows.
 _UNDECIDED = 0.5  # The margin below which a row is undecided between two classes.
 
 Row = dict[str, str]
 """The cells of a row by column."""
-
-
-class ToLabel(NamedTuple):
-    """Q rows to label, the most valuable first: their cells, predicted labels, nearest anchors and states."""
-
-    rows: Sequence[Row]
-    texts: Sequence[str]
-    predicted: Sequence[str]
-    near: search_lib.Neighbours
-    hidden_QE: np.ndarray
 
 
 def read(table: Table) -> tuple[tuple[str, ...], ...]:
@@ -52,10 +45,7 @@ def read(table: Table) -> tuple[tuple[str, ...], ...]:
 def write(rows: Sequence[Row]) -> bytes:
     """Return rows as CSV in UTF-8 with a byte order mark; the columns that `look` adds are the last."""
     names = [*dict.fromkeys(name for row in rows for name in row if name not in columns.ADDED), *columns.ADDED]
-    lines = [names, *([row.get(name, "") for name in names] for row in rows)]
-    return text_tables.to_csv([*map(text_tables.to_cell, line)] for line in lines).encode(
-        "utf-8-sig", "backslashreplace"
-    )
+    return text_tables.to_csv([names, *([row.get(name, "") for name in names] for row in rows)])
 
 
 def train_rows(content: Content) -> dict[int, Row]:
@@ -105,39 +95,78 @@ def count_chosen(content: Content) -> int:
     return sum(row.row in chosen for row in content.rows)
 
 
-def mark_doubts(content: Content, anchors: ClassifiedAnchors, rows: Mapping[int, Row]) -> list[int]:
+def ranked(y_N: np.ndarray, shares_NC: np.ndarray, near_Nk: np.ndarray) -> pd.DataFrame:
+    """Return N anchors, the least probable label first; the index is the anchor's.
+
+    The columns are the class `suggested`, or -1, the label's `probability`, and how many of the nearest anchors have
+    another label, `differing`. A class is suggested if its probability leads the label's by more than half.
+
+    Probabilities are p / √share, scaled to a sum of 1: halfway between the classes' shares of the anchors and equal
+    shares. With the anchors' shares, right labels of a rare class would come before wrong labels of a common one;
+    confident learning avoids this by a threshold for each class (Northcutt et al., 2021). With equal shares, a class of
+    few anchors, whose probabilities are the least reliable, would hide its wrong labels.
+
+    Args:
+        y_N: the classes.
+        shares_NC: each class's leave-one-out probability, or its share of the votes of the nearest anchors.
+        near_Nk: the nearest other anchors of each anchor, as indices 0 … N − 1.
+    """
+    rows_N = np.arange(len(y_N))
+    shares_C = np.bincount(y_N, minlength=shares_NC.shape[1]) / len(y_N)
+    balanced_NC = np.divide(shares_NC, np.sqrt(shares_C), out=np.zeros(shares_NC.shape), where=shares_C > 0)
+    balanced_NC /= np.maximum(balanced_NC.sum(-1, keepdims=True), _MIN_SUM)
+    own_N = balanced_NC[rows_N, y_N]
+    best_N = balanced_NC.argmax(-1)
+    leads_N = balanced_NC[rows_N, best_N] - own_N > _MIN_LEAD
+    differing_N = np.sum(y_N[near_Nk] != y_N[:, None], -1)
+    found = pd.DataFrame(
+        {"suggested": np.where(leads_N, best_N, -1), "probability": own_N, "differing": differing_N}, rows_N
+    )
+    return found.sort_values("probability", kind="stable")
+
+
+def mark_doubts(fitted: Fitted, shares_NC: np.ndarray, rows: Mapping[int, Row]) -> list[int]:
     """Write the probabilities of labels, and the reasons to check some of them, into the train rows.
 
     A tenth of the labels is to be checked, then those of anchors whose text also occurs with another label. Labels that
     a person checked or gave on request are left out.
 
+    Args:
+        shares_NC: the shares of `Fitted.left_out`.
+        rows: the rows of `train_rows`.
+
     Returns:
         The indices of the anchors to check, the least probable label first.
     """
+    content = fitted.content
+    names = content.task.labels
+    k = min(max(content.k, _NEIGHBOURHOOD), len(content.anchors) - 1)
+    near_Nk = np.asarray(fitted.search_among_anchors(k).indices_Qk)
     for row in rows.values():
         if not _is_chosen(row):
             row |= dict.fromkeys((columns.PROBABILITY, columns.NOVELTY, columns.REASON), "")
     labels_of = collections.defaultdict(set)
     for example in content.rows:
         labels_of[example.text_key].add(example.label)
-    count = min(_MAX_CHECKS, max(_MIN_CHECKS, len(anchors.ids) // 10))
+    count = min(_MAX_CHECKS, max(_MIN_CHECKS, len(content.anchors) // 10))
     doubts: list[int] = []
-    for index, found in anchors_lib.ranked(anchors).iterrows():
-        row = rows[anchors.ids[index]]
+    for index, found in ranked(content.y_N, shares_NC, near_Nk).iterrows():
+        anchor = content.anchors[index]
+        row = rows[anchor.row]
         row[columns.PROBABILITY] = f"{found.probability:.3f}"
-        others = labels_of[content.anchors[index].text_key] - {anchors.label(index)}
+        others = labels_of[anchor.text_key] - {anchor.label}
         if row.get(columns.CHECKED) or _is_chosen(row) or (len(doubts) >= count and not others):
             continue
         doubts.append(index)
-        parts = [f"perhaps {anchors.names[int(found.suggested)]}"] if found.suggested >= 0 else []
-        parts.append(f"{found.differing:.0f} of {anchors.near_Nk.shape[1]} nearest rows have another label")
+        parts = [f"perhaps {names[int(found.suggested)]}"] if found.suggested >= 0 else []
+        parts.append(f"{found.differing:.0f} of {k} nearest rows have another label")
         parts += [f"this text has the label {other}, too" for other in sorted(others)]
         row[columns.REASON] = _CHECK + "; ".join(parts)
     return doubts
 
 
-def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings, k: int) -> ToLabel:
-    """Choose at most `budget` rows of the input and find their k nearest anchors.
+def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings) -> list[Row]:
+    """Return at most `budget` rows of the input to label, the most valuable first.
 
     Args:
         known: the rows of the train table, whose texts are left out.
@@ -145,14 +174,11 @@ def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings
     Raises:
         UserError: the file cannot be read, or every row is labelled or repeats another.
     """
-    task = fitted.task
     examples = _new(fitted, known, settings)
     readings = fitted.read(examples, states.open_disk_cache(settings.cache_gb))
-    answer = fitted.answer(readings)
-    p_NC = np.asarray(answer.probabilities, np.float64)
+    p_NC = np.asarray(fitted.answer(readings).probabilities, np.float64)
     chosen_Q = rank(fitted, readings, p_NC, settings.budget)
-    chosen_readings = readings.take(chosen_Q)
-    novelty_Q = fitted.novelty(chosen_readings)
+    novelty_Q = fitted.novelty(readings.take(chosen_Q))
     names = {name for row in known for name in row}
     rows = []
     for index, p_value, reason in zip(chosen_Q, novelty_Q, _reasons(fitted, p_NC[chosen_Q], novelty_Q), strict=True):
@@ -165,13 +191,7 @@ def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings
         }
         emptied = dict.fromkeys((_label_column(fitted.content), columns.SUGGESTED, columns.CHECKED), "")
         rows.append({**copied, **example.fields, **emptied, **added})
-    return ToLabel(
-        rows=rows,
-        texts=[task.retrieval_text(examples[index]) for index in chosen_Q],
-        predicted=[str(answer.labels[index]) for index in chosen_Q],
-        near=fitted.search(chosen_readings, k),
-        hidden_QE=np.asarray(fitted.first_view(chosen_readings).hidden_NE, np.float32),
-    )
+    return rows
 
 
 def _new(fitted: Fitted, known: Iterable[Row], settings: commands.LookSettings) -> list[Example]:

@@ -9,7 +9,7 @@ import itertools
 import json
 import pathlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from knnprompt_jax.classifier import classifier_file
@@ -42,20 +42,6 @@ class Summary:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True)
-class _Work:
-    """The rows that are not finished, the number of all rows (None if unknown), and the output; empty in process 1."""
-
-    rows: Iterable[Example] = ()
-    total: int | None = None
-    output: predictions_file.Output = predictions_file.Output()
-    form: Any = None
-
-    def write(self, examples: Sequence[Example], predictions: Predictions) -> None:
-        """Write the predictions of a batch."""
-        self.output.write(self.form.lines(examples, predictions), examples[-1].row + 1)
-
-
 def run(settings: commands.PredictionSettings) -> Summary:
     """Label all rows, or the rows that an interrupted run did not finish. Memory does not grow with their number.
 
@@ -74,24 +60,28 @@ def run(settings: commands.PredictionSettings) -> Summary:
     mesh = parallel.make_mesh(0, settings.mesh.model)
     outcomes: collections.Counter[str] = collections.Counter()
     with parallel.enter_in_main(_open(settings, saved)) as opened:
-        work = opened or _Work()
+        rows, total, output, form = opened or ((), None, predictions_file.Output(), None)
         fitted = saved.restore(saved.load_model(mesh))
         least = 0.0 if settings.max_error is None else _least_probability(fitted, settings.max_error)
         cache = None if settings.text else states.open_disk_cache(settings.cache_gb, is_capped=True)
-        earlier = work.output.rows
+        earlier = output.rows
         started = time.monotonic()
-        for examples, readings in unlabelled.read_batches(fitted, work.rows, cache, work.total, earlier):
+        for examples, readings in unlabelled.read_batches(fitted, rows, cache, total, earlier):
             predictions = fitted.answer(readings, settings.neighbours).abstaining(least)
             predictions = predictions.rejecting(fitted.novelty(readings), settings.reject_novel)
-            parallel.call_in_main(functools.partial(work.write, examples, predictions))
+            parallel.call_in_main(functools.partial(_write, output, form, examples, predictions))
             outcomes.update(predictions.outcomes)
-        parallel.call_in_main(work.output.finish)
+        parallel.call_in_main(output.finish)
     return Summary(outcomes, earlier, time.monotonic() - started)
 
 
 @contextlib.contextmanager
-def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -> Iterator[_Work]:
-    """Lock the output and read the input once, so that a bad row of a file is refused before the model loads."""
+def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -> Iterator[tuple[Any, ...]]:
+    """Lock the output and read the input once, so that a bad row of a file is refused before the model loads.
+
+    Yields:
+        The rows that are not finished, the number of all rows (None if unknown), the output and its format.
+    """
     task = saved.content.task
     table = settings.table(settings.input)
     total = unlabelled.count(table, task)
@@ -106,14 +96,19 @@ def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -
         settings.neighbours,
     )
     if settings.output == commands.STANDARD:
-        yield _Work(rows, total, predictions_file.Output(), form)
+        yield rows, total, predictions_file.Output(), form
         return
     path = pathlib.Path(settings.output)
     options = {name: value for name, value in settings.to_dict().items() if name not in _NOT_IN_JOB}
     job = hashlib.sha256(json.dumps([saved.digest, unlabelled.digest(settings.input), options]).encode()).hexdigest()
     with files.lock(path):
         output = predictions_file.FileOutput(path, job, form.header(), settings.overwrite)
-        yield _Work((row for row in rows if row.row >= output.rows), total, output, form)
+        yield (row for row in rows if row.row >= output.rows), total, output, form
+
+
+def _write(output: predictions_file.Output, form: Any, examples: list[Example], predictions: Predictions) -> None:
+    """Write the predictions of a batch."""
+    output.write(form.lines(examples, predictions), examples[-1].row + 1)
 
 
 def _copied_columns(keep: tuple[str, ...] | None, first: Example | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,14 +61,14 @@ class Format:
         """Return the header of the output."""
         own = _OWN if self.neighbours else _OWN[:3]
         columns = ["row", *self._names, *own, *(self._shares if self.probabilities else ())]
-        return _to_csv([columns]) if self.kind == "csv" else b""
+        return text_tables.to_csv([columns]) if self.kind == "csv" else b""
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
         """Return a line (a record in CSV) for each of these rows, with its prediction."""
         labels = predictions.labels.tolist()
         records = [self._record(example, labels[index], predictions, index) for index, example in enumerate(examples)]
         if self.kind == "csv":
-            return _to_csv(map(_flattened, records))
+            return text_tables.to_csv(map(_cells, records), is_first=False)
         # Copied columns may hold lone surrogates; each becomes an escape.
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         return "".join(lines).encode("utf-8", "backslashreplace")
@@ -92,18 +92,10 @@ class Format:
         return record
 
 
-def _flattened(record: dict[str, Any]) -> list[Any]:
+def _cells(record: dict[str, Any]) -> list[Any]:
     shares = record.pop("probabilities", {})
-    return [*record.values(), *shares.values()]
-
-
-def _to_csv(rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return rows as CSV that a spreadsheet does not run as formulas."""
-    return text_tables.to_csv([*map(_to_cell, row)] for row in rows).encode("utf-8", "backslashreplace")
-
-
-def _to_cell(value: Any) -> Any:
-    return value if isinstance(value, int | float) else text_tables.to_cell(to_text(value))
+    values = [*record.values(), *shares.values()]
+    return [value if isinstance(value, int | float) else to_text(value) for value in values]
 
 
 def to_text(value: Any) -> str:

@@ -25,10 +25,13 @@ def use() -> None:
     KNNPROMPT_CACHE=folder moves the cache, KNNPROMPT_CACHE=off keeps it off. If JAX_COMPILATION_CACHE_DIR is set,
     nothing changes. If the folder cannot be made, the cache stays off.
     """
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    cache = files.find_cache_folder()
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or cache is None:
         return
-    programs = folder()
-    if programs is None:
+    programs = cache.absolute() / "compiled" / f"jax-{metadata.version('jax')}"
+    try:
+        programs.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
+    except OSError:
         return
     _remove_torn_entries(programs)
     settings = {
@@ -46,19 +49,6 @@ def use() -> None:
 
         for name, value in settings.items():
             jax.config.update(name, value)
-
-
-def folder() -> pathlib.Path | None:
-    """Return the folder of programs that this version of JAX compiles; None if the user has no cache folder."""
-    cache = files.find_cache_folder()
-    if cache is None:
-        return None
-    path = cache.absolute() / "compiled" / f"jax-{metadata.version('jax')}"
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
-    except OSError:
-        return None
-    return path
 
 
 def _remove_torn_entries(folder: pathlib.Path) -> None:

@@ -31,11 +31,15 @@ def from_cell(text: str) -> str:
     return text[1:] if text.startswith("'") and to_cell(text[1:]) == text else text
 
 
-def to_csv(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV; a record ends in a carriage return and a line feed."""
+def to_csv(rows: Iterable[Sequence[Any]], *, is_first: bool = True) -> bytes:
+    """Return rows as CSV in UTF-8, with texts guarded by `to_cell`; a record ends in a carriage return and a line feed.
+
+    Args:
+        is_first: whether a file begins with these rows, and so with a byte order mark.
+    """
     text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
-    return text.getvalue()
+    csv.writer(text).writerows([to_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return text.getvalue().encode("utf-8-sig" if is_first else "utf-8", "backslashreplace")
 
 
 def spread(values: Sequence[float]) -> str:

@@ -15,7 +15,7 @@ _MAX_LENGTH = 700  # Characters of a text that the page keeps.
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An anchor (without a prediction), a test row, or a row to label (without a label).
+    """An anchor (without a prediction) or a test row.
 
     Its nearest anchors are (index among the points, distance).
     """
@@ -27,15 +27,8 @@ class Point:
     neighbours: tuple[tuple[int, float], ...] = ()
 
     @property
-    def colour(self) -> str:
-        """The label that gives the mark its colour and shape."""
-        return self.label or self.prediction
-
-    @property
     def kind(self) -> str:
-        """One of "anchor", "right", "wrong" and "unlabelled"."""
-        if not self.label:
-            return "unlabelled"
+        """One of "anchor", "right" and "wrong"."""
         if not self.prediction:
             return "anchor"
         return "right" if self.prediction == self.label else "wrong"
@@ -46,7 +39,6 @@ class Map:
     """Points with their positions [N, 2] in the map's units.
 
     Attributes:
-        row: the name of a point with a prediction.
         other: the method that made the predictions `Point.other`.
         cases: indices of points that are printed below the map.
     """
@@ -57,7 +49,6 @@ class Map:
     points: tuple[Point, ...]
     positions_N2: np.ndarray
     unit: str = "nats"
-    row: str = "test row"
     other: str = ""
     cases: tuple[int, ...] = ()
 
@@ -68,7 +59,7 @@ class Map:
         for point in self.points:
             neighbours = [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours]
             points.append(vars(point) | {"text": shorten(point.text), "neighbours": neighbours})
-        return {"unit": self.unit, "row": self.row.capitalize(), "other": self.other, "points": points}
+        return {"unit": self.unit, "other": self.other, "points": points}
 
 
 def layout(features_NE: np.ndarray) -> np.ndarray:

@@ -31,11 +31,6 @@ class Listing:
         """The table for a terminal."""
         return text_tables.render(self.headers, self.rows)
 
-    @property
-    def cells(self) -> list[list[str]]:
-        """The headers and the rows as cells that a spreadsheet does not run as formulas."""
-        return [[*map(text_tables.to_cell, row)] for row in (self.headers, *self.rows)]
-
 
 @dataclasses.dataclass(frozen=True)
 class Section:

@@ -1,15 +1,12 @@
 """Defects of rows: repeated texts, conflicting labels, test texts in train, and labels that are probably mistakes."""
 
 import collections
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import task
 from knnprompt_jax.tasks.task import Example
 
 _MAX_NAMED = 5  # Rows that a message names.
-_SEPARATOR = re.compile(r"[,;|/+&]")  # Between several labels in one cell.
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
@@ -66,14 +63,8 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
     return kept
 
 
-def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[Example]:
-    """Return the rows with the text of a known example."""
-    texts = {row.text_key for row in known}
-    return [row for row in rows if row.text_key in texts]
-
-
 def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
-    """Yield warnings about labels of train rows that differ only in case and blanks, or that join other labels."""
+    """Yield warnings about labels of train rows that differ only in case and blanks."""
     counts = collections.Counter(row.label for row in rows)
     same = collections.defaultdict(list)
     for label in counts:
@@ -82,16 +73,6 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
         if len(labels) > 1:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
             yield f"labels that differ only in case and blanks are different classes (rows): {counted}"
-    if joined := [label for label in counts if _parts(label) <= same.keys() and len(_SEPARATOR.split(label)) > 1]:
-        yield (
-            f"labels that join other labels are classes of their own: {errors.join_names(map(repr, joined))}; give each "
-            "row one label"
-        )
-
-
-def _parts(label: str) -> set[str]:
-    """Return the labels that a label joins, folded."""
-    return {task.fold(part) for part in _SEPARATOR.split(label)}
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

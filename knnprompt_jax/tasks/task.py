@@ -16,7 +16,8 @@ from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import columns
 
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Excludes newlines within the name of a field.
-_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_TEMPLATE = re.compile(r"(?:[^{}]|\{\{|\}\}|\{[^{}]*\})*")
+_PART = re.compile(r"((?:[^{}]|\{\{|\}\})*)(?:\{([^{}]*)\})?")  # A text and the name after it.
 
 
 def fold(text: str) -> str:
@@ -276,18 +277,8 @@ def _quoted(text: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _parse(template: str) -> tuple[tuple[str, str | None], ...]:
-    """Return pairs of a text and the name after it; the last name is None."""
-    parts: list[tuple[str, str | None]] = []
-    text = ""
-    end = 0
-    for token in _TOKEN.finditer(template):
-        text += template[end : token.start()]
-        end = token.end()
-        if token[1] is not None:
-            parts.append((text, token[1]))
-            text = ""
-        elif len(token[0]) == 2:
-            text += token[0][0]
-        else:
-            raise ValueError(f"the {token[0]!r} at character {token.start()} is single; a plain brace is written twice")
-    return (*parts, (text + template[end:], None))
+    """Return pairs of a text and the name after it, or None at the end."""
+    if not _TEMPLATE.fullmatch(template):
+        raise ValueError("a brace is single; a plain brace is written twice")
+    parts = _PART.finditer(template)
+    return tuple((part[1].replace("{{", "{").replace("}}", "}"), part[2]) for part in parts)

@@ -5,7 +5,6 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
-from knnprompt_jax.commands import look_job
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
@@ -109,7 +108,7 @@ def test_class_means_have_no_neighbours(model, task, rows):
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
         classifier.explain("a text")
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
-        look_job.classify_anchors(classifier)
+        classifier.fitted_.left_out()
     with pytest.raises(kp.UserError, match="class means have no neighbours"):
         classifier.kneighbors(["a text"])
     assert classifier.answer(["a text"]).ids.shape == classifier.answer(["a text"]).distances.shape == (1, 0)

@@ -148,7 +148,9 @@ def test_all_mistakes_are_in_a_table_for_spreadsheets():
     p_QC = np.array([[0.25, 0.75], [1.0, 0.0], [0.125, 0.875]])
     measured = Measures(labels, np.zeros(3, int), np.array([1, 0, 1]), p_QC)
     mistakes = evaluate_job.list_mistakes(measured, examples, task)
-    header, *rows = csv.reader(io.StringIO(text_tables.to_csv(mistakes.cells), newline=""))
+    header, *rows = csv.reader(
+        io.StringIO(text_tables.to_csv([mistakes.headers, *mistakes.rows]).decode("utf-8-sig"), newline="")
+    )
     assert header == ["id", "line", "text", "label", "prediction", "probability", "label_probability"]
     assert rows == [
         ["'-2a", "4", "x\ry", "a_b", "'=c", "0.875", "0.125"],

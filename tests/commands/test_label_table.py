@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 
+import numpy as np
 import pytest
 
 import knnprompt_jax as kp
@@ -144,3 +145,30 @@ def test_invalid_tables_and_inputs_are_one_line(work, given, tmp_path):
     for options in ({"budget": 3}, {"encoding": "cp1252"}, {"text_columns": ("a",)}):
         with pytest.raises(errors.UserError, match="has no effect without --input"):
             commands.LookSettings(classifier="mine", **options)
+
+
+def test_labels_are_ranked_by_their_probability_if_classes_are_more_equally_common():
+    """Against a loop over the definitions, for random classes and neighbours."""
+    rng = np.random.default_rng(3)
+    y_N = rng.integers(0, 3, 37)
+    near_NK = rng.integers(0, 37, (37, 5))
+    shares_NC = rng.dirichlet(np.ones(3), 37)
+    found = label_table.ranked(y_N, shares_NC, near_NK)
+    scale_C = np.sqrt([np.mean(y_N == each) for each in range(3)])
+    for anchor, label in enumerate(y_N):
+        balanced_C = shares_NC[anchor] / scale_C / sum(shares_NC[anchor] / scale_C)
+        row = found.loc[anchor]
+        assert row.probability == pytest.approx(balanced_C[label])
+        assert row.differing == sum(y_N[other] != label for other in near_NK[anchor])
+        assert row.suggested == (balanced_C.argmax() if balanced_C.max() - balanced_C[label] > 0.5 else -1)
+    assert found.probability.is_monotonic_increasing and {-1} < set(found.suggested)
+
+
+def test_right_labels_of_a_rare_class_follow_a_wrong_label_of_a_common_one():
+    """Each rare row has a lower probability than the mislabelled row, but only because its class is rare."""
+    y_N = np.array([0] * 19 + [1] * 3)
+    shares_NC = np.tile([0.97, 0.03], (22, 1))
+    shares_NC[0] = [0.45, 0.55]
+    shares_NC[19:] = [0.7, 0.3]
+    found = label_table.ranked(y_N, shares_NC, np.zeros((22, 2), int))
+    assert found.index[0] == 0 and shares_NC[0, 0] > shares_NC[19:, 1].max()

@@ -7,7 +7,6 @@ from knnprompt_jax import tasks
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import look_job
 from knnprompt_jax.common import errors
-from knnprompt_jax.report import drawing
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
 
@@ -39,10 +38,9 @@ def test_the_page_has_every_part_and_no_active_text(saved, tmp_path):
     assert printed.startswith("labels to check: 10 of 56\nrows to label: 2, at the end of the table\ntable: ")
     assert f"\npage: {output / 'index.html'}\nnext: " in printed
     text = (output / "index.html").read_text(encoding="utf-8")
-    for name in ("to_label", "suspects", "map", "classes", "certainty"):
+    for name in ("to_label", "suspects", "classes", "certainty"):
         assert f'<section id="{name}">' in text
-    assert "56 anchors of task demo" in text and text.count('class="point unlabelled"') == 2
-    assert SCRIPT not in text and text.count("<script") == 2
+    assert "56 anchors of task demo" in text and SCRIPT not in text and text.count("<script") == 1
 
 
 def test_earlier_tables_are_kept_even_those_edited_while_the_page_is_drawn(saved, tmp_path, monkeypatch):
@@ -59,19 +57,6 @@ def test_earlier_tables_are_kept_even_those_edited_while_the_page_is_drawn(saved
     assert edited.read_text() == "edited"
     assert all(f"table: {tmp_path / 'table-2.csv'}\n" in look_job.run(settings) for _ in range(2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "table-2.csv", "table.csv"]
-
-
-def test_long_listings_and_maps_say_what_they_show(classifier, monkeypatch):
-    monkeypatch.setattr(look_job, "_MAX_POINTS", 13)
-    rows = [(f"text {number}", "1", "0.1", "why") for number in range(21)]
-    with drawing.style():
-        anchors = look_job.classify_anchors(classifier.fitted_)
-        sections = {section.name: section for section in look_job.build(anchors, rows)}
-    (listing,) = sections["suspects"].listings
-    assert listing.caption == "The first 20 of 21 rows." and listing.rows == tuple(rows[:20])
-    (shown,) = sections["map"].maps
-    assert len(shown.points) == 13 and "13 of 56 anchors" in shown.caption
-    assert all(index < 13 for point in shown.points for index, _ in point.neighbours)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_file_gets_the_predictions_of_the_classifier(demo_classifier, rows, ru
     assert [record["id"] for record in records] == [str(number) for number in range(180)], "ids are copied"
     (tmp_path / "out.csv").write_text("an earlier file")
     run(tmp_path / "out.csv", keep="sentence", overwrite=True)
-    with (tmp_path / "out.csv").open(newline="") as file:
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8-sig") as file:
         cells = list(csv.DictReader(file))
     assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
     assert [one["label"] for one in cells] == wanted.labels.tolist()
@@ -74,15 +74,15 @@ def interrupted(run, monkeypatch):
     def interrupt(output, **options):
         batches = []
 
-        def write(work, *batch):
+        def write(*batch):
             if len(batches) == 3:
                 raise KeyboardInterrupt
             batches.append(batch)
-            return original(work, *batch)
+            return original(*batch)
 
-        original = predict_job._Work.write
+        original = predict_job._write
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(predict_job._Work, "write", write)
+            patch.setattr(predict_job, "_write", write)
             run(output, **options)
 
     return interrupt
@@ -155,7 +155,7 @@ def test_a_bad_row_is_refused_before_the_model_loads_or_skipped(run, table, tmp_
     assert [record["row"] for record in read(output)] == [row for row in range(180) if row != 149]
 
 
-@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,novelty\n")])
+@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "\ufeffrow,label,probability,novelty\n")])
 def test_no_rows(run, table, tmp_path, kind, content):
     table.write_text("id,sentence\n")
     assert run(tmp_path / f"out.{kind}").outcomes.total() == 0

@@ -33,7 +33,7 @@ def written(kind, **options):
     }
     rows = [Example({}, "", number, extra=extra) for number in (4, 6)]
     form = predictions_file.Format(kind, CLASSES, (*extra, "missing"), **options)
-    content = (form.header() + form.lines(rows, PREDICTIONS)).decode()
+    content = (form.header() + form.lines(rows, PREDICTIONS)).decode("utf-8-sig")
     if kind == "csv":
         return list(csv.DictReader(content.split("\n")[:-1]))
     return [json.loads(line) for line in content.splitlines()]

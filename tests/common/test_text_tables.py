@@ -45,5 +45,5 @@ def test_tables_are_aligned_and_spreads_use_the_sample_standard_deviation():
 
 def test_line_breaks_within_cells_do_not_end_a_row():
     rows = [["a\rb", "c\nd", "e\r\n"], ["", 'f"g', "h,i"]]
-    text = text_tables.to_csv([*rows, ["j", 2, 0.5]])
+    text = text_tables.to_csv([*rows, ["j", 2, 0.5]]).decode("utf-8-sig")
     assert list(csv.reader(io.StringIO(text, newline=""), strict=True)) == [*rows, ["j", "2", "0.5"]]

@@ -26,12 +26,7 @@ def test_similar_rows_lie_together():
 
 def test_the_data_of_a_point_is_short():
     points = (maps.Point("x" * 701, "a"), maps.Point("y", "a", "b", neighbours=((0, 0.123456),)))
-    data = maps.Map("", "", ("a", "b"), points, np.zeros((2, 2)), row="test row").data
+    data = maps.Map("", "", ("a", "b"), points, np.zeros((2, 2))).data
     assert [point["text"] for point in data["points"]] == ["x" * 700 + " … (701 characters)", "y"]
-    assert data["points"][1]["neighbours"] == [[0, 0.1235]] and data["row"] == "Test row"
+    assert data["points"][1]["neighbours"] == [[0, 0.1235]]
     assert [point.kind for point in points] == ["anchor", "wrong"]
-
-
-def test_a_row_to_label_has_the_colour_of_its_prediction():
-    point = maps.Point("x", "", "b")
-    assert (point.kind, point.colour) == ("unlabelled", "b") and maps.Point("x", "a", "b").colour == "a"

@@ -19,7 +19,6 @@ def test_defects_are_counted_without_case_and_blanks_and_removed():
     assert defects.describe(TRAIN[:3], EVALUATION) == "1 train row repeats a text", "zero counts are left out"
     left = defects.drop(TRAIN, EVALUATION)
     assert [example.row for example in left] == [0, 1] and not defects.describe(left, EVALUATION)
-    assert [row.fields["sentence"] for row in defects.matches(EVALUATION, TRAIN)] == ["d", "D"]
 
 
 def test_texts_of_several_fields_are_compared_in_any_order():
@@ -34,11 +33,6 @@ def test_texts_of_several_fields_are_compared_in_any_order():
         (["a", "b", "b", "c"], []),
         (["Wet", "wet", "Wet", "dry"], ["differ only in case and blanks .*: 'Wet' .2., 'wet' .1."]),
         (["a b", "a  b"], ["differ only in case and blanks"]),
-        (
-            ["billing", "outage", "billing, outage", "Outage|Billing"],
-            ["join other labels .*'billing, outage', 'Outage|B"],
-        ),
-        (["a", "a+", "b/c", "c"], []),
     ],
 )
 def test_labels_that_are_probably_mistakes(labels, expected):

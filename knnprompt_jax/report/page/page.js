@@ -23,9 +23,8 @@ for (const figure of document.querySelectorAll("figure.map")) {
 
   function describe(point) {
     const other = point.other ? ` ${data.other}: ${point.other}.` : "";
-    if (!point.label) return `Row to label. Prediction: ${point.prediction}.`;
     if (!point.prediction) return `Example. Label: ${point.label}.${other}`;
-    return `${data.row}. Label: ${point.label}. Prediction: ${point.prediction}.${other}`;
+    return `Test row. Label: ${point.label}. Prediction: ${point.prediction}.${other}`;
   }
 
   function nearest(event) {
