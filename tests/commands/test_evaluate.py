@@ -14,7 +14,6 @@ from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import evaluate_job, unlabelled
 from knnprompt_jax.common import errors, text_tables
-from knnprompt_jax.report import page
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example
@@ -115,12 +114,8 @@ def test_texts_out_of_scope_are_measured_beside_the_rows(classifier, settings, t
     [
         ({"label_column": None}, "no label column 'label', only id, text, mood: name it with --label_column="),
         ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
-        ({"input": "none.csv"}, "cannot read the file"),
-        ({"classifier": "none"}, "none: No such file or directory"),
-        ({"input": ""}, "input is required"),
         ({"reject_novel": 0.5}, "reject_novel: has no effect without --out_of_scope"),
         ({"reject_novel": 0.1, "out_of_scope": "empty.csv"}, "p-value from 6 rows is 0.14; fit at least 9 rows"),
-        ({"reject_novel": 0.5, "out_of_scope": "empty.csv"}, "empty.csv: "),
         ({"class_prior": "uniform"}, "mine is KNNPrompting, whose shares of votes have no prior"),
     ],
 )
@@ -130,12 +125,6 @@ def test_mistakes_are_reported_before_the_model_loads(settings, tmp_path, given,
     monkeypatch.setattr(classifier_file.Saved, "load_model", None)
     with pytest.raises(errors.UserError, match=message):
         evaluate_job.run(settings(**given))
-
-
-def test_the_page_needs_packages(settings, monkeypatch):
-    monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
-    with pytest.raises(errors.UserError, match=r"the page needs absent_package: pip install 'knnprompt_jax\[report\]'"):
-        evaluate_job.run(settings())
 
 
 def test_all_mistakes_are_in_a_table_for_spreadsheets():

@@ -165,15 +165,11 @@ def test_no_rows(run, table, tmp_path, kind, content):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classifier": "."}, "not a classifier"),
-        ({"input": "none.csv"}, "none.csv"),
         ({"input": "-"}, "--input=-: choose its --format from csv, tsv, jsonl, txt"),
-        ({"input": ""}, "--input, --text: give a file of rows or one text"),
         ({"text": "x"}, "--input, --text: give a file of rows or one text"),
         ({"text": "x", "input": "", "on_bad": "skip"}, "--on_bad: has no effect with --text"),
         ({"output": "out.txt"}, "--output=out.txt: the name should end in .jsonl or .csv"),
         ({"keep": "id,team"}, "--keep=team: no such column; choose from id, sentence"),
-        ({"output": "taken.jsonl"}, "exists already"),
         ({"output": "rows.csv"}, "it is rows.csv, which would be lost"),
         ({"output": "busy.csv"}, "another process is writing to it"),
     ],

@@ -49,23 +49,14 @@ def test_values_become_those_of_python(values):
     ("values", "message"),
     [
         ({"k": 3.0}, "k=3.0: give a whole number"),
-        ({"k": True}, "k=True: give a whole number"),
-        ({"k": "three"}, "k=three: give a whole number"),
         ({"k": 0}, "k=0: give a whole number from 1 to 2147483647"),
-        ({"k": 2**31}, "k=2147483648: give a whole number from 1 to 2147483647"),
-        ({"rate": float("nan")}, "rate=nan: give a number from 0 to 1"),
-        ({"seeds": 5}, "seeds=5: for each value, give a whole number from -1 to"),
         ({"seeds": (4, -2)}, "seeds=(4, -2): for each value, give a whole number from -1 to"),
         ({"seeds": ()}, "seeds is required: Seeds."),
-        ({"output": ""}, "output is required: Folder."),
-        ({"kinds": ("dense", 3)}, "kinds=('dense', 3): for each value, choose from dense, factored"),
         ({"distance": "cosine"}, "distance=cosine: choose from kl, reverse_kl"),
         ({"remat": 1}, "remat=1: give True or False"),
         ({"output": "a\0b"}, "output='a\\x00b': give UTF-8 text"),
         ({"shots": 3}, "shots: no such option; choose from distance, k, kinds"),
         ({"store": {"memory": 3}}, "store.memory: no such option; choose from memory_mb"),
-        ({"store": {"memory_mb": 0.5}}, "store.memory_mb=0.5: give a number from 1 to"),
-        ({"store": 3}, "store: no such option"),
     ],
 )
 def test_mistakes_name_the_option_the_value_and_the_choices(values, message):
