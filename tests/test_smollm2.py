@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
-from knnprompt_jax.datastore import representations  # noqa: E402
+from knnprompt_jax.datastore import distances  # noqa: E402
 from knnprompt_jax.inference import lm  # noqa: E402
 from knnprompt_jax.inference import states as states_lib  # noqa: E402
 from knnprompt_jax.inference.prompts import layout  # noqa: E402
@@ -36,7 +36,7 @@ def test_log_probabilities_of_real_prompts(theirs):
     prompts = ours.tokenize([head + TASK.render(query) for head, query in zip(heads, queries, strict=True)])
     assert min(map(len, prompts)) < 60 and max(map(len, prompts)) > 800
     states = states_lib.read(ours, prompt_groups.make(prompts))
-    got_NV = np.asarray(representations.log_probabilities(ours.head, states))
+    got_NV = np.asarray(distances.log_probabilities(ours.head, states))
     with torch.inference_mode():
         logits = [theirs(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1].double() for tokens in prompts]
     want_NV = torch.stack(logits).log_softmax(-1).numpy()

@@ -116,14 +116,14 @@ def compare(model: "lm.LanguageModel", sampled: Sample, name: str, process: Peer
     Raises:
         UserError: the peer fails, or has another vocabulary.
     """
-    from knnprompt_jax.datastore import representations
+    from knnprompt_jax.datastore import distances
     from knnprompt_jax.inference import states
     from knnprompt_jax.inference.prompts import layout
 
     suffixes = sampled.suffixes(name)
     group = layout.PromptGroup(sampled.prefix_P, tuple(suffixes), np.arange(len(suffixes)))
     ours = states.read(model, layout.Prompts((group,), num_prompts=len(suffixes)))
-    ours_NV = np.asarray(representations.log_probabilities(model.head, ours), np.float64)
+    ours_NV = np.asarray(distances.log_probabilities(model.head, ours), np.float64)
     theirs_NV = np.concatenate(process.call(name, returns_result=True)[1]).astype(np.float64)
     if theirs_NV.shape != ours_NV.shape:
         raise errors.UserError(

@@ -47,7 +47,7 @@ LABEL_EXPERTS = ("labels", "means", "probe", "words")  # A search of neighbours 
 PLANTED_ROWS = 300
 NUM_PLANTED = 8  # Of these rows get a wrong label.
 MAX_PER_CLASS = 128  # Rows of a class of intents in the pool.
-CACHE = states.TwoLevelCache(256 * 2**20, disk_bytes=2 * 2**30)
+CACHE = states.MemoryCache(256 * 2**20, disk_bytes=2 * 2**30)
 
 
 class Rows(NamedTuple):

@@ -36,7 +36,7 @@ from knnprompt_jax.tasks import columns, defects
 from knnprompt_jax.tasks.task import Example, Task
 
 # A search over k, or repeated predictions of the same texts, read each text once.
-_CACHE = states_lib.TwoLevelCache(256 * 2**20, disk_bytes=2 * 2**30)
+_CACHE = states_lib.MemoryCache(256 * 2**20, disk_bytes=2 * 2**30)
 
 
 class Classifier(base.ClassifierMixin, base.BaseEstimator):

@@ -16,7 +16,7 @@ from knnprompt_jax.classifier import arguments
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.common import errors
-from knnprompt_jax.datastore import distances, representations, rowwise
+from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.prompts import layout
@@ -232,8 +232,8 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     if distance.reads_label_words:
         label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.content.options.label_token)
     anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.without_blocks(), indices_k))
-    logp_W = representations.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
-    logk_kW = representations.represent(head, anchors, distance.representation, label_tokens)
+    logp_W = distances.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
+    logk_kW = distances.represent(head, anchors, distance.representation, label_tokens)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     if distance.reads_label_words:
         texts = np.array(fitted.task.label_words)

@@ -1,12 +1,13 @@
-"""Distances between a query and anchors. Each is one object of `DISTANCES` that carries everything about it.
+"""Representations of prompts, and distances between them. Each distance is one object of `DISTANCES`.
 
-To add a distance, add an object. A dense store searches by every distance.
+The object carries everything about its distance. To add a distance, add an object. A dense store searches by every
+distance.
 """
 
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,16 +16,68 @@ import numpy as np
 from flax import struct
 
 from knnprompt_jax.common import errors
+from knnprompt_jax.datastore import rowwise
+from knnprompt_jax.inference import lm
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 
 
 class Representation(enum.Enum):
-    """The W numbers of a prompt that a distance compares (`datastore.representations`)."""
+    """The W numbers of a prompt that a distance compares: a function of its state and the head (`represent`)."""
 
     DISTRIBUTION = "log-probabilities of all V tokens"
     LABEL_WORDS = "log-probabilities of the C label words, renormalised over them"
     HIDDEN = "the hidden state [E] after the last normalisation"
+
+
+def represent(
+    head: head_lib.Head,
+    states: lm.States,
+    representation: Representation,
+    label_tokens: Sequence[int],
+    then: Callable[[Array], Any] = lambda row_W: row_W,
+) -> Any:
+    """Return `then(row_W)` of the representation of each prompt, float32."""
+    options = representation, tuple(label_tokens), then
+    return rowwise.map_rows(_represent, head, states, *options, rows_per_tile=rowwise.ROWS_PER_TILE_OF_LOGITS)
+
+
+def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
+    """Return log p [N, V] in nats, normalised to float32's last digit; only the result has size N · V."""
+    return represent(head, states, Representation.DISTRIBUTION, ())
+
+
+def label_log_probabilities(head: head_lib.Head, states: lm.States, label_tokens: Sequence[int]) -> Array:
+    """Return log p of the label words, [N, C] in nats."""
+    return rowwise.map_rows(_label_log_probabilities, head, states, tuple(label_tokens))
+
+
+def _represent(
+    head: head_lib.Head,
+    state: lm.States,
+    representation: Representation,
+    label_tokens: tuple[int, ...],
+    then: Callable[[Array], Any],
+) -> Any:
+    """Return `then` of a row's representation.
+
+    `state`, here and below, is a single row of `map_rows`: its `hidden_NE` is [E], and its `log_z_N` a scalar.
+    """
+    if representation is Representation.HIDDEN:
+        return then(state.hidden_NE)
+    if representation is Representation.LABEL_WORDS:
+        return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_tokens)))
+    return then(_log_probabilities(head, state))
+
+
+def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:
+    logp_V = head.logits(state.hidden_NE) - state.log_z_N
+    return logp_V - jax.nn.logsumexp(logp_V)
+
+
+def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_tokens: tuple[int, ...]) -> Array:
+    return head.take(jnp.array(label_tokens)).logits(state.hidden_NE) - state.log_z_N
 
 
 @struct.dataclass
@@ -170,7 +223,7 @@ def get(name: str) -> Distance:
     return DISTANCES[name]
 
 
-def turned(name: str, direction: str) -> str:
+def with_direction(name: str, direction: str) -> str:
     """Return the name of the same divergence in this direction; a distance without a direction keeps its name."""
     distance = get(name)
     if not distance.direction:

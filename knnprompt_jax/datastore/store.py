@@ -15,15 +15,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax.common import errors, parallel, rounding
-from knnprompt_jax.datastore import StoreOptions, centroids, distances, rowwise
+from knnprompt_jax.datastore import StoreOptions, dense, distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
-from knnprompt_jax.datastore.dense import DenseCodec
 from knnprompt_jax.datastore.factored import FactoredCodec
 from knnprompt_jax.inference import lm
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 
-Codec = DenseCodec | FactoredCodec
+Codec = dense.DenseCodec | FactoredCodec
 """A kind of store: how states become keys and queries of the same size."""
 
 CPU_CACHED_BYTES = 24 * 2**20  # A CPU allocates larger arrays anew at each step.
@@ -178,8 +177,8 @@ def _build_centroids(
     label_tokens: Sequence[int],
 ) -> Store:
     """Return a dense store of the mean of each class that has anchors, whole on every device."""
-    classes, keys = centroids.encode(kind, distance, head, states, classes_N, label_tokens)
-    codec = DenseCodec(head, distance, tuple(label_tokens))
+    classes, keys = dense.encode_class_means(kind, distance, head, states, classes_N, label_tokens)
+    codec = dense.DenseCodec(head, distance, tuple(label_tokens))
     return Store(codec, keys, jnp.asarray(classes), classes, classes, memory_mb=options.memory_mb)
 
 
@@ -217,7 +216,7 @@ def _make_codec(
     found = distances.get(distance)
     if kind_of(options, distance) == "factored":
         return FactoredCodec.make(head, states, found)
-    return DenseCodec(head, found, tuple(label_tokens), states.deterministic)
+    return dense.DenseCodec(head, found, tuple(label_tokens), states.deterministic)
 
 
 def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) -> SearchPlan:

@@ -22,8 +22,8 @@ NOT_RUN = "not run"
 # float32 rounds logits of tens of nats by about 1e-5, and layers add up to 1e-4. Products of operands rounded to TF32
 # would differ by 1e-3.
 NATS = 2e-4
-_SETTINGS = grids.ComparisonSettings(shots=8, demo_shots=2, seeds=(1,))
-_QUERIES = 60
+SETTINGS = grids.ComparisonSettings(shots=8, demo_shots=2, seeds=(1,), cache_gb=0)
+NUM_QUERIES = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Inputs:
 
     def problem(self, model: lm.LanguageModel) -> method.Problem:
         """Return a split of the demo task, with some rows to classify."""
-        [problem] = job_inputs.read_problems(_SETTINGS, model)
-        return dataclasses.replace(problem, evaluation=problem.evaluation[:_QUERIES])
+        [problem] = job_inputs.read_problems(SETTINGS, model)
+        return dataclasses.replace(problem, evaluation=problem.evaluation[:NUM_QUERIES])
 
     def prompts(self, model: lm.LanguageModel, rows: Sequence[int] | None = None, context: int = 0) -> layout.Prompts:
         """Return prompts of the problem: those of the anchors, then those of the queries.

@@ -12,7 +12,7 @@ from scipy import special
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.common.options import Options
-from knnprompt_jax.datastore import representations
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.inference.prompts import continuations
 from knnprompt_jax.methods import method
 
@@ -41,7 +41,7 @@ def predict_whole_labels(inputs: method.Inputs, _: Options) -> method.Prediction
     problem = inputs.problem
     first_ids = [tokens[0] for tokens in problem.word_tokens]
     states = inputs.states[method.QUERIES]
-    log_p_QC = np.array(representations.label_log_probabilities(inputs.head, states, first_ids), np.float64)
+    log_p_QC = np.array(distances.label_log_probabilities(inputs.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
         return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))

@@ -11,7 +11,7 @@ import numpy as np
 
 from knnprompt_jax.common import errors, progress
 from knnprompt_jax.common import options as options_lib
-from knnprompt_jax.datastore import StoreOptions, representations
+from knnprompt_jax.datastore import StoreOptions, distances
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.prompts import continuations, layout
@@ -140,12 +140,12 @@ class Inputs:
 
     def label_log_p(self, states: lm.States) -> np.ndarray:
         """Return log p of the label words [N, C] in nats, float64, not normalised over the label words."""
-        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_tokens)
+        log_p_NC = distances.label_log_probabilities(self.head, states, self.label_tokens)
         return np.asarray(log_p_NC, np.float64)
 
     def label_probabilities(self, states: lm.States) -> np.ndarray:
         """Return the probabilities of the label words [N, C], normalised over them."""
-        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_tokens)
+        log_p_NC = distances.label_log_probabilities(self.head, states, self.label_tokens)
         return np.asarray(jax.nn.softmax(log_p_NC))
 
     def read(self, prompts: layout.Prompts, title: str) -> lm.States:

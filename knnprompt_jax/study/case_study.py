@@ -13,7 +13,7 @@ import numpy as np
 from sklearn import decomposition
 
 from knnprompt_jax.common import errors, files, parallel
-from knnprompt_jax.datastore import representations, rowwise
+from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import knn, method
 from knnprompt_jax.report import maps, names, page, results
@@ -96,7 +96,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
         caption=_caption(record, knn_right_Q, icl_right_N),
         labels=tuple(words.tolist()),
         points=tuple(points),
-        positions_N2=_positions(representations.log_probabilities(inputs.head, both)),
+        positions_N2=_positions(distances.log_probabilities(inputs.head, both)),
         other="In-context learning",
         cases=_draw_cases(knn_right_Q & ~icl_right_N[num_anchors:], num_anchors),
     )

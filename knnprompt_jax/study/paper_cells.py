@@ -82,7 +82,7 @@ class GridCell:
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
         if "distance" in names:
-            changes["distance"] = distances.turned(options.distance, settings.direction)
+            changes["distance"] = distances.with_direction(options.distance, settings.direction)
         return dataclasses.replace(options, **changes)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.datastore import distances, representations
+from knnprompt_jax.datastore import distances
 from tests.datastore import worlds
 
 
@@ -39,9 +39,7 @@ def test_a_new_distance_is_one_object(world, monkeypatch):
 def test_terms_add_up_to_the_distance(world, name):
     distance = distances.get(name)
     logp_QW, logk_NW = (
-        representations.represent(
-            world.head, states.take_replicated(slice(23)), distance.representation, worlds.LABEL_TOKENS
-        )
+        distances.represent(world.head, states.take_replicated(slice(23)), distance.representation, worlds.LABEL_TOKENS)
         for states in (world.queries, world.anchors)
     )
     want_QN = world.distances(name)[:, :23]
@@ -55,7 +53,7 @@ def test_terms_add_up_to_the_distance(world, name):
 @pytest.mark.parametrize("name", distances.DISTANCES)
 def test_the_other_direction_compares_the_same(name):
     """Turning twice gives the first distance; a distance without a direction stays."""
-    turned = {direction: distances.turned(name, direction) for direction in ("kl", "reverse_kl")}
+    turned = {direction: distances.with_direction(name, direction) for direction in ("kl", "reverse_kl")}
     distance = distances.get(name)
     assert turned.get(distance.direction, name) == name
     assert {distances.get(each).representation for each in turned.values()} == {distance.representation}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax.datastore import representations, rowwise
+from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.inference import lm
 from knnprompt_jax.models import head as head_lib
 
@@ -33,9 +33,9 @@ def test_distributions_are_those_of_float64(shift, dtype, error):
     All computation is in float32.
     """
     head, states, logp_NV = make(shift, dtype, error)
-    got_NV = representations.log_probabilities(head, states)
+    got_NV = distances.log_probabilities(head, states)
     assert got_NV.dtype == jnp.float32
     np.testing.assert_allclose(got_NV, logp_NV, atol=5e-5)
     np.testing.assert_allclose(np.exp(np.asarray(got_NV, np.float64)).sum(-1), 1, atol=2e-6)
-    labels_NC = representations.label_log_probabilities(head, states, LABEL_TOKENS)
+    labels_NC = distances.label_log_probabilities(head, states, LABEL_TOKENS)
     np.testing.assert_allclose(labels_NC, logp_NV[:, LABEL_TOKENS] - error, atol=5e-5)

@@ -1,16 +1,18 @@
-"""Run `check --quick` with only the checks in which devices and processes work together.
+"""Run `check --quick` with small checks in which devices and processes work together.
 
-`tests/devices/test_planted.py` runs the checks of one device. All flags are those of `check`.
+`tests/devices/test_planted.py` runs the other checks, and `tests/test_parallel.py` the main job by two processes. All
+flags are those of `check`.
 """
 
 import pathlib
 import runpy
 
-from knnprompt_jax.devices import check_runner, model_checks, search_checks
+from knnprompt_jax.devices import check_runner, checks, model_checks, search_checks
 
-TOGETHER = ("deterministic mode", "search", "meshes", "main job")
+TOGETHER = ("search", "meshes")
 check_runner.CORRECTNESS = {name: check_runner.CORRECTNESS[name] for name in TOGETHER}
 model_checks.sharding.model_axes = lambda config, devices: [2]
+checks.NUM_QUERIES = 7
 search_checks._SEARCHES = (("dense", "kl"), ("factored", "reverse_kl"))
 search_checks._LARGE_SEARCHES = ()  # On one device.
 

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.datastore import StoreOptions, distances, representations, rowwise
+from knnprompt_jax.datastore import StoreOptions, distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.inference import lm
@@ -108,7 +108,7 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
     anchors = states.take_replicated(slice(NUM_ANCHORS))
     queries = states.take_replicated(slice(NUM_ANCHORS, None))
     classes_N = np.arange(NUM_ANCHORS) % 4
-    answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
+    answers = [distances.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
     for kind in ("dense", "factored"):
         store = store_lib.build(StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS)
         saved_stores.check_shards(store, model.mesh)

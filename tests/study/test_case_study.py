@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.datastore import representations
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.report import records
@@ -53,7 +53,7 @@ def _distributions(group, problem):
         [demonstrations + task.render(row) for row in [*problem.split.anchors, *problem.evaluation]]
     )
     states = states_lib.read(model, prompt_groups.make(tokens))
-    return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
+    return np.exp(np.asarray(distances.log_probabilities(model.head, states), np.float64))
 
 
 @pytest.mark.parametrize("content", [None, b"no JSON", b"{}", b"[]"])

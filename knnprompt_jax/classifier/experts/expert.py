@@ -24,7 +24,7 @@ from jax.sharding import Mesh
 
 from knnprompt_jax.classifier.experts import linear, views, words
 from knnprompt_jax.common import parallel, rounding
-from knnprompt_jax.datastore import StoreOptions, representations, rowwise
+from knnprompt_jax.datastore import StoreOptions, distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.inference import lm
@@ -141,7 +141,7 @@ class LabelWords(Expert):
     def _log_p(self, readings: Readings) -> np.ndarray:
         assert self.resources.head is not None
         states = rowwise.pad(self._states(readings).without_blocks(), rounding.next_power_of_two(len(readings.texts)))
-        log_p_NC = representations.label_log_probabilities(
+        log_p_NC = distances.label_log_probabilities(
             self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
         )
         return np.asarray(log_p_NC, np.float64)[: len(readings.texts)]

@@ -1,6 +1,6 @@
 """Prompts → states: the only caller of `LanguageModel.run_pass`."""
 
-from knnprompt_jax.inference.states.cache import Cache, DiskCache, MemoryCache, TwoLevelCache, open_disk_cache
+from knnprompt_jax.inference.states.cache import Cache, DiskCache, MemoryCache, open_disk_cache
 from knnprompt_jax.inference.states.reading import PassResult, read, read_sets
 
-__all__ = ["Cache", "DiskCache", "MemoryCache", "PassResult", "TwoLevelCache", "open_disk_cache", "read", "read_sets"]
+__all__ = ["Cache", "DiskCache", "MemoryCache", "PassResult", "open_disk_cache", "read", "read_sets"]

@@ -35,46 +35,6 @@ def open_disk_cache(gigabytes: float, is_capped: bool = False) -> "DiskCache | N
     return DiskCache(folder / "states", int(gigabytes * 2**30), is_capped) if gigabytes and folder else None
 
 
-class MemoryCache:
-    """Rows in host memory, for any threads. Beyond `max_bytes`, the least recently used rows are evicted.
-
-    `is_durable`, here and in the other caches, is whether rows outlive the process.
-    """
-
-    is_durable = False
-    _lock = threading.Lock()  # Shared by all of this class: a cache with a lock of its own could not be pickled.
-
-    def __init__(self, max_bytes: int):
-        self.max_bytes = max_bytes
-        self._rows: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
-        self._num_bytes = 0
-
-    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
-        is_cached_N = np.zeros(len(keys_N), bool)
-        rows = []
-        with self._lock:
-            for index, key in enumerate(keys_N):
-                row = self._rows.get(key.tobytes())
-                if row is not None and len(row) == width:
-                    self._rows.move_to_end(key.tobytes())
-                    is_cached_N[index] = True
-                    rows.append(row)
-        return is_cached_N, np.stack(rows) if rows else np.zeros((0, width), np.float32)
-
-    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
-        """Keep rows [N, F]."""
-        with self._lock:
-            for key, row in zip(keys_N, rows_NF, strict=True):
-                old = self._rows.pop(key.tobytes(), None)
-                self._num_bytes -= 0 if old is None else old.nbytes
-                self._rows[key.tobytes()] = np.array(row, np.float32)
-                self._num_bytes += 4 * len(row)
-            while self._num_bytes > self.max_bytes:
-                _, row = self._rows.popitem(last=False)
-                self._num_bytes -= row.nbytes
-
-
 class DiskCache:
     """Rows in the files of a folder, together at most `max_bytes`.
 
@@ -82,6 +42,7 @@ class DiskCache:
     lock. Files that nobody has used for the longest time are removed first, and never those that this process has used.
 
     Attributes:
+        is_durable: whether rows outlive the process.
         is_capped: whether this process keeps at most half of `max_bytes`: for jobs of any length, which do not resume
             from the cache.
     """
@@ -98,7 +59,10 @@ class DiskCache:
         self._location_by_key: dict[bytes, tuple[pathlib.Path, int]] = {}
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which keys are cached [N], and the rows of these [n, `width`] (float32). Damaged files are removed."""
+        """Return which keys are cached [N], and rows [N, `width`] (float32), zero where there is none.
+
+        Damaged files are removed.
+        """
         for path in sorted({*self.folder.glob("*.npz")} - self._known_files):
             self._known_files.add(path)
             keys_n = _read_array(path, "keys_N", (np.uint8, KEY_DTYPE.itemsize))
@@ -118,7 +82,7 @@ class DiskCache:
                 rows_NF[indices] = cached_NF[rows]
                 with contextlib.suppress(OSError):
                     os.utime(path)  # The time of its last use.
-        return is_cached_N, rows_NF[is_cached_N]
+        return is_cached_N, rows_NF
 
     def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
         """Write rows [N, F] to a new file. If that fails, log a warning: the job does not need the cache."""
@@ -130,70 +94,80 @@ class DiskCache:
         try:
             with files.new_file(path) as draft, draft.open("wb") as file:
                 np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
-        except errors.Busy:  # It writes the same rows.
-            pass
-        except errors.UserError as error:
-            logging.warning("states are not cached: %s", error)
-        try:
             files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
-        except OSError as error:
-            logging.warning("old states are not removed: %s", files.refusal(error, self.folder))
+        except errors.Busy:  # Another process writes the same rows.
+            pass
+        except (errors.UserError, OSError) as error:
+            logging.warning("states are not cached: %s", error)
 
 
-class TwoLevelCache:
-    """The cache of Python's classifiers: rows in memory, and on disk for later processes.
+class MemoryCache:
+    """Rows in host memory, for any threads. Beyond `max_bytes`, the least recently used rows are evicted.
 
-    Only calls with at least `_MIN_ROWS_ON_DISK` new rows write a file. Without a cache folder, rows stay in memory.
+    With `disk_bytes`, calls with at least `_MIN_ROWS_ON_DISK` new rows also keep them in the user's cache folder, if
+    there is one, for later processes.
     """
 
-    def __init__(self, max_bytes: int, disk_bytes: int):
-        self._memory = MemoryCache(max_bytes)
+    _lock = threading.Lock()  # Shared by all of this class: a cache with a lock of its own could not be pickled.
+
+    def __init__(self, max_bytes: int, disk_bytes: int = 0):
+        self.max_bytes = max_bytes
         self._disk_bytes = disk_bytes
         self._disk: DiskCache | None = None
-        self._lock = threading.Lock()
+        self._rows: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
+        self._num_bytes = 0
 
     @property
     def is_durable(self) -> bool:
-        """Whether process 0 has a cache folder."""
-        return parallel.call_in_main(files.find_cache_folder) is not None
+        """Whether rows outlive the process: process 0 has a cache folder and may use it."""
+        return bool(self._disk_bytes) and parallel.call_in_main(files.find_cache_folder) is not None
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
-        is_cached_N, found_nF = self._memory.find(keys_N, width)
-        missing = np.flatnonzero(~is_cached_N)
-        disk = self._open()
-        if disk is None or not missing.size:
-            return is_cached_N, found_nF
-        with self._lock:
-            is_on_disk_m, more_nF = disk.find(keys_N[missing], width)
-        on_disk = missing[is_on_disk_m]
-        self._memory.keep(keys_N[on_disk], more_nF)
+        """Return which keys are cached [N], and rows [N, `width`] (float32), zero where there is none."""
+        is_cached_N = np.zeros(len(keys_N), bool)
         rows_NF = np.zeros((len(keys_N), width), np.float32)
-        rows_NF[is_cached_N] = found_nF
-        rows_NF[on_disk] = more_nF
-        is_cached_N[on_disk] = True
-        return is_cached_N, rows_NF[is_cached_N]
+        with self._lock:
+            for index, key in enumerate(keys_N):
+                row = self._rows.get(key.tobytes())
+                if row is not None and len(row) == width:
+                    self._rows.move_to_end(key.tobytes())
+                    is_cached_N[index] = True
+                    rows_NF[index] = row
+            missing = np.flatnonzero(~is_cached_N)
+            if missing.size and (disk := self._open_disk()):
+                is_cached_N[missing], rows_NF[missing] = disk.find(keys_N[missing], width)
+                found = missing[is_cached_N[missing]]
+                self._keep_in_memory(keys_N[found], rows_NF[found])
+        return is_cached_N, rows_NF
 
     def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
         """Keep rows [N, F]."""
-        self._memory.keep(keys_N, rows_NF)
-        disk = self._open()
-        if disk is not None and len(keys_N) >= _MIN_ROWS_ON_DISK:
-            with self._lock:
+        with self._lock:
+            self._keep_in_memory(keys_N, rows_NF)
+            if len(keys_N) >= _MIN_ROWS_ON_DISK and (disk := self._open_disk()):
                 disk.keep(keys_N, rows_NF)
 
-    def _open(self) -> DiskCache | None:
-        """Return the cache in the present cache folder; None if there is no folder."""
-        folder = files.find_cache_folder()
+    def _keep_in_memory(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        for key, row in zip(keys_N, rows_NF, strict=True):
+            old = self._rows.pop(key.tobytes(), None)
+            self._num_bytes -= 0 if old is None else old.nbytes
+            self._rows[key.tobytes()] = np.array(row, np.float32)
+            self._num_bytes += 4 * len(row)
+        while self._num_bytes > self.max_bytes:
+            _, row = self._rows.popitem(last=False)
+            self._num_bytes -= row.nbytes
+
+    def _open_disk(self) -> DiskCache | None:
+        """Return the cache in the present cache folder; None if there is none or `disk_bytes` is 0."""
+        folder = files.find_cache_folder() if self._disk_bytes else None
         if folder is None:
             return None
-        with self._lock:
-            if self._disk is None or self._disk.folder != folder / "states":
-                self._disk = DiskCache(folder / "states", self._disk_bytes, is_capped=True)
-            return self._disk
+        if self._disk is None or self._disk.folder != folder / "states":
+            self._disk = DiskCache(folder / "states", self._disk_bytes, is_capped=True)
+        return self._disk
 
 
-Cache = DiskCache | MemoryCache | TwoLevelCache
+Cache = DiskCache | MemoryCache
 
 
 def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], min_rows: int = 0) -> np.ndarray | None:

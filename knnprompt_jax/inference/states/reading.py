@@ -212,8 +212,7 @@ def _look_up_in_main(cache: cache_lib.Cache, keys_U: np.ndarray, width: int) -> 
     is_cached_U = np.zeros(len(keys_U), bool)
     rows_UF = np.zeros((len(keys_U), width), np.float32)
     if parallel.is_main():
-        is_cached_U, found_nF = cache.find(keys_U, width)
-        rows_UF[is_cached_U] = found_nF
+        is_cached_U, rows_UF = cache.find(keys_U, width)
     is_cached_U = parallel.broadcast_from_main(is_cached_U)
     return is_cached_U, np.array(parallel.broadcast_from_main(rows_UF)) if is_cached_U.any() else rows_UF
 

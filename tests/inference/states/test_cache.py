@@ -33,9 +33,9 @@ def test_rows_are_found_by_others_in_any_order(tmp_path):
     assert other.find(keys_N, WIDTH)[0].tolist() == [True, True, False, False, False]
     cache_in(tmp_path).keep(keys_N[2:], rows_NF[2:])
     asked = np.concatenate([keys_N[[4, 1]], new_N, keys_N[[1]]])
-    is_cached_N, found_nF = other.find(asked, WIDTH)
+    is_cached_N, found_NF = other.find(asked, WIDTH)
     assert is_cached_N.tolist() == [True, True, False, False, False, True]
-    np.testing.assert_array_equal(found_nF, rows_NF[[4, 1, 1]])
+    np.testing.assert_array_equal(found_NF[is_cached_N], rows_NF[[4, 1, 1]])
 
 
 def test_a_cache_in_memory_serves_threads():
@@ -45,8 +45,8 @@ def test_a_cache_in_memory_serves_threads():
     def use(seed):
         for chosen in np.random.default_rng(seed).integers(0, 64, (300, 5)):
             cache.keep(keys_N[chosen], rows_NF[chosen])
-            is_cached_n, found_nF = cache.find(keys_N[chosen], WIDTH)
-            np.testing.assert_array_equal(found_nF, rows_NF[chosen][is_cached_n])
+            is_cached_n, found_NF = cache.find(keys_N[chosen], WIDTH)
+            np.testing.assert_array_equal(found_NF[is_cached_n], rows_NF[chosen][is_cached_n])
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(use, range(4)))
@@ -61,7 +61,7 @@ def test_files_that_may_not_be_removed_are_no_error(tmp_path, monkeypatch, caplo
     cache_in(tmp_path).keep(keys_N, rows_NF)
     monkeypatch.setattr(cache_lib.files, "remove_oldest", refuse)
     cache_in(tmp_path).keep(keys_N[:2], rows_NF[:2])
-    assert "old states are not removed" in caplog.text
+    assert "Operation not permitted" in caplog.text
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
@@ -77,8 +77,8 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
         if known:
             cache.find(keys_N[:0], WIDTH)
         path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
-        is_cached_N, found_nF = cache.find(keys_N, WIDTH)
-        np.testing.assert_array_equal(found_nF, rows_NF[is_cached_N])
+        is_cached_N, found_NF = cache.find(keys_N, WIDTH)
+        np.testing.assert_array_equal(found_NF[is_cached_N], rows_NF[is_cached_N])
         refused += not is_cached_N.any()
     assert refused > 10
     cache.keep(keys_N, rows_NF)
@@ -195,8 +195,8 @@ def _keep_and_find(folder, seed):
     cache, wrong = states.DiskCache(folder, 2**20), 0
     for number in [seed, *range(6)]:
         keys_N, rows_NF = made(11, number)
-        is_cached_N, found_nF = cache.find(keys_N, WIDTH)
-        wrong += not np.array_equal(found_nF, rows_NF[is_cached_N])
+        is_cached_N, found_NF = cache.find(keys_N, WIDTH)
+        wrong += not np.array_equal(found_NF[is_cached_N], rows_NF[is_cached_N])
         cache.keep(keys_N, rows_NF)
     return wrong
 
@@ -220,13 +220,13 @@ def test_a_capped_cache_keeps_half_of_its_bound(tmp_path):
 def test_the_cache_of_python_is_in_memory_and_on_disk_where_calls_are_large(tmp_path, monkeypatch, has_folder):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path) if has_folder else "off")
     keys_N, rows_NF = made(53)
-    first = states.TwoLevelCache(2**20, 2**20)
+    first = states.MemoryCache(2**20, 2**20)
     first.keep(keys_N[:40], rows_NF[:40])
     first.keep(keys_N[40:], rows_NF[40:])
     asked = np.random.default_rng(5).permutation(53)
-    is_cached_N, found_nF = first.find(keys_N[asked], WIDTH)
+    is_cached_N, found_NF = first.find(keys_N[asked], WIDTH)
     assert is_cached_N.all() and first.is_durable == has_folder
-    np.testing.assert_array_equal(found_nF, rows_NF[asked])
-    is_cached_N, found_nF = states.TwoLevelCache(2**20, 2**20).find(keys_N[asked], WIDTH)
+    np.testing.assert_array_equal(found_NF, rows_NF[asked])
+    is_cached_N, found_NF = states.MemoryCache(2**20, 2**20).find(keys_N[asked], WIDTH)
     np.testing.assert_array_equal(is_cached_N, (asked < 40) & has_folder)
-    np.testing.assert_array_equal(found_nF, rows_NF[asked][is_cached_N])
+    np.testing.assert_array_equal(found_NF[is_cached_N], rows_NF[asked][is_cached_N])
