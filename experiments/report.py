@@ -2,7 +2,7 @@
 
 python experiments/report.py --records=results --output=report         # a page
 python experiments/report.py --records=results --format=text           # the tables
-python experiments/report.py --records=results --format=markdown
+python experiments/report.py --records=results --format=text
 """
 
 from knnprompt_jax.cli import app

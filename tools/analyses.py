@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from knnprompt_jax.report import intervals, names, published, results
+from knnprompt_jax.report import names, published, results
 from knnprompt_jax.report import records as records_lib
-from tools import pool_tables, scales
+from tools import intervals, pool_tables, scales
 
 _SKEWED = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"}
 

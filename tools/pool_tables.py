@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from knnprompt_jax.common import text_tables
-from knnprompt_jax.report import intervals, names, results
+from knnprompt_jax.report import names, results
 from knnprompt_jax.report import records as records_lib
-from tools import scales
+from tools import intervals, scales
 
 AUTO = "auto"
 WITH_ENCODER = "auto with encoder"  # A pseudo-method: the pool with a sentence encoder's expert.

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from knnprompt_jax.common import text_tables
-from knnprompt_jax.report import intervals, names, results
+from knnprompt_jax.report import names, results
 from knnprompt_jax.report import records as records_lib
-from tools import analyses, scales
+from tools import analyses, intervals, scales
 
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.report import intervals, names, published, results
+from knnprompt_jax.report import names, published, results
 from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.study import paper_cells
+from tools import intervals
 
 MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
 CALIBRATIONS = (

@@ -388,6 +388,6 @@ class ReportSettings(options.Options):
     output: str = shared.output_folder("report", "Folder to write index.html and tables/ to, with --format=html.")
     format: str = options.option(
         "html",
-        "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
-        choices=("html", "text", "markdown"),
+        "html: a page beside the paper's numbers; text: tables on the terminal.",
+        choices=("html", "text"),
     )

@@ -1,16 +1,15 @@
-"""Tables of accuracies by task beside the paper's."""
+"""Tables of accuracies by task: beside the paper's, and of methods for any records."""
 
-import statistics
-from collections.abc import Collection, Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from knnprompt_jax.report import names, published, results, tables
-from knnprompt_jax.report.results import Score
+from knnprompt_jax.report import names, page, published, results, tables
+from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Cell, Table
 
 _TRUNCATED = 0.05  # The paper's limit on the share of truncated prompts, by which it chooses M_T.
-_AVERAGES = "Averages are over the tasks run; in rows without runs of ours, they are as printed."
 
 
 def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes: Sequence[str]) -> Table:
@@ -20,36 +19,27 @@ def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes
         name: the name of the table.
         caption: its caption.
         ours: the records, as `results.frame` returns them.
-        paper: the paper's numbers on the same axes; keys without a record are shown as well.
+        paper: the paper's numbers on the same axes.
         axes: the axes of the rows.
     """
-    ours = pd.concat([ours, results.with_best_template_per_seed(ours)])
     by_task = paper[paper.task != published.AVERAGE]
     cells = tables.pivot(ours, by_task, (*axes, "task"), results.accuracy, cell_marks)
     tasks = names.ordered("task", {key[-1] for key in cells})
     tasks_of_model = {model: set(runs.task) for (model,), runs in results.groups(ours, ["model"]).items()}
     runs_of = results.groups(ours, axes)
     numbers_of = results.groups(paper, axes)
-    for key in runs_of | numbers_of:
-        runs = runs_of.get(key, ours[:0])
-        tasks_of_models = set().union(*(tasks_of_model[model] for model in runs.model))
-        cells[*key, published.AVERAGE] = _average(runs, numbers_of.get(key, paper[:0]), tasks_of_models)
-    notes = [*seed_notes(paper), *([_AVERAGES] if len(paper) and len(ours) else [])]
-    return tables.build(name, caption, axes, columns(tasks), cells, notes)
+    for key, runs in runs_of.items():
+        if set(runs.task) == set().union(*(tasks_of_model[model] for model in runs.model)):
+            cells[*key, published.AVERAGE] = _average(runs, numbers_of.get(key, paper[:0]))
+    return tables.build(name, caption, axes, columns(tasks), cells, [*seed_notes(paper)])
 
 
-def _average(runs: pd.DataFrame, numbers: pd.DataFrame, tasks: Collection[str]) -> Cell:
-    """Return the averages of a row over the same tasks; ours only if the row has all `tasks` that its model ran.
-
-    The paper's average is the printed one, or is computed from its rounded numbers if we ran other tasks.
-    """
-    ours = results.average(runs) if tasks and set(runs.task) == tasks else None
+def _average(runs: pd.DataFrame, numbers: pd.DataFrame) -> Cell:
+    """Return the average of a row, and the paper's if it is over the same tasks."""
+    ours = results.average(runs)
     printed = numbers[numbers.task == published.AVERAGE]
-    if len(printed) and (runs.empty or set(printed.tasks.iloc[0]) == set(runs.task)):
+    if len(printed) and set(printed.tasks.iloc[0]) == set(runs.task):
         return Cell(ours, printed.score.iloc[0], paper_digits=2)
-    scores = list(numbers.score[numbers.task.isin(runs.task)])
-    if scores and len(scores) == runs.task.nunique():
-        return Cell(ours, Score(statistics.fmean(score.mean for score in scores), None, scores[0].count))
     return Cell(ours)
 
 
@@ -72,3 +62,72 @@ def seed_notes(paper: pd.DataFrame) -> Iterator[str]:
     for (count, basis), group in results.groups(with_counts, ("count", "basis")).items():
         methods = " / ".join(map(names.method, group.method.unique()))
         yield f"The paper's numbers for {methods}: {names.counted(count, 'seed')} ({basis})."
+
+
+def facts(ours: pd.DataFrame) -> dict[str, str]:
+    """Return what was run, by title."""
+    environments = {", ".join(f"{key} {value}" for key, value in each.environment.items()) for each in ours.record}
+    texts = {
+        "Records": f"{len(ours):,}",
+        "Model": ", ".join(map(names.model, names.ordered("model", ours.model))),
+        "Tasks": ", ".join(map(names.task, names.ordered("task", ours.task))),
+        "m": names.span(ours.shots[ours.m != results.FILLS_CONTEXT]) or "M_T",
+        "Demonstrations per class": names.span(ours.demo_shots),
+        "Seeds": names.span(ours.seed),
+        "Test rows": f"{names.span(ours.true.map(len))} per task",
+        "KL direction": ", ".join(names.directions(ours.record)),
+        "Run on": "; ".join(sorted(environments)),
+    }
+    return {title: text for title, text in texts.items() if text}
+
+
+def section(records: Sequence[Record]) -> page.Section:
+    """Return the section of any records; raise UserError like `by_shots`."""
+    found = facts(results.frame(records))
+    return page.Section("overview", "Accuracy by train rows per class", "", found, tables=tuple(by_shots(records)))
+
+
+def by_shots(records: Sequence[Record]) -> Iterator[Table]:
+    """Yield a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds.
+
+    If a method ran with several numbers of demonstrations on a task, each number has a row.
+
+    Raises:
+        UserError: two records of a cell have the same seed, or differ in another setting than the seed; or methods
+            were measured on different test rows.
+    """
+    frame = results.frame(records)
+    results.check(frame, ["method", "task", "shots"], varying=("demo_shots", "seed"))
+    results.check_test_rows(frame, ["task", "shots"])
+    frame = _with_demonstrations_in_names(frame)
+    for (shots,), runs in sorted(results.groups(frame, ["shots"]).items()):
+        first = runs.drop_duplicates("task")
+        shares = [100 * record.most_common for record in first.record]
+        most_common = first.assign(method=names.MOST_COMMON, accuracy=shares)
+        yield _table(
+            f"accuracy_{shots}", f"Accuracy in %, {shots} train rows per class", pd.concat([runs, most_common])
+        )
+
+
+def _with_demonstrations_in_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the number of demonstrations in the method's name where a method has several on a task."""
+    frame = frame.copy()
+    for (method, _), group in results.groups(frame, ["method", "shots"]).items():
+        if group.groupby("task").demo_shots.nunique().max() > 1:
+            demonstrations = [names.counted(count, "demonstration") for count in group.demo_shots]
+            frame.loc[group.index, "method"] = [f"{names.method(method)}, {each} per class" for each in demonstrations]
+    return frame
+
+
+def _table(name: str, caption: str, frame: pd.DataFrame) -> Table:
+    """Return the table of these accuracies; a score of fewer seeds than others says how many."""
+    num_seeds = max(map(len, results.groups(frame, ["method", "task"]).values()))
+
+    def score(runs: pd.DataFrame) -> Score:
+        is_run = runs.method.iloc[0] != names.MOST_COMMON
+        note = str(len(runs)) if is_run and len(runs) < num_seeds else ""
+        return dataclasses.replace(Score.of(runs.accuracy), note=note)
+
+    cells = tables.pivot(frame, frame[:0], ("method", "task"), score)
+    columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
+    return tables.build(name, f"{caption}, {names.counted(num_seeds, 'seed')}", ("method",), columns, cells)

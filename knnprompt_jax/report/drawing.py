@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page, with their text kept as text."""
+"""Figures as SVG inside a page, with their text kept as text; curves of accuracies along an axis."""
 
 import contextlib
 import dataclasses
@@ -6,15 +6,23 @@ import io
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from knnprompt_jax.report import names, published, results
+
+SHOTS = "m, train rows per class"
 PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")  # As in page.css.
 GREY = PALETTE[-1]
 _MARKERS = "os^Dvp*X"
 _DASHES = ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
 _MAX_TICKS = 7
+_MARKS = "Bars: ± one sample standard deviation over seeds. Hollow marks on dotted lines: the paper's numbers."
+_HOLLOW = {"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.9, "alpha": 0.7}
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),
     (r"<style.*?</style>", ""),  # It would apply to the whole page.
@@ -110,3 +118,105 @@ def _svg(figure: Any) -> str:
 def _shorten_numbers(tag: re.Match[str]) -> str:
     """Return a tag with two digits after each point; text between tags keeps its digits."""
     return re.sub(r"(\.\d\d)\d+", r"\1", tag[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Axes of curves: accuracy along `x`, a line per value of `line`, a panel per key on `panel`.
+
+    With `average`, the first panel averages over tasks. With `law`, the panels have errors on logarithmic axes: `law`
+    fits accuracies by x and returns an object whose `error(x)` is the expected error in %, or None.
+    """
+
+    x: str
+    label: str
+    line: str = "method"
+    panel: tuple[str, ...] = ("task",)
+    log: bool = True
+    average: bool = True
+    law: Callable[[Mapping[float, float]], Any] | None = None
+
+
+def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Figure:
+    """Draw accuracies along an axis; hollow marks are the paper's for the same models."""
+    line_styles = _line_styles(plot.line, ours[plot.line])
+    panels = [_curves(title, part, numbers, plot, line_styles) for title, part, numbers in _parts(ours, paper, plot)]
+    titles = {names.text(plot.line, value): options for value, options in line_styles.items()}
+    return Figure(name, f"{caption} {_MARKS}", tuple(panels), legend(titles))
+
+
+def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Yield the title, records and printed numbers of each panel."""
+    models = {"": ours} if plot.line == "model" else results.by_model(ours)
+    for model, runs in models.items():
+        prefix = f"{names.model(model)}, " if len(models) > 1 else ""
+        numbers = paper[paper.model.isin(runs.model)]
+        is_average = numbers.task == published.AVERAGE
+        tasks = set(runs.task)
+        if plot.average and len(tasks) > 1:
+            # No average mixes different tasks: points that some task lacks are not drawn.
+            is_complete = runs.groupby([plot.line, plot.x]).task.transform("nunique") == len(tasks)
+            same_tasks = pd.Series([set(printed) == tasks for printed in numbers.tasks], numbers.index, dtype=bool)
+            yield f"{prefix}average over tasks", runs[is_complete], numbers[is_average & same_tasks]
+        runs_of = results.groups(runs, plot.panel)
+        numbers_of = results.groups(numbers[~is_average], plot.panel)
+        for key in names.ordered_keys(plot.panel, runs_of):
+            title = prefix + ", ".join(map(names.text, plot.panel, key))
+            yield title, runs_of[key], numbers_of.get(key, numbers[:0])
+
+
+def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, line_styles: Mapping[Any, dict]) -> str:
+    from matplotlib import ticker
+
+    panel = Panel(title, plot.label, "error, %" if plot.law else "accuracy, %")
+    filled = {results.FILLS_CONTEXT} if plot.x == "m" else set()
+    xs = sorted({*ours[plot.x], *paper[plot.x]} - filled) or [1]
+
+    def by_x(rows: pd.DataFrame) -> dict[float, pd.DataFrame]:
+        """Return the rows by x; those that fill the context are at both ends of the panel."""
+        found = {x: group for (x,), group in sorted(results.groups(rows, [plot.x]).items())}
+        if results.FILLS_CONTEXT in filled and results.FILLS_CONTEXT in found:
+            return dict.fromkeys((xs[0], xs[-1]), found[results.FILLS_CONTEXT])
+        return found
+
+    for value, line_style in line_styles.items():
+        points = by_x(ours[ours[plot.line] == value])
+        averages = {x: results.average(group) for x, group in points.items()}
+        bars = np.array([score.std or 0 for score in averages.values()])
+        _line(panel, {x: score.mean for x, score in averages.items()}, plot, line_style, bars)
+        printed = by_x(paper[paper[plot.line] == value])
+        _line(panel, {x: rows.score.iloc[0].mean for x, rows in printed.items()}, plot, line_style | _HOLLOW)
+    if plot.law:
+        panel.axes.set_yscale("log")
+        panel.axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+        panel.axes.yaxis.set_major_formatter("{x:g}")
+    panel.set_ticks(xs, log=plot.log)
+    return panel.svg
+
+
+def _line(
+    panel: Panel, accuracy: Mapping[float, float], plot: Plot, line_style: dict, bars: np.ndarray | None = None
+) -> None:
+    """Draw a line of accuracies by x; with a law, draw errors and the line of the law.
+
+    Args:
+        bars: half the heights of the error bars.
+    """
+    x = np.array(list(accuracy), float)
+    y = np.array(list(accuracy.values()), float)
+    points = line_style
+    if plot.law:
+        y = 100 - y
+        points = line_style | {"linestyle": "none"}
+    panel.axes.errorbar(x, y, bars, **points)
+    law = plot.law(accuracy) if plot.law else None
+    if law:
+        panel.axes.plot(x, law.error(x), **line_style | {"marker": ""})
+
+
+def _line_styles(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
+    """Return the line style of each value; kNN Prompting and in-context learning have the same in every figure."""
+    found = names.ordered(axis, values)
+    fixed = ["knn", "icl"] if axis == "method" else []
+    indices = {value: index for index, value in enumerate(dict.fromkeys([*fixed, *found]))}
+    return {value: line_style(indices[value]) for value in found}

@@ -65,9 +65,7 @@ class Measures:
     @property
     def confusion_CC(self) -> np.ndarray:
         """The number of rows of each class (rows) that are predicted as each class (columns)."""
-        num_classes = len(self.labels)
-        counts = np.bincount(self.y_Q * num_classes + self.predicted_Q, minlength=num_classes**2)
-        return counts.reshape(num_classes, num_classes)
+        return metrics.confusion_matrix(self.y_Q, self.predicted_Q, labels=range(len(self.labels)))
 
     @property
     def is_right_Q(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from knnprompt_jax.datastore import distances
-from knnprompt_jax.report import drawing, published, results
+from knnprompt_jax.report import published, results
 from knnprompt_jax.report.results import METHODS
 from knnprompt_jax.tasks import catalogue
 
@@ -105,11 +105,3 @@ def span(values: Iterable[int]) -> str:
     if len(values) > 2 and values[-1] - values[0] == len(values) - 1:
         return f"{values[0]}–{values[-1]}"
     return ", ".join(map(str, values))
-
-
-def line_styles(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
-    """Return the line style of each value; kNN Prompting and in-context learning have the same in every figure."""
-    found = ordered(axis, values)
-    fixed = ["knn", "icl"] if axis == "method" else []
-    indices = {value: index for index, value in enumerate(dict.fromkeys([*fixed, *found]))}
-    return {value: drawing.line_style(indices[value]) for value in found}

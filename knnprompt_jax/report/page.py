@@ -38,7 +38,6 @@ class Section:
 
     Attributes:
         facts: what was run, by title.
-        findings: rows of the summary at the top of the page (`paired.build`).
         maps: interactive maps.
     """
 
@@ -46,17 +45,10 @@ class Section:
     title: str
     text: str
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    findings: Sequence[tuple[str, ...]] = ()
     tables: tuple[Table, ...] = ()
     listings: tuple[Listing, ...] = ()
     figures: tuple[drawing.Figure, ...] = ()
     maps: tuple[maps_lib.Map, ...] = ()
-
-    @property
-    def verdicts(self) -> list[bool]:
-        """Whether each cell with a verdict lies within two standard errors of the paper's."""
-        verdicts = [cell.within for table in self.tables for cell in table.cells]
-        return [verdict for verdict in verdicts if verdict is not None]
 
 
 def check_libraries(alternative: str = "") -> None:
@@ -67,11 +59,10 @@ def check_libraries(alternative: str = "") -> None:
 
 
 def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
-    """Write the page, and every table as CSV and Markdown into tables/; return the path of the page."""
+    """Write the page, and every table as CSV into tables/; return the path of the page."""
     for section in sections:
         for table in section.tables:
             _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
-            _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
     _write(output / _PAGE, render(title, text, sections))
     return output / _PAGE
 
@@ -102,15 +93,10 @@ def render(title: str, text: str, sections: Sequence[Section]) -> str:
     )
 
 
-def to_text(section: Section, markdown: bool = False) -> str:
-    """Return a section's title, facts and our part of its tables for a terminal, or in Markdown."""
+def to_text(section: Section) -> str:
+    """Return a section's title, facts and tables for a terminal."""
     facts = [f"{title}: {fact}" for title, fact in section.facts.items()]
-    if markdown:
-        facts = [f"- {tables.escape(fact)}" for fact in facts]
-    heading = f"## {section.title}" if markdown else section.title
-    render_table = tables.to_markdown if markdown else tables.to_text
-    shown = [render_table(tables.ours_only(table)) for table in section.tables if table.is_ours]
-    return "\n\n".join(filter(None, [heading, "\n".join(facts), *shown]))
+    return "\n\n".join(filter(None, [section.title, "\n".join(facts), *map(tables.to_text, section.tables)]))
 
 
 def _read(name: str) -> str:

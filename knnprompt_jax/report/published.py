@@ -47,7 +47,7 @@ def canonical(name: str) -> str:
 @functools.cache
 def own_models() -> Mapping[str, str]:
     """Return the model of each method that trains one of its own."""
-    return {name: model_of(method.own_model) for name, method in METHODS.items() if method.own_model}
+    return {name: model_of(model) for name, model in results.OWN_MODELS.items()}
 
 
 @functools.cache

@@ -16,7 +16,6 @@ Record = records_lib.Record
 FULL = "full"  # |D| = M_T.
 FEW_SHOT = "few-shot"  # One demonstration per class for methods with anchors, m for all others.
 FILLS_CONTEXT = 0  # The value of axis m for a method whose demonstrations fill the context (M_T).
-BEST_TEMPLATE = "{}, best template of each seed"
 _COLUMNS = (*(field.name for field in dataclasses.fields(Record)), "m", "regime", "record")
 _WITH_TEMPLATES = [method.name for method in noisy_channel.METHODS]
 
@@ -29,13 +28,11 @@ class KnownMethod:
         title: its name in tables.
         printed_as: its names in the paper's tables.
         rows_used: which of a split's train rows it uses, as `methods.method.Method` describes; "train": all.
-        own_model: the model that it trains; empty if it reads the language model of the run.
     """
 
     title: str
     printed_as: tuple[str, ...] = ()
     rows_used: str = "train"
-    own_model: str = ""
 
 
 METHODS = {
@@ -44,13 +41,11 @@ METHODS = {
         for name, method in all_methods.METHODS.items()
     },
     "fine_tuning": KnownMethod("Fine-tuning"),
-    "fine_tuning_bert": KnownMethod(
-        "Fine-tuning, BERT-large", ("BERT Large FT",), own_model="google-bert/bert-large-uncased"
-    ),
-    "fine_tuning_gpt2": KnownMethod(
-        "Fine-tuning, GPT-2 large", ("GPT Large FT",), own_model="openai-community/gpt2-large"
-    ),
+    "fine_tuning_bert": KnownMethod("Fine-tuning, BERT-large", ("BERT Large FT",)),
+    "fine_tuning_gpt2": KnownMethod("Fine-tuning, GPT-2 large", ("GPT Large FT",)),
 }
+# The model that a method trains; all others read the language model of the run.
+OWN_MODELS = {"fine_tuning_bert": "google-bert/bert-large-uncased", "fine_tuning_gpt2": "openai-community/gpt2-large"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +150,7 @@ def groups(frame: pd.DataFrame, axes: Sequence[str]) -> dict[tuple, pd.DataFrame
 
 def by_model(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the rows of each language model; methods that train a model of their own appear with every model."""
-    own_model = [name for name, method in METHODS.items() if method.own_model]
-    is_own = frame.method.isin(own_model)
+    is_own = frame.method.isin(OWN_MODELS)
     models = sorted(frame.model[~is_own].unique()) or [frame.model.iloc[0]]
     return {model: frame[(frame.model == model) | is_own] for model in models}
 
@@ -185,27 +179,8 @@ def with_best_template(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace the accuracy of records with several templates by that of the template with the best mean over seeds."""
     frame = frame.copy()
     axes = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes(frame)]
-    for group in groups(_with_templates(frame), axes).values():
+    with_templates = frame[frame.method.isin(_WITH_TEMPLATES) & (frame.candidates.map(len) > 1)]
+    for group in groups(with_templates, axes).values():
         best = noisy_channel.best_template(group.candidates.tolist())
         frame.loc[group.index, "accuracy"] = [100 * accuracies[best] for accuracies in group.candidates]
     return frame
-
-
-def with_best_template_per_seed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with several templates, each with its seed's best template, under a method name of their own."""
-    chosen = _with_templates(frame)
-    return chosen.assign(
-        method=[BEST_TEMPLATE.format(METHODS[name].title) for name in chosen.method],
-        accuracy=[100 * max(accuracies) for accuracies in chosen.candidates],
-        candidates=[()] * len(chosen),
-    )
-
-
-def of_predictions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the accuracies of their predictions, which are those of each seed's best template."""
-    chosen = with_best_template_per_seed(frame)
-    return pd.concat([frame.drop(chosen.index), chosen])
-
-
-def _with_templates(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame.method.isin(_WITH_TEMPLATES) & (frame.candidates.map(len) > 1)]

@@ -13,12 +13,9 @@ from knnprompt_jax.report.results import Score
 
 TRUNCATED = "†"
 REUSED = "‡"
-CLEAR = "*"
 FOOTNOTES = {
     TRUNCATED: "more than 5 % of the prompts were cut from the left to fit the context",
     REUSED: "|D| = m leaves no anchors: the result of in-context learning is re-used, as in the paper",
-    CLEAR: "the 95 % interval of a paired bootstrap over test rows and seeds excludes zero; with few seeds, it is too "
-    "narrow",
 }
 
 
@@ -74,7 +71,8 @@ class Cell:
         if self.difference is None:
             return ""
         verdict = {None: "", True: " ✓", False: " ✗"}[self.within]
-        return signed(self.difference, self.digits) + verdict
+        difference = f"{self.difference:+.{self.digits}f}"
+        return (difference if float(difference) else difference[1:]).replace("-", "−") + verdict
 
     @property
     def line(self) -> str:
@@ -100,7 +98,6 @@ class Table:
         headers: the names of the columns with the rows' headers.
         columns: the names of the columns with cells.
         notes: texts below the table.
-        findings: rows for the page's summary (`paired.build`).
     """
 
     name: str
@@ -109,7 +106,6 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
-    findings: tuple[tuple[str, ...], ...] = ()
 
     @property
     def cells(self) -> list[Cell]:
@@ -117,16 +113,10 @@ class Table:
         return [cell for row in self.rows for cell in row.cells]
 
     @property
-    def is_ours(self) -> bool:
-        """Whether a cell has a number of ours; otherwise only the paper's are shown."""
-        return any(cell.ours for cell in self.cells)
-
-    @property
     def footnotes(self) -> list[str]:
         """All texts below the table."""
-        origin = [] if self.is_ours else ["No run of ours: only the paper's numbers."]
         marks = {mark for cell in self.cells for mark in cell.marks}
-        return [*origin, *self.notes, *(f"{mark} {text}." for mark, text in FOOTNOTES.items() if mark in marks)]
+        return [*self.notes, *(f"{mark} {text}." for mark, text in FOOTNOTES.items() if mark in marks)]
 
 
 def pivot(
@@ -137,7 +127,7 @@ def pivot(
     marks: Callable[[pd.DataFrame], str] = lambda runs: "",
     **options: Any,
 ) -> dict[tuple, Cell]:
-    """Return the cell of each key, which is a value on every axis; the last axis is that of the columns.
+    """Return the cell of each key that has a score of ours; a key is a value on every axis, the last the column's.
 
     Args:
         ours: our records (`results.frame`).
@@ -150,7 +140,7 @@ def pivot(
     runs = results.groups(ours, axes)
     printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, axes).items()}
     cells = {key: Cell(value(group), printed.get(key), marks(group), **options) for key, group in runs.items()}
-    return cells | {key: Cell(None, score, **options) for key, score in printed.items() if key not in runs}
+    return {key: cell for key, cell in cells.items() if cell.ours}
 
 
 def build(
@@ -181,30 +171,13 @@ def build(
     return Table(name, caption, headers, tuple(columns.values()), tuple(rows), tuple(notes))
 
 
-def ours_only(table: Table) -> Table:
-    """Return the table without the rows and columns that have no score of ours."""
-    rows = [row for row in table.rows if any(cell.ours for cell in row.cells)]
-    indices = [index for index in range(len(table.columns)) if any(row.cells[index].ours for row in rows)]
-    return dataclasses.replace(
-        table,
-        columns=tuple(table.columns[index] for index in indices),
-        rows=tuple(TableRow(row.headers, tuple(row.cells[index] for index in indices)) for row in rows),
-    )
-
-
-def signed(value: float, digits: int = 1) -> str:
-    """Return a difference with its sign; zero has none."""
-    text = f"{value:+.{digits}f}"
-    return text.replace("-", "−") if float(text) else text[1:]
-
-
 def to_csv(table: Table) -> str:
     """Return a line per cell, numbers to six digits."""
     lines = [
         _csv_line((*table.headers, "column"), (*row.headers, column), cell)
         for row in table.rows
         for column, cell in zip(table.columns, row.cells, strict=True)
-        if cell.ours or cell.paper
+        if cell.ours
     ]
     return pd.DataFrame(lines).to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
@@ -217,13 +190,6 @@ def _csv_line(headers: Sequence[str], texts: Sequence[str], cell: Cell) -> dict[
     return line | {"marks": cell.marks}
 
 
-def to_markdown(table: Table) -> str:
-    """Return the table as the page shows it, in Markdown."""
-    header, *rows = [list(map(escape, cells)) for cells in _lines(table)]
-    body = terminal.render_markdown(header, rows, left=len(table.headers))
-    return "\n\n".join([f"**{escape(table.caption)}**", body, *map(escape, table.footnotes)]) + "\n"
-
-
 def to_text(table: Table) -> str:
     """Return the table as the page shows it, for a terminal."""
     header, *rows = _lines(table)
@@ -231,15 +197,6 @@ def to_text(table: Table) -> str:
 
 
 def _lines(table: Table) -> list[list[str]]:
-    """Return the header line and the rows as texts; a table without scores of ours shows the paper's instead."""
-    lines = [[*table.headers, *table.columns]]
-    for row in table.rows:
-        texts = [cell.line if table.is_ours else cell.paper_text or "–" for cell in row.cells]
-        lines.append([*row.headers, *texts])
-    return lines
-
-
-def escape(text: str) -> str:
-    """Return the text as Markdown shows it, on one line."""
-    escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
-    return " ".join(escaped.split())
+    """Return the header line and the rows as texts."""
+    rows = [[*row.headers, *(cell.line for cell in row.cells)] for row in table.rows]
+    return [[*table.headers, *table.columns], *rows]

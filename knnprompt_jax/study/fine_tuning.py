@@ -21,7 +21,7 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.models import checkpoints, hub, registry, shipped, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.report import records
-from knnprompt_jax.report.results import METHODS
+from knnprompt_jax.report.results import METHODS, OWN_MODELS
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.study import sequence_classifier
 from knnprompt_jax.tasks import splits
@@ -102,7 +102,7 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
 
 def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
-    model = describe(settings.model or METHODS[settings.method].own_model or shipped.DEFAULT)
+    model = describe(settings.model or OWN_MODELS.get(settings.method) or shipped.DEFAULT)
     for name in dict.fromkeys(settings.tasks):
         rows = inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
         for shots in dict.fromkeys(settings.shots):

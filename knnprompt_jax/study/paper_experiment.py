@@ -9,7 +9,7 @@ import pandas as pd
 
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.methods import method
-from knnprompt_jax.report import accuracies, drawing, overview, page, paired, published, records, results
+from knnprompt_jax.report import accuracies, drawing, page, published, records, results
 from knnprompt_jax.report.records import Record
 from knnprompt_jax.report.tables import Table
 from knnprompt_jax.study import job_inputs, paper_cells
@@ -49,10 +49,9 @@ class Experiment:
         text: a description of the section.
         axes: the axes of its rows. Records with equal values differ in their seeds only.
         caption: the caption of its table of accuracies.
-        figure: its figure, a function of `report.figures` and the caption; None without one.
+        figure: its figure, a function of `report.drawing` and the caption; None without one.
         figure_options: further arguments of that function.
-        draw: returns its tables and figures; by default the table of accuracies, that of paired differences and the
-            figure.
+        draw: returns its tables and figures; by default the table of accuracies and the figure.
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
         count: replaces runs if no language model is required: maps the settings to a text for the terminal.
@@ -80,10 +79,7 @@ class Experiment:
         return records.read_all(folder) if any(folder.glob("*.json")) else []
 
     def section(self, records: Sequence[Any], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
-        """Return the section of these records; without records it shows only the paper's numbers.
-
-        Figures need matplotlib; tables do not.
-        """
+        """Return the section of these records. Figures need matplotlib; tables do not."""
         del folder
         canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
         ours = with_columns(results.frame(canonical), self.axes)
@@ -95,18 +91,17 @@ class Experiment:
             self.name,
             self.title,
             self.text,
-            overview.facts(ours),
-            findings=[row for table in tables for row in table.findings],
+            accuracies.facts(ours),
             tables=tuple(table for table in tables if table.rows),
             figures=tuple(figure for figure in drawings if figure.panels),
         )
 
     def draw_accuracies(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
-        """Return the table of accuracies, that of paired differences, and the figure if there is one."""
+        """Return the table of accuracies, and the figure if there is one."""
+        if data.ours.empty:
+            return [], []
         tables = [accuracies.build(data.name, self.caption, data.ours, data.paper, self.axes)]
-        if len(data.ours):
-            tables.append(paired.build(data.name, data.ours, self.axes))
-        if not self.figure or not data.with_figures or data.ours.empty:
+        if not self.figure or not data.with_figures:
             return tables, []
         make_figure, caption = self.figure
         return tables, [make_figure(data.name, caption, data.ours, data.paper, **self.figure_options)]

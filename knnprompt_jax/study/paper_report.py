@@ -1,10 +1,10 @@
-"""The report on a folder of records: the paper's page as HTML, or its tables as text or Markdown."""
+"""The report on a folder of records: the paper's page as HTML, or its tables as text."""
 
 import pathlib
 
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.common import errors
-from knnprompt_jax.report import drawing, overview, page
+from knnprompt_jax.report import accuracies, drawing, page
 from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.study.paper_tables import EXPERIMENTS
 
@@ -27,11 +27,7 @@ def run(settings: commands.ReportSettings) -> str:
     if settings.format == "html":
         page.check_libraries("; --format=text needs none")
         return f"page: {write(folder, pathlib.Path(settings.output))}"
-    return "\n".join(
-        page.to_text(section, settings.format == "markdown")
-        for section in sections(folder, with_figures=False)
-        if any(table.is_ours for table in section.tables)
-    )
+    return "\n".join(page.to_text(section) for section in sections(folder, with_figures=False) if section.tables)
 
 
 def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
@@ -41,9 +37,7 @@ def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
 
 
 def sections(folder: pathlib.Path, with_figures: bool = True) -> list[page.Section]:
-    """Return the section of runs outside the paper, those of experiments with records, then those without.
-
-    If no experiment has records, the paper's numbers are not shown.
+    """Return the section of runs outside the paper, then those of experiments with records.
 
     Records of an experiment are in the folder or in its subfolder; others are in the folder.
 
@@ -61,9 +55,8 @@ def sections(folder: pathlib.Path, with_figures: bool = True) -> list[page.Secti
         found.get(record.experiment, others).append(record)
     if not others and not any(found.values()):
         raise errors.UserError(f"{folder}: no records here or in subfolders {', '.join(list(EXPERIMENTS)[:3])} …")
-    drawn: list[page.Section] = [overview.section(others)] if others else []
-    shown = sorted(found, key=lambda name: not found[name]) if any(found.values()) else []
-    for name in shown:
+    drawn: list[page.Section] = [accuracies.section(others)] if others else []
+    for name in filter(found.get, found):
         own_folder = folder / name if (folder / name).is_dir() else folder
         section = EXPERIMENTS[name].section(found[name], own_folder, with_figures)
         if section.tables or section.figures or section.maps:

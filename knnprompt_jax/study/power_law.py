@@ -15,12 +15,11 @@ import pandas as pd
 from scipy import stats
 
 from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.report import drawing, figures, names, published, results, tables
+from knnprompt_jax.report import drawing, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
 from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment
 
-_SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.
 _TITLES = {"alpha": "α", "beta": "β", "r_squared": "R²"}
 
 
@@ -49,15 +48,15 @@ def _figures(full: Data, few: Data, knn: pd.DataFrame, printed: pd.DataFrame) ->
         drawings.append(_first(full, few))
     pilot = few.ours[few.ours.method == "icl"]
     if len(pilot):
-        caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
-        plot = figures.Plot("m", "shots in the prompt, per class")
-        drawings.append(figures.curves("pilot", caption, pilot, few.paper[few.paper.method == "icl"], plot))
+        caption = "In-context learning against the shots in its prompt."
+        plot = drawing.Plot("m", "shots in the prompt, per class")
+        drawings.append(drawing.curves("pilot", caption, pilot, few.paper[few.paper.method == "icl"], plot))
     if len(knn):
-        plot = figures.Plot("m", figures.SHOTS, line="model")
-        drawings.append(figures.curves("data_scaling", "kNN Prompting against m; |D| = M_T.", knn, printed, plot))
+        plot = drawing.Plot("m", drawing.SHOTS, line="model")
+        drawings.append(drawing.curves("data_scaling", "kNN Prompting against m; |D| = M_T.", knn, printed, plot))
         caption = "Power law of data scaling: errors, and the fits of ε(m) = α m^β."
         plot = dataclasses.replace(plot, law=fit_power_law)
-        drawings.append(figures.curves("power_law", caption, knn, printed, plot))
+        drawings.append(drawing.curves("power_law", caption, knn, printed, plot))
     return drawings
 
 
@@ -65,13 +64,13 @@ def _first(full: Data, few: Data) -> drawing.Figure:
     """Draw the paper's first figure for a model: the context limits in-context learning, but not kNN Prompting."""
     models = results.by_model(joined(few.ours, full.ours))
     model = published.MODEL if published.MODEL in models else next(iter(models))
-    paper = joined(few.paper, full.paper)
-    paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
     caption = (
         f"In-context learning, whose curve ends where the context is full, and kNN Prompting with {names.model(model)}; "
         "|D| = M_T, and 1 in few-shot runs."
     )
-    return figures.curves("first", caption, models[model], paper, figures.Plot("m", figures.SHOTS))
+    return drawing.curves(
+        "first", caption, models[model], joined(few.paper, full.paper), drawing.Plot("m", drawing.SHOTS)
+    )
 
 
 def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
@@ -112,10 +111,9 @@ class PowerLaw:
 def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
     """Return α and β for every model and task, beside those of a fit through the paper's numbers at the same m.
 
-    Averages are fitted at the m that all tasks of the model have. A model that only the paper ran has a row for its
-    average.
+    Averages are fitted at the m that all tasks of the model have.
     """
-    averages = [(model, published.AVERAGE) for model in (*ours.model, *paper.model)]
+    averages = [(model, published.AVERAGE) for model in ours.model]
     cells: dict[tuple, Cell] = {}
     for model, task in dict.fromkeys([*averages, *results.groups(ours, ("model", "task"))]):
         runs = ours[ours.model == model]
@@ -127,8 +125,8 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
         measured = {m: results.average(group).mean for (m,), group in results.groups(runs, ["shots"]).items()}
         printed = _printed(paper[paper.model == model], set(runs.task))
         law = fit_power_law(measured)
-        printed_law = fit_power_law({m: printed[m] for m in measured or printed if m in printed})
-        if law or printed_law:
+        if law:
+            printed_law = fit_power_law({m: printed[m] for m in measured if m in printed})
             cells |= {(model, task, name): _law_cell(name, law, printed_law) for name in _TITLES}
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. "
@@ -137,23 +135,22 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
     return tables.build("power_law", caption, ("model", "task"), _TITLES, cells)
 
 
-def _law_cell(name: str, law: PowerLaw | None, printed: PowerLaw | None) -> Cell:
+def _law_cell(name: str, law: PowerLaw, printed: PowerLaw | None) -> Cell:
     """Return the cell of a parameter of two laws, with two digits of its standard error."""
-    ours = getattr(law, name) if law else None
+    ours = getattr(law, name)
     paper = getattr(printed, name) if printed else None
-    score = ours or paper
     digits = 2 if name == "r_squared" else 3
-    if score and score.std:
-        digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
+    if ours.std:
+        digits = min(4, max(1, 1 - math.floor(math.log10(ours.std))))
     return Cell(ours, paper, comparable=name != "r_squared", digits=digits)
 
 
 def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:
-    """Return the paper's accuracies by m, averaged over `tasks`, or over all of its own if `tasks` is empty."""
+    """Return the paper's accuracies by m, averaged over `tasks`."""
     numbers = paper[(paper.m != results.FILLS_CONTEXT) & (paper.task != published.AVERAGE)]
     numbers = numbers.assign(mean=[score.mean for score in numbers.score])
     by_task = numbers.pivot(index="m", columns="task", values="mean")
-    return by_task.reindex(columns=sorted(tasks or by_task.columns)).dropna().mean(axis=1).to_dict()
+    return by_task.reindex(columns=sorted(tasks)).dropna().mean(axis=1).to_dict()
 
 
 def _draw_spreads(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
@@ -161,9 +158,7 @@ def _draw_spreads(experiment: Experiment, data: Data) -> tuple[list[Table], list
     built, drawings = experiment.draw_accuracies(data)
     ours = data.ours
     paper = published.of("data_scaling")
-    paper = paper[paper.model.isin({_SMALLEST, published.MODEL, *ours.model}) & (paper.task != published.AVERAGE)]
-    if len(ours):
-        paper = paper[paper.task.isin(ours.task)]
+    paper = paper[paper.task.isin(ours.task)]
     stds = ours.groupby([*AXES, "task"], as_index=False).accuracy.std().dropna()
     printed = paper.assign(std=[score.std for score in paper.score])
     printed = printed.groupby(list(AXES), as_index=False)["std"].mean()
@@ -195,10 +190,7 @@ ROBUSTNESS = Experiment(
     "robustness",
     "Robustness",
     "How much the draw of train rows matters.",
-    figure=(
-        figures.boxes,
-        "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; circles: seeds "
-        "beyond.",
-    ),
+    figure=(drawing.curves, "Accuracy against m and its spread over seeds."),
+    figure_options={"plot": drawing.Plot("m", drawing.SHOTS)},
     draw=_draw_spreads,
 )

@@ -1,11 +1,11 @@
-"""Drawings: SVG that is safe in a page beside others."""
+"""Drawings: SVG that is safe in a page beside others, and curves with a panel per task."""
 
 import pathlib
 import re
 
 import pytest
 
-from knnprompt_jax.report import drawing
+from knnprompt_jax.report import drawing, published, results
 from tests.report.conftest import svg_texts
 
 pytestmark = pytest.mark.usefixtures("style")
@@ -32,3 +32,32 @@ def test_any_label_is_drawn_without_a_warning(label, recwarn):
     panel.axes.set_xticks([0, 1], [drawing.drawable(label), "b"])
     assert panel.svg.startswith("<svg")
     assert not recwarn.list
+
+
+def curves(records, paper):
+    return drawing.curves("name", "Caption.", results.frame(records), paper, drawing.Plot("m", drawing.SHOTS))
+
+
+def test_regimes_have_panels_of_their_own(make_record):
+    records = [make_record("few_shot", "sst2", "knn", 8, 1, cell={"regime": each}) for each in ("full", "few-shot")]
+    plot = drawing.Plot("m", drawing.SHOTS, panel=("task", "regime"), average=False)
+    figure = drawing.curves("name", "Caption.", results.frame(records), published.of(""), plot)
+    titles = [
+        [title for title in ("SST2, full", "SST2, few-shot") if title in svg_texts(each)] for each in figure.panels
+    ]
+    assert sorted(titles) == [["SST2, few-shot"], ["SST2, full"]]
+
+
+def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
+    records = [
+        make_record("few_shot", task, method, m, 1, cell={"regime": "few-shot"})
+        for task in ("sst2", "trec")
+        for method in ("icl", "knn")
+        for m in (2, 8)
+    ]
+    paper = published.of("few_shot")
+    figure = curves(records, paper[paper.method.isin(["icl", "knn"])])
+    for panel, title in zip(figure.panels, ["average over tasks", "SST2", "TREC"], strict=True):
+        assert {title, "accuracy, %", drawing.SHOTS, "2", "8"} <= set(svg_texts(panel))
+    assert [name for _, name in figure.legend] == ["In-context learning", "kNN Prompting"]
+    assert "one sample standard deviation" in figure.caption and "Hollow marks" in figure.caption

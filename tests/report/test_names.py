@@ -10,7 +10,6 @@ from knnprompt_jax.report import names
     [
         ("facebook/opt-2.7b", "opt-2.7b (2.7B)"),
         ("a/model", "a/model"),
-        ("b/model", "b/model"),
         ("my/tiny", "my/tiny"),
         ("tiny", "the tiny model"),
     ],

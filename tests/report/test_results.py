@@ -37,4 +37,3 @@ def test_the_best_template_is_the_best_over_seeds(make_record):
         [make_record("few_shot", "mr", "noisy_channel", 8, seed, candidates=each) for seed, each in tried.items()]
     )
     assert results.with_best_template(frame).accuracy.tolist() == pytest.approx([80, 80])
-    assert results.with_best_template_per_seed(frame).accuracy.tolist() == pytest.approx([90, 90])

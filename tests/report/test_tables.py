@@ -1,4 +1,4 @@
-"""Tables: verdicts, footnotes, and output for spreadsheets, Markdown and terminals."""
+"""Tables: verdicts, footnotes, and output for spreadsheets and terminals."""
 
 import csv
 import io
@@ -28,15 +28,6 @@ def test_a_difference_is_judged_by_two_standard_errors(ours, paper, within):
     assert Cell(ours, paper, comparable=False).difference is None
 
 
-def test_rows_and_columns_without_a_score_of_ours_are_not_shown():
-    paper, both = Cell(paper=Score(1.0)), Cell(Score(2.0), Score(3.0))
-    rows = (("a", paper, both, Cell()), ("b", paper, paper, paper), ("c", paper, Cell(), both))
-    table = Table("t", "", ("",), ("1", "2", "3"), tuple(TableRow((name,), tuple(cells)) for name, *cells in rows))
-    found = tables.ours_only(table)
-    assert found.columns == ("2", "3")
-    assert [(row.headers, row.cells) for row in found.rows] == [(("a",), (both, Cell())), (("c",), (Cell(), both))]
-
-
 TABLE = Table(
     name="hostile",
     caption="a | b <script>",
@@ -55,8 +46,5 @@ def test_csv_has_a_line_per_cell_and_no_formula():
     assert (line["within"], line["marks"], line["count"]) == ("False", "†", "3")
 
 
-def test_markdown_and_text_show_ours_the_papers_and_the_verdict():
-    lines = tables.to_markdown(TABLE).splitlines()
-    assert lines[4] == "| +x | −1.2 ± 0.5 † (paper 2.0 ± 0.2, −3.2 ✗) | – |"
-    assert lines[2] == "| Name | =SUM(A1) | b\\|c d |"
+def test_text_shows_ours_the_papers_and_the_verdict():
     assert "+x    −1.2 ± 0.5 † (paper 2.0 ± 0.2, −3.2 ✗)" in tables.to_text(TABLE)

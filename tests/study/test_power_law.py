@@ -1,12 +1,12 @@
-"""Data scaling: the fit of ε(m) = α m^β, and the figures and findings of both regimes."""
+"""Data scaling: the fit of ε(m) = α m^β, and the averages of tasks."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from knnprompt_jax.report import drawing, published, results
-from knnprompt_jax.study import paper_tables, power_law
+from knnprompt_jax.report import published, results
+from knnprompt_jax.study import power_law
 
 
 def test_the_fit_is_least_squares_in_logarithms_with_its_standard_errors():
@@ -37,21 +37,3 @@ def test_an_average_is_fitted_where_all_tasks_have_records(make_record):
 @pytest.mark.parametrize("accuracies", [{}, {32: 60.0, 64: 70.0}, {32: 60.0, 64: 100.0, 128: 100.0}])
 def test_two_points_with_an_error_give_no_law(accuracies):
     assert power_law.fit_power_law(accuracies) is None
-
-
-def test_findings_of_few_shot_runs_name_these_runs_alone(make_record, tmp_path):
-    """Few-shot runs have one demonstration and two tasks; full runs of the same m have eight and three."""
-    made = [
-        make_record(
-            "data_scaling", task, method, 32, seed, demo_shots=demo_shots, cell={"regime": regime}, true=("0",) * 47
-        )
-        for regime, tasks, demo_shots in (("full", ("mr", "cr", "subj"), 8), ("few-shot", ("mr", "cr"), 1))
-        for task in tasks
-        for method in ("knn", "icl")
-        for seed in (1, 2)
-    ]
-    with drawing.style():
-        findings = paper_tables.EXPERIMENTS["data_scaling"].section(made, tmp_path).findings
-    full, few = (finding[0] for finding in findings)
-    assert "8 demonstrations per class" in full and full.endswith("3 tasks")
-    assert "1 demonstration per class" in few and few.endswith("2 tasks")

@@ -6,10 +6,9 @@ import itertools
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.report import intervals
 from knnprompt_jax.study import paper_cells
 from tests.tools.small_records import grid, make
-from tools import scale_tables, scales
+from tools import intervals, scale_tables, scales
 
 MODELS = ("smollm2", "gemma-3-270m")
 

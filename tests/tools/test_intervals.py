@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.report import intervals
+from tools import intervals
 
 
 def test_an_interval_is_that_of_rows_where_seeds_agree():
