@@ -53,9 +53,9 @@ def demo_model(name: str = "smollm2", **options: Any) -> "LanguageModel":
         UserError: the name is unknown, or the package with the model is not installed.
     """
     from knnprompt_jax.inference import lm
-    from knnprompt_jax.models import shipped
+    from knnprompt_jax.models import hub
 
-    shipped.locate(name)
+    hub.locate(name)
     return lm.LanguageModel.from_pretrained(name, **options)
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from knnprompt_jax.common import options
-from knnprompt_jax.models import shipped
+from knnprompt_jax.models import hub
 from tests import shell
 from tests.cli import test_options_all
 
@@ -23,8 +23,8 @@ def blocks(name: str) -> list[re.Match[str]]:
 @pytest.fixture(autouse=True)
 def small_model(monkeypatch):
     """The tiny model in the place of SmolLM2, which the snippets load by default."""
-    tiny = shipped.locate("tiny")
-    monkeypatch.setattr(shipped, "locate", lambda name: tiny)
+    tiny = hub.locate("tiny")
+    monkeypatch.setattr(hub, "locate", lambda name: tiny)
 
 
 @pytest.mark.parametrize("pages", [("api.md",), ("own_data.md", "predict.md"), ("datastores.md",)], ids=" ".join)

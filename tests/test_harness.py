@@ -18,7 +18,7 @@ from lm_eval import tasks as lm_eval_tasks  # noqa: E402
 from knnprompt_jax import harness  # noqa: E402
 from knnprompt_jax.common import errors, progress  # noqa: E402
 from knnprompt_jax.inference import lm  # noqa: E402
-from knnprompt_jax.models import shipped  # noqa: E402
+from knnprompt_jax.models import hub  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
 
 TASK = catalogue.get("demo")
@@ -45,7 +45,7 @@ def ours() -> harness.HarnessModel:
 def theirs():
     from lm_eval.models import huggingface
 
-    return huggingface.HFLM(str(shipped.locate("tiny")), device="cpu", dtype="float32", batch_size=5)
+    return huggingface.HFLM(str(hub.locate("tiny")), device="cpu", dtype="float32", batch_size=5)
 
 
 def test_a_revision_is_part_of_the_models_name(ours, monkeypatch):

@@ -12,7 +12,7 @@ from knnprompt_jax.datastore import distances  # noqa: E402
 from knnprompt_jax.inference import lm  # noqa: E402
 from knnprompt_jax.inference import states as states_lib  # noqa: E402
 from knnprompt_jax.inference.prompts import layout  # noqa: E402
-from knnprompt_jax.models import shipped  # noqa: E402
+from knnprompt_jax.models import hub  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
 from tests import prompt_groups  # noqa: E402
 
@@ -23,7 +23,7 @@ TASK = catalogue.get("demo")
 def theirs(tmp_path) -> transformers.PreTrainedModel:
     """Return the model as `transformers` reads the file, in float32."""
     torch.set_num_threads(1)  # Other tests run at the same time, and waiting threads spin.
-    shutil.copy(shipped.locate("smollm2"), tmp_path / "model.gguf")
+    shutil.copy(hub.locate("smollm2"), tmp_path / "model.gguf")
     options = {"gguf_file": "model.gguf", "dtype": torch.float32, "local_files_only": True}
     return transformers.AutoModelForCausalLM.from_pretrained(tmp_path, **options).eval()
 

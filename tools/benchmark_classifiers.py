@@ -41,10 +41,12 @@ def export(name: str, folder: pathlib.Path) -> str:
 
     from knnprompt_jax.devices import workload
     from knnprompt_jax.inference import lm
-    from knnprompt_jax.models import checkpoints
+    from tools import export_model
 
     model = lm.LanguageModel.from_pretrained(name)
-    checkpoints.save(folder, model.execution.decoder, {**workload.describe(name).hf, "pad_token_id": None}, jnp.float32)
+    export_model.save(
+        folder, model.execution.decoder, {**workload.describe(name).hf, "pad_token_id": None}, jnp.float32
+    )
     model.tokenizer.save_pretrained(folder)
     return str(folder)
 

@@ -184,10 +184,10 @@ def export(weights: "decoder.Decoder", subject: "workload.ModelShape", folder: p
     """Write the model for `transformers` and return the folder."""
     import jax.numpy as jnp
 
-    from knnprompt_jax.models import checkpoints
+    from tools import export_model
 
     # The padding token of some families would be beyond a smaller vocabulary.
-    checkpoints.save(folder, weights, {**subject.hf, "pad_token_id": None}, jnp.float32)
+    export_model.save(folder, weights, {**subject.hf, "pad_token_id": None}, jnp.float32)
     return folder
 
 

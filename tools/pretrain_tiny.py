@@ -1,6 +1,6 @@
 """Train a small GPT-2 and its tokenizer from text files. The shipped model "tiny" was made with this script.
 
-    python tools/pretrain_tiny.py --text=corpus/ --output=checkpoints/tiny --steps=1200 --decay=0.3
+    python -m tools.pretrain_tiny --text=corpus/ --output=checkpoints/tiny --steps=1200 --decay=0.3
 
 The script does the following:
 
@@ -37,8 +37,9 @@ from flax import nnx
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from knnprompt_jax.common import errors, files
-from knnprompt_jax.models import checkpoints, decoder, registry
+from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.study import sequence_classifier as training
+from tools import export_model
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_EVERY = 100  # The last of every hundred documents measures the loss.
@@ -278,7 +279,7 @@ def export(folder: pathlib.Path, model: decoder.Decoder, tokenizer: tokenizers.T
         "bos_token_id": end,
         "eos_token_id": end,
     }
-    checkpoints.save(folder, model, hf, DTYPES[dtype])
+    export_model.save(folder, model, hf, DTYPES[dtype])
     special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_max_length=config.num_positions, **special

@@ -16,7 +16,7 @@ from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.cli.shared_settings import DistributedOptions
 from knnprompt_jax.common import errors, files, options
 from knnprompt_jax.datastore import StoreOptions
-from knnprompt_jax.models import DTYPES, shipped
+from knnprompt_jax.models import DTYPES, hub
 from knnprompt_jax.tasks import catalogue
 
 PRIOR_HELP = (
@@ -326,9 +326,9 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     )
     model: str | None = options.option(
         None,
-        f"A BERT or a decoder by Hub name or folder. By default {shipped.DEFAULT}, BERT-large or GPT-2 large, by the method.",
+        f"A BERT or a decoder by Hub name or folder. By default {hub.DEFAULT}, BERT-large or GPT-2 large, by the method.",
         nonempty=True,
-        check=shipped.check_name,
+        check=hub.check_name,
     )
     tasks: tuple[str, ...] = options.option(
         ("demo",), f"Comma-separated: {shared.TASK_HELP}", nonempty=True, check=shared.check_task

@@ -12,7 +12,7 @@ from knnprompt_jax.common import errors, options
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.datastore.distances import DIRECTIONS
 from knnprompt_jax.methods import all_methods
-from knnprompt_jax.models import shipped as shipped_lib
+from knnprompt_jax.models import hub
 from knnprompt_jax.tasks import catalogue
 
 _FEW_SHOT = "few-shot"
@@ -75,7 +75,7 @@ class GridSettings(SharedSettings):
     )
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
     models: tuple[str, ...] = options.option(
-        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=shipped_lib.check_name
+        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=hub.check_name
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)

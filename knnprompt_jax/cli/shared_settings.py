@@ -8,11 +8,11 @@ from typing import Any
 
 from knnprompt_jax.common import errors, files, options
 from knnprompt_jax.inference.prompts import PromptOptions
-from knnprompt_jax.models import DTYPES, shipped
+from knnprompt_jax.models import DTYPES, hub
 from knnprompt_jax.tasks import catalogue, splits, table_file
 from knnprompt_jax.tasks.table_file import Table
 
-MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
+MODEL_HELP = f"{', '.join(hub.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {catalogue.OWN}: made from the "
     "columns of train_file."
@@ -126,7 +126,7 @@ class NameOptions(options.Options):
     """The name of the model."""
 
     model: str | None = options.option(
-        None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", nonempty=True, check=shipped.check_name
+        None, f"{MODEL_HELP} By default {hub.DEFAULT}.", nonempty=True, check=hub.check_name
     )
 
 

@@ -48,16 +48,11 @@ def check_attention(inputs: Inputs) -> Iterator[Line]:
     platform = device.platform if is_compiled else "gpu"
     kinds = _COMPILED if is_compiled else _INTERPRETED
     for (head_size, heads_per_key, has_windows), dtype in itertools.product(kinds, kernel_proof.TOLERANCE):
-        case = kernel_proof.Case(platform, device.device_kind, dtype, head_size, heads_per_key, has_windows)
+        case = kernel_proof.Case(device, dtype, head_size, heads_per_key, has_windows)
         name = f"heads of {head_size}, {heads_per_key} per key head{', windows' * has_windows}, {dtype}"
-        yield checks.compare(name, kernel_proof.TOLERANCE[dtype], _kernel_deviation, case, device, not is_compiled)
-
-
-def _kernel_deviation(case: kernel_proof.Case, device: jax.Device, interpret: bool) -> float:
-    found = kernel_proof.prove(case, device, interpret=interpret)
-    if found.deviation is None:
-        raise RuntimeError(found.reason)
-    return found.deviation
+        yield checks.compare(
+            name, kernel_proof.TOLERANCE[dtype], kernel_proof.deviation, case, platform, not is_compiled
+        )
 
 
 def check_packing(inputs: Inputs) -> Iterator[Line]:

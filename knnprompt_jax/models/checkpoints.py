@@ -19,13 +19,13 @@ from concurrent import futures
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
+import safetensors
 from flax import nnx
 from jax.experimental.layout import Format
 
 from knnprompt_jax.common import errors, files
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import convert, hf_config, registry
+from knnprompt_jax.models import convert, registry
 from knnprompt_jax.models.families import weight_names
 
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
@@ -76,20 +76,6 @@ def load(
         for leaf, array in zip(leaves.values(), pool.map(read, leaves), strict=True):
             leaf.set_value(array)
     return nnx.merge(graph, abstract)
-
-
-def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
-    """Write model.safetensors and `hf`, the model's config.json, for `transformers`; each file is replaced whole."""
-    family = registry.FAMILIES[model.config.family]
-    leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
-    arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(weight_names.export(weight_names.expand(family.table, model.config, arrays), arrays))
-    written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
-    written |= {"architectures": [family.architecture], "model_type": model.config.family}
-    written |= {"torch_dtype": jnp.dtype(dtype).name}
-    with files.new_file(folder / convert.SAFETENSORS) as path:
-        safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
-    files.write(folder / "config.json", json.dumps(written, indent=2) + "\n")
 
 
 def fingerprint(folder: pathlib.Path) -> str:

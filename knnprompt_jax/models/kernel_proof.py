@@ -12,9 +12,9 @@ keys then errs by about 1 somewhere.
   relative errors of at most 2^-8.
 """
 
-import dataclasses
 import functools
 import os
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from knnprompt_jax.models import attention
 from knnprompt_jax.models import config as config_lib
 
 Array = jax.Array
+Arrays = tuple[Array, Array, Array, Array, Array, Array, Array]  # As `prefix_kernel.attend` takes them.
 SWITCH = "KNNPROMPT_PREFIX_KERNEL"
 ON, OFF, AUTO = CHOICES = ("on", "off", "auto")
 TOLERANCE = {"float32": 2**-13, "bfloat16": 2**-7 + 2**-13}
@@ -39,49 +40,22 @@ _WINDOW = 173
 _SCALE = 0.25
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """The values that decide which kernel a device compiles.
 
     Attributes:
-        platform: JAX's name of the platform.
-        device_kind: JAX's name of the kind of device.
+        device: a device of this process.
         dtype: the dtype of queries, keys and values.
         head_size: the size of a head.
         heads_per_key: the number of query heads that share a key head.
         has_windows: whether some layers attend to a window of the prefix.
     """
 
-    platform: str
-    device_kind: str
+    device: jax.Device
     dtype: str
     head_size: int
     heads_per_key: int
     has_windows: bool
-
-    @classmethod
-    def of(cls, device: jax.Device, config: config_lib.DecoderConfig, dtype: str) -> "Case":
-        """Return the case of a model on a device."""
-        heads_per_key = config.num_heads // config.num_kv_heads
-        return cls(device.platform, device.device_kind, dtype, config.head_size, heads_per_key, any(config.windows))
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """The result of a proof.
-
-    Attributes:
-        deviation: the largest deviation from XLA's attention; None if the kernel gave no output.
-        reason: why the kernel cannot be used; "" if it can.
-    """
-
-    deviation: float | None
-    reason: str
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether the kernel can be used."""
-        return not self.reason
 
 
 def switch() -> str:
@@ -105,70 +79,66 @@ def is_trusted(mesh: jax.sharding.Mesh, config: config_lib.DecoderConfig, dtype:
     Raises:
         UserError: KNNPROMPT_PREFIX_KERNEL has another value.
     """
-    device = mesh.devices.flat[0]
-    if not is_expected(device.platform) or switch() == ON:
-        return is_expected(device.platform)
-    case = Case.of(device, config, dtype)
-    return parallel.call_in_main(lambda: outcome(case).is_trusted)
+    platform = mesh.devices.flat[0].platform
+    if not is_expected(platform) or switch() == ON:
+        return is_expected(platform)
+    device = jax.local_devices(backend=platform)[0]
+    heads_per_key = config.num_heads // config.num_kv_heads
+    case = Case(device, dtype, config.head_size, heads_per_key, any(config.windows))
+    return parallel.call_in_main(lambda: is_correct(case))
 
 
 @functools.cache
-def outcome(case: Case) -> Outcome:
-    """Return the outcome of the proof of a case; a kernel that cannot be used is logged once per process."""
-    devices = jax.local_devices(backend=case.platform)
-    found = prove(case, next(device for device in devices if device.device_kind == case.device_kind))
-    if not found.is_trusted:
+def is_correct(case: Case) -> bool:
+    """Return whether the kernel's outputs are those of XLA's attention; a wrong kernel is logged once per process."""
+    allowed = TOLERANCE[case.dtype]
+    try:
+        found = deviation(case, case.device.platform)
+        reason = f"its outputs differ by {found:.2g}, at most {allowed:.2g} is rounding" if found > allowed else ""
+    except Exception as error:  # Whatever a compiler or a driver raises.
+        reason = f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}"
+    if reason:
         logging.warning(
             "%s: the attention kernel for %s is not used, XLA's attention is: %s (%s=on would use it)",
-            *(case.device_kind, case.dtype, found.reason, SWITCH),
+            *(case.device.device_kind, case.dtype, reason, SWITCH),
         )
+    return not reason
+
+
+def deviation(case: Case, platform: str, interpret: bool = False) -> float:
+    """Compile (or interpret) and run a platform's kernel, and return the largest deviation from XLA's attention.
+
+    NaN and infinite outputs deviate infinitely.
+    """
+    cases = [(width, None) for width in _WIDTHS] + [(_WIDTHS[-1], _WINDOW)] * case.has_windows
+    found = 0.0
+    for width, window in cases:
+        arrays = jax.device_put(_draw(case, width), case.device)
+        with jax.default_matmul_precision("highest"):
+            attended = _run_kernel(arrays, window, platform, interpret)
+            reference = _run_reference(arrays, window)
+        difference = np.abs(np.asarray(attended, np.float32) - np.asarray(reference))
+        found = max(found, float(difference[:, :-1].max()) if np.isfinite(difference).all() else np.inf)
     return found
 
 
-def prove(case: Case, device: jax.Device, interpret: bool = False) -> Outcome:
-    """Compile (or interpret) and run the kernel on a device, and compare it with XLA's attention."""
-    cases = [(width, None) for width in _WIDTHS] + [(_WIDTHS[-1], _WINDOW)] * case.has_windows
-    deviation = 0.0
-    try:
-        for width, window in cases:
-            arrays = jax.device_put(_draw(case, width), device)
-            deviation = max(deviation, _deviation(arrays, window, case.platform, interpret))
-    except Exception as error:  # Whatever a compiler or a driver raises.
-        return Outcome(None, f"{type(error).__name__}: {errors.shortened(errors.one_line(error))[:300]}")
-    if deviation <= TOLERANCE[case.dtype]:
-        return Outcome(deviation, "")
-    return Outcome(deviation, f"its outputs differ by {deviation:.2g}, at most {TOLERANCE[case.dtype]:.2g} is rounding")
-
-
-def _deviation(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> float:
-    """Return the largest difference between outputs; NaN and infinite outputs differ infinitely."""
-    with jax.default_matmul_precision("highest"):
-        attended = _run_kernel(arrays, window, platform, interpret)
-        reference = _run_reference(arrays, window)
-    difference = np.abs(np.asarray(attended, np.float32) - np.asarray(reference))
-    return float(difference[:, :-1].max()) if np.isfinite(difference).all() else np.inf
-
-
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _run_kernel(arrays: list[Array], window: int | None, platform: str, interpret: bool) -> Array:
+def _run_kernel(arrays: Arrays, window: int | None, platform: str, interpret: bool) -> Array:
     from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
-    q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = arrays
-    rows = q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS
     limit = None if window is None else jnp.int32(window)
-    return prefix_kernel.attend(*rows, k_GPK, v_GPK, jnp.int32(_LENGTH), _SCALE, limit, platform, interpret)
+    return prefix_kernel.attend(*arrays, jnp.int32(_LENGTH), _SCALE, limit, platform, interpret)
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _run_reference(arrays: list[Array], window: int | None) -> Array:
-    q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = arrays
-    q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK = (
-        array.astype(jnp.float32) for array in (q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK)
-    )
+def _run_reference(arrays: Arrays, window: int | None) -> Array:
+    floats = [array.astype(jnp.float32) if jnp.issubdtype(array.dtype, jnp.floating) else array for array in arrays]
+    q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = floats
     prefix = attention.Prefix(k_GPK, v_GPK, jnp.int32(_LENGTH))
     rule = attention.LogitRule(_SCALE, None if window is None else jnp.int32(window))
-    rows = q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS
-    return attention.shared_prefix_attention(*rows, prefix, rule, use_kernel=False)
+    return attention.shared_prefix_attention(
+        q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, prefix, rule, use_kernel=False
+    )
 
 
 def _draw(case: Case, width: int) -> list[np.ndarray]:

@@ -13,10 +13,10 @@ from flax import nnx
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, hf_config, hub
-from knnprompt_jax.models.families import bert, gemma, gpt2, gpt_neox, llama, opt
+from knnprompt_jax.models.families import bert, gpt2, gpt_neox, llama, opt
 
 Model = Any  # A decoder.Decoder or bert.Encoder, by the family of its config.
-_MODULES = (gpt2, opt, llama, gemma, gpt_neox, bert)
+_MODULES = (gpt2, opt, llama, gpt_neox, bert)
 FAMILIES = {family.name: family for module in _MODULES for family in module.FAMILIES}
 ENCODERS = tuple(family.name for family in bert.FAMILIES)
 LANGUAGE_MODELS = tuple(name for name in FAMILIES if name not in ENCODERS)

@@ -18,7 +18,7 @@ from knnprompt_jax.cli.command_settings import FineTuneSettings, Hyperparameters
 from knnprompt_jax.common import files, parallel, text_tables
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import checkpoints, hub, registry, shipped, tokenizers
+from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.report import records
 from knnprompt_jax.report.results import METHODS, OWN_MODELS
@@ -102,7 +102,7 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
 
 def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
-    model = describe(settings.model or OWN_MODELS.get(settings.method) or shipped.DEFAULT)
+    model = describe(settings.model or OWN_MODELS.get(settings.method) or hub.DEFAULT)
     for name in dict.fromkeys(settings.tasks):
         rows = inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
         for shots in dict.fromkeys(settings.shots):

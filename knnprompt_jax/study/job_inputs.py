@@ -16,7 +16,7 @@ from knnprompt_jax.inference.lm import memory
 from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import sharding, shipped
+from knnprompt_jax.models import hub, sharding
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -55,7 +55,7 @@ def read_model(
     """
     dtype = settings.dtype or "float32"
     model = lm.LanguageModel.from_pretrained(
-        name or shipped.DEFAULT,
+        name or hub.DEFAULT,
         dtype,
         deterministic=bool(settings.deterministic),
         step_tokens=settings.batch,

@@ -10,7 +10,7 @@ from scipy import special
 
 from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import registry, shipped, tokenizers
+from knnprompt_jax.models import hub, registry, tokenizers
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -36,7 +36,7 @@ SENTENCES = (
 
 @functools.cache
 def model() -> lm.LanguageModel:
-    tokenizer = tokenizers.load(shipped.locate("tiny"))
+    tokenizer = tokenizers.load(hub.locate("tiny"))
     sizes = {"n_embd": 14, "n_layer": 2, "n_head": 2, "n_inner": 19, "vocab_size": len(tokenizer)}
     shape = registry.config_from_hf({"model_type": "gpt2", "n_positions": CONTEXT, **sizes})
     weights = random_weights.make(shape, 0, (0.6, 0.5, 0.6))

@@ -9,7 +9,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from knnprompt_jax.models import shipped
+from knnprompt_jax.models import hub
 from knnprompt_jax.models.convert import gguf_model, gguf_tokenizer
 from tests.models import gguf_writer
 
@@ -55,7 +55,7 @@ class Trained:
 
 def byte_level(file: pathlib.Path | None = None) -> Trained:
     """Return the tokenizer of a tokenizer.json, by default tiny's, which splits as GPT-2's, with added tokens."""
-    tokenizer = tokenizers.Tokenizer.from_file(str(file or shipped.locate("tiny") / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(file or hub.locate("tiny") / "tokenizer.json"))
     for token, kind in ADDED.items():
         tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=kind == CONTROL)])
     ids, end = tokenizer.get_vocab(), tokenizer.token_to_id("<|endoftext|>")

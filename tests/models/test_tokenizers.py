@@ -11,13 +11,13 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout
-from knnprompt_jax.models import shipped, tokenizers
+from knnprompt_jax.models import hub, tokenizers
 from tests.models import gguf_tokenizers
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return shutil.copytree(shipped.locate("tiny"), tmp_path / "model")
+    return shutil.copytree(hub.locate("tiny"), tmp_path / "model")
 
 
 def test_special_tokens_outside_the_vocabulary_are_allowed(folder):

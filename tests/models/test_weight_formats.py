@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
-from knnprompt_jax.models import checkpoints, convert  # noqa: E402
+from knnprompt_jax.models import convert  # noqa: E402
 from tests.models import torch_models  # noqa: E402
+from tools import export_model  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
 # Families without Flax files.
@@ -60,7 +61,7 @@ def test_other_precisions(tmp_path, layout, dtype):
 )
 def test_export_loads_in_transformers(pair, tmp_path, shape, dtype):
     (model, ours), folder = pair(shape), tmp_path / "new" / "folder"
-    checkpoints.save(folder, ours, model.config.to_dict(), dtype)
+    export_model.save(folder, ours, model.config.to_dict(), dtype)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     again, report = torch_models.transformers.AutoModelForCausalLM.from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager"

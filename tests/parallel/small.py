@@ -12,6 +12,7 @@ from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from tests import random_weights
+from tools import export_model
 
 # One vocabulary splits eight ways, the other not at all.
 MODELS = {
@@ -44,7 +45,7 @@ def loaded(
 ) -> Iterator[tuple[jax.sharding.Mesh, decoder.Decoder]]:
     """Load the decoder from a file onto each mesh (devices over data, over model); print which are done."""
     with tempfile.TemporaryDirectory() as folder:
-        checkpoints.save(pathlib.Path(folder), original, MODELS[name], np.float32)
+        export_model.save(pathlib.Path(folder), original, MODELS[name], np.float32)
         for sizes in meshes:
             mesh = parallel.make_mesh(*sizes)
             places = sharding.placement(original.config, mesh)

@@ -94,13 +94,18 @@ def as_folder(source: pathlib.Path) -> pathlib.Path:
     with files.refusals(source):
         content = [_VERSION, [path.name for path in small], [files.sha256(path) for path in (*weights, *small)]]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    target = (files.find_cache_folder() or pathlib.Path(_scratch().name)) / "converted" / key
+    target = cache_folder() / "converted" / key
     if target.is_dir():
         return target
     with files.lock(target, source, timeout=_SECONDS), files.refusals(target):
         if not target.is_dir():  # Another process may have converted it meanwhile.
             _write_folder(target, source, weights, small)
     return target
+
+
+def cache_folder() -> pathlib.Path:
+    """Return the user's cache folder, or a folder that exists until the end of the process."""
+    return files.find_cache_folder() or pathlib.Path(_scratch().name)
 
 
 @functools.cache

@@ -33,25 +33,13 @@ _STORED = {
     gguf.GGMLQuantizationType.BF16: np.dtype(ml_dtypes.bfloat16),
     gguf.GGMLQuantizationType.F64: np.dtype(np.float64),
 }
-_OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_IN_BLOCKS = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_IN_GEMMA3_BLOCKS = _IN_BLOCKS | {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
+# Weights of Hugging Face files, without `.weight` and `.bias`.
+_OUTSIDE = ("model.embed_tokens", "model.norm", "lm_head")
+_IN_BLOCKS = (
+    *("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    *(f"self_attn.{part}" for part in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")),
+    *(f"mlp.{part}" for part in ("gate_proj", "up_proj", "down_proj")),
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,11 +114,13 @@ def config_json(header: Header) -> Json:
 def tensors(header: Header) -> Iterator[convert.Tensor]:
     """Yield all tensors; unknown tensors keep their name. llama.cpp's rearrangements are undone."""
     fields = header.model_fields()
+    hf_names = _hf_names(fields)
     for name, tensor in header.tensors.items():
         if name != _ROPE_TENSOR:
+            stem, dot, kind = name.rpartition(".")
             dtype = _STORED.get(tensor.tensor_type, np.dtype(np.float32))
             read = functools.partial(_read_restored, header, name, dtype, _restoration(fields, name))
-            yield convert.Tensor(_hf_name(fields.prefix, name), header.shape(name), dtype, read)
+            yield convert.Tensor(hf_names.get(stem, stem) + dot + kind, header.shape(name), dtype, read)
 
 
 def _read_restored(
@@ -139,14 +129,14 @@ def _read_restored(
     return restore(header.numbers(name)).astype(dtype, copy=False)
 
 
-def _hf_name(prefix: str, name: str) -> str:
-    """Return the name of a tensor in a Hugging Face file; an unknown name as it is."""
-    stem, _, kind = name.rpartition(".")
-    if stem in _OUTSIDE:
-        return f"{_OUTSIDE[stem]}.{kind}"
-    block, _, part = stem.removeprefix("blk.").partition(".")
-    in_blocks = _IN_GEMMA3_BLOCKS if prefix == "gemma3." else _IN_BLOCKS
-    return f"model.layers.{block}.{in_blocks[part]}.{kind}" if part in in_blocks else name
+def _hf_names(fields: Fields) -> dict[str, str]:
+    """Return the name of each weight in Hugging Face files by its name in GGUF files."""
+    architecture = fields.prefix.removesuffix(".")
+    number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    layers = fields.size("block_count")
+    known = gguf.get_tensor_name_map(number, layers)
+    in_blocks = (f"model.layers.{layer}.{part}" for layer in range(layers) for part in _IN_BLOCKS)
+    return {str(known.get_name(name)): name for name in (*_OUTSIDE, *in_blocks)}
 
 
 def _restoration(fields: Fields, name: str) -> Callable[[np.ndarray], np.ndarray]:

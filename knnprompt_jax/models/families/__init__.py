@@ -14,12 +14,10 @@ class Family:
 
     Attributes:
         name: the `model_type` of its config.json.
-        architecture: the class of `transformers` that loads an export.
         config_from_hf: reads a config.json. Raises UserError for a value or switch that is not supported.
         table: the names of its weights.
     """
 
     name: str
-    architecture: str
     config_from_hf: Callable[[hf_config.Fields], config_lib.DecoderConfig]
     table: weight_names.NameTable

@@ -116,4 +116,4 @@ _TABLE = weight_names.NameTable(
         *weight_names.dense("pooler.dense", "pooler", "e d -> d e"),
     ),
 )
-FAMILIES = (Family("bert", "BertModel", _config_from_hf, _TABLE),)
+FAMILIES = (Family("bert", _config_from_hf, _TABLE),)

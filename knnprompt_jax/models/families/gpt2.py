@@ -43,4 +43,4 @@ _TABLE = weight_names.NameTable(
         weight_names.HEAD,
     ),
 )
-FAMILIES = (Family("gpt2", "GPT2LMHeadModel", _config_from_hf, _TABLE),)
+FAMILIES = (Family("gpt2", _config_from_hf, _TABLE),)

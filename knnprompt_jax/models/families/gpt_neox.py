@@ -95,6 +95,6 @@ _PHI_TABLE = llama.table(
     NameRule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
 )
 FAMILIES = (
-    Family("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _TABLE),
-    Family("phi", "PhiForCausalLM", _phi, _PHI_TABLE),
+    Family("gpt_neox", _gpt_neox, _TABLE),
+    Family("phi", _phi, _PHI_TABLE),
 )

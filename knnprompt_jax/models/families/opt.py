@@ -50,4 +50,4 @@ _TABLE = weight_names.NameTable(
         weight_names.HEAD,
     ),
 )
-FAMILIES = (Family("opt", "OPTForCausalLM", _config_from_hf, _TABLE),)
+FAMILIES = (Family("opt", _config_from_hf, _TABLE),)

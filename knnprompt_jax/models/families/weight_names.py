@@ -1,15 +1,13 @@
 """Tables of names: the tensors of a weight file, and where each belongs in the arrays of our models.
 
-A table is data and is read in both directions: swapping the sides of an einops pattern reverses it. Axes are the
-letters of `DecoderConfig.axes`. n: several of their tensors form one of our arrays. j: one of their
+Axes are the letters of `DecoderConfig.axes`. n: several of their tensors form one of our arrays. j: one of their
 tensors holds several of our arrays along this axis. t: BERT's token types.
 """
 
 import dataclasses
-import itertools
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Mapping
 
 import einops
 import numpy as np
@@ -39,7 +37,7 @@ class NameRule:
 class NameTable:
     """The tensor names of one family in one format.
 
-    A file may use any of `prefixes` or none; an export uses the first. `buffers` is a regular expression for names
+    A file may use any of `prefixes` or none. `buffers` is a regular expression for names
     without weights of the model. `endings` maps older endings of names to those of the rules.
     """
 
@@ -76,25 +74,6 @@ class Piece:
         """Return their tensor as a box of ours, as a view where NumPy can make one."""
         whole = einops.rearrange(array, self.pattern, **self.sizes)
         return whole[(slice(None),) * self.axis + (self.segment,)].reshape(self.box)
-
-    def cut(self, array: np.ndarray) -> np.ndarray:
-        """Return the box of our array in the arrangement of the pattern's right side."""
-        box = array[tuple(slice(start, start + size) for start, size in zip(self.start, self.box, strict=True))]
-        shape = [self.sizes[axis] for axis in sides(self.pattern)[1]]
-        if shape:
-            shape[self.axis] = self.segment.stop - self.segment.start
-        return box.reshape(shape)
-
-
-def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Return their tensors by name, made from our arrays."""
-    ordered = sorted(pieces, key=lambda piece: (piece.theirs, piece.segment.start))
-    for name, group in itertools.groupby(ordered, key=lambda piece: piece.theirs):
-        members = list(group)
-        whole = np.concatenate([piece.cut(arrays[piece.ours]) for piece in members], members[0].axis)
-        left, right = members[0].pattern.split(" -> ")
-        theirs = einops.rearrange(whole, f"{right} -> {left}", **members[0].sizes)
-        yield name, np.ascontiguousarray(theirs.reshape(members[0].shape))
 
 
 def expand(table: NameTable, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the published procedure runs in PyT
 transformers = pytest.importorskip("transformers")
 
 from knnprompt_jax.cli import paper_settings as grids  # noqa: E402
-from knnprompt_jax.models import shipped  # noqa: E402
+from knnprompt_jax.models import hub  # noqa: E402
 from knnprompt_jax.study import comparison  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 from tests import processes  # noqa: E402
@@ -85,7 +85,7 @@ def task(request):
 
 @pytest.fixture
 def tokenizer(task, request):
-    folder = shipped.locate("tiny") if task == "demo" else request.getfixturevalue("shared") / "tokenizers" / "gpt2"
+    folder = hub.locate("tiny") if task == "demo" else request.getfixturevalue("shared") / "tokenizers" / "gpt2"
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
