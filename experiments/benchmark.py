@@ -1,8 +1,8 @@
 """Measures the construction of a datastore beside the device's peak, or estimates it for other devices.
 
-python experiments/benchmark.py    # SmolLM2, demo task; a minute on two CPU cores
-python experiments/benchmark.py --task=trec --data_dir=data --anchors=0
-python experiments/benchmark.py --dry_run --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4
+knnprompt benchmark    # SmolLM2, demo task; a minute on two CPU cores
+knnprompt benchmark --task=trec --data_dir=data --anchors=0
+knnprompt benchmark --dry_run --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4
 
 A dry run loads no weights and takes a second.
 """

@@ -1,8 +1,8 @@
 """Checks results and measures speeds on this machine's devices: two tables, and a JSON file.
 
-python experiments/check.py    # some minutes; run it once on a new machine
-python experiments/check.py --quick    # correctness only, under a minute
-python experiments/check.py --shapes=gpt2,facebook/opt-6.7b
+knnprompt check    # some minutes; run it once on a new machine
+knnprompt check --quick    # correctness only, under a minute
+knnprompt check --shapes=gpt2,facebook/opt-6.7b
 srun python experiments/check.py --distributed.auto
 
 It compares with JAX on a CPU in the same process. The exit status is 1 if a line says FAIL.

@@ -1,9 +1,9 @@
 """Compares methods on the same splits: prints one table, and writes a JSON record per run and method.
 
-python experiments/compare.py    # kNN Prompting beside in-context learning, on the default model and task
-python experiments/compare.py --methods=icl,knn,linear_probe --knn.k=5
-python experiments/compare.py --methods=all    # all that apply, except those by name
-python experiments/compare.py --model=gpt2-xl --task=trec --data_dir=data --shots=128
+knnprompt compare    # kNN Prompting beside in-context learning, on the default model and task
+knnprompt compare --methods=icl,knn,linear_probe --knn.k=5
+knnprompt compare --methods=all    # all that apply, except those by name
+knnprompt compare --model=gpt2-xl --task=trec --data_dir=data --shots=128
 
 Each record is written when its run ends; --resume continues after an interruption.
 `report --format=text` prints tables of the records of several commands.

@@ -1,7 +1,7 @@
 """Measures a saved classifier on labelled rows: accuracy, F1, calibration and confusion, printed and as a page.
 
-python experiments/evaluate.py --classifier=my_classifier --input=test.csv
-python experiments/evaluate.py --classifier=my_classifier --input=test.csv --label_column=team --output=evaluation
+knnprompt evaluate --classifier=my_classifier --input=test.csv
+knnprompt evaluate --classifier=my_classifier --input=test.csv --label_column=team --output=evaluation
 """
 
 from knnprompt_jax.cli import app

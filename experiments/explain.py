@@ -1,8 +1,8 @@
 """Explains the label of one text: the contribution of each word, and the nearest anchors.
 
-python experiments/explain.py --classifier=my_classifier --text="I was charged twice"
-python experiments/explain.py --classifier=my_classifier --text='{"title": "Invoice", "body": "I was charged twice"}'
-python experiments/explain.py --classifier=my_classifier --text="I was charged twice" --tokens=5
+knnprompt explain --classifier=my_classifier --text="I was charged twice"
+knnprompt explain --classifier=my_classifier --text='{"title": "Invoice", "body": "I was charged twice"}'
+knnprompt explain --classifier=my_classifier --text="I was charged twice" --tokens=5
 """
 
 import pathlib

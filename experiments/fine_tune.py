@@ -1,8 +1,8 @@
 """Fine-tunes a BERT or a decoder with a classification head, to compare with methods that train no model.
 
-python experiments/fine_tune.py --model=tiny --shots=8 --seeds=1,2
-python experiments/fine_tune.py --method=fine_tuning_bert --tasks=sst2,mr --data_dir=data --experiment=fine_tuning
-python experiments/fine_tune.py --model=gpt2 --tasks=own --train_file=train.csv --eval_file=test.csv
+knnprompt fine_tune --model=tiny --shots=8 --seeds=1,2
+knnprompt fine_tune --method=fine_tuning_bert --tasks=sst2,mr --data_dir=data --experiment=fine_tuning
+knnprompt fine_tune --model=gpt2 --tasks=own --train_file=train.csv --eval_file=test.csv
 
 Records have the format of compare and paper; `report` shows them together. A finished run is skipped, and a killed
 run resumes.

@@ -1,9 +1,9 @@
 """Fits a classifier to a table of texts and labels, or to a task's rows, and saves it. An interrupted run resumes.
 
-python experiments/fit.py --train_file=train.csv --classifier=my_classifier
-python experiments/fit.py --train_file=look/table.csv --classifier=my_classifier --overwrite
-python experiments/fit.py --train_file=train.csv --classifier=support --task=support.yaml --demo_shots=0
-python experiments/fit.py --experts=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
+knnprompt fit --train_file=train.csv --classifier=my_classifier
+knnprompt fit --train_file=look/table.csv --classifier=my_classifier --overwrite
+knnprompt fit --train_file=train.csv --classifier=support --task=support.yaml --demo_shots=0
+knnprompt fit --experts=knn --task=trec --data_dir=data --shots=32 --classifier=trec_classifier
 
 To change a classifier, edit the table and fit again with --overwrite: only new prompts are read.
 """

@@ -2,9 +2,9 @@
 
 Writes a page and table.csv: the train rows and the rows to label next. Edit the table, then fit with it.
 
-python experiments/look.py --classifier=my_classifier --output=look
-python experiments/look.py --classifier=my_classifier --input=unlabelled.csv --budget=50
-python experiments/fit.py --train_file=look/table.csv --classifier=my_classifier --overwrite
+knnprompt look --classifier=my_classifier --output=look
+knnprompt look --classifier=my_classifier --input=unlabelled.csv --budget=50
+knnprompt fit --train_file=look/table.csv --classifier=my_classifier --overwrite
 """
 
 from knnprompt_jax.cli import app

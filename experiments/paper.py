@@ -1,7 +1,7 @@
 """Runs the grid of one of the paper's tables or figures: prints what is missing, then writes a record per run.
 
-python experiments/paper.py --config=configs/few_shot.py --data_dir=data
-python experiments/paper.py --config=configs/data_scaling.py --data_dir=data --models=gpt2-xl --dry_run
+knnprompt paper --config=configs/few_shot.py --data_dir=data
+knnprompt paper --config=configs/data_scaling.py --data_dir=data --models=gpt2-xl --dry_run
 
 Rerun the same command to resume after an interruption: finished runs are not repeated.
 """

@@ -1,8 +1,8 @@
 """Labels the rows of a file, or one text, with a saved classifier.
 
-python experiments/predict.py --classifier=my_classifier --input=rows.csv --output=labels.jsonl
-python experiments/predict.py --classifier=my_classifier --text="I was charged twice" --probabilities
-cat lines.txt | python experiments/predict.py --classifier=my_classifier --input=- --format=txt --output=- | head
+knnprompt predict --classifier=my_classifier --input=rows.csv --output=labels.jsonl
+knnprompt predict --classifier=my_classifier --text="I was charged twice" --probabilities
+cat lines.txt | knnprompt predict --classifier=my_classifier --input=- --format=txt --output=- | head
 
 Rerun the same command to resume after an interruption.
 """

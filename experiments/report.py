@@ -1,8 +1,7 @@
 """Draws records on a page: those of `paper` beside the paper's numbers, or those of `compare`.
 
-python experiments/report.py --records=results --output=report         # a page
-python experiments/report.py --records=results --format=text           # the tables
-python experiments/report.py --records=results --format=text
+knnprompt report --records=results --output=report         # a page
+knnprompt report --records=results --format=text           # the tables
 """
 
 from knnprompt_jax.cli import app

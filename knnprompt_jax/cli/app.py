@@ -6,7 +6,6 @@ import io
 import logging as standard_logging
 import os
 import pathlib
-import re
 import runpy
 import shutil
 import signal
@@ -98,8 +97,6 @@ class Flags(Generic[Kind]):
 
     def _print_help(self, docstring: str, is_full: bool) -> None:
         """Print what the binary does, then its options with their defaults."""
-        if sys.argv[0].startswith("knnprompt "):
-            docstring = re.sub(r"python experiments/(\w+)\.py", r"knnprompt \1", docstring)
         width = min(100, shutil.get_terminal_size((100, 24)).columns)
         fill = functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
         print(docstring)

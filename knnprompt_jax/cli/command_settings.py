@@ -5,10 +5,8 @@ Those of compare and paper are in `paper_settings`, because they import all meth
 
 import csv
 import dataclasses
-import functools
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 from knnprompt_jax.classifier.experts import ENCODER_HELP, EXPERTS, EXPERTS_HELP
@@ -35,12 +33,6 @@ _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 FINE_TUNING_METHODS = ("fine_tuning", "fine_tuning_bert", "fine_tuning_gpt2")
 _WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrite"}
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
-
-
-def _check_unless_standard(check: Callable[[str], None], name: str) -> None:
-    """Check the path of a file that may also be standard input or output."""
-    if name != STANDARD:
-        check(name)
 
 
 def parse_prior(text: str) -> Any:
@@ -118,17 +110,8 @@ class PredictionSettings(
 
     FURTHER = ("encoding", "delimiter", "on_bad", "cache_gb", "mesh", "distributed")
 
-    input: str = options.option(
-        "",
-        "File of rows, or - for standard input.",
-        check=functools.partial(_check_unless_standard, files.check_readable),
-    )
-    output: str = options.option(
-        STANDARD,
-        "File to write, or - for standard output.",
-        nonempty=True,
-        check=functools.partial(_check_unless_standard, files.check_writable),
-    )
+    input: str = options.option("", "File of rows, or - for standard input.")
+    output: str = options.option(STANDARD, "File to write, or - for standard output.", nonempty=True)
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
     format: str | None = options.option(
         None, "Format of the input; by default its name's ending. Required for standard input.", choices=INPUT_KINDS
@@ -177,7 +160,12 @@ class PredictionSettings(
         if self.distributed != DistributedOptions():
             return
         super().check_names()
-        if self.output != STANDARD and not self.overwrite and pathlib.Path(self.output).exists():
+        if self.input not in ("", STANDARD):
+            files.check_readable(self.input)
+        if self.output == STANDARD:
+            return
+        files.check_writable(self.output)
+        if not self.overwrite and pathlib.Path(self.output).exists():
             raise errors.UserError(f"{self.output}: exists already; choose another file, or add --overwrite")
 
     @property
@@ -306,18 +294,6 @@ class Hyperparameters(OptimizerOptions):
     batch: int = options.option(16, "Rows per step.", least=1)
 
 
-def published_steps(shots: int) -> int:
-    """Return the paper's number of optimizer steps, of its next larger number of shots."""
-    if shots <= 64:
-        return 125
-    return 250 if shots <= 256 else 500
-
-
-def published_batch(task_name: str) -> int:
-    """Return the paper's number of rows per step."""
-    return _BATCH.get(task_name, 16)
-
-
 class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     """The model, the tasks and the draws of train rows. A finished run is skipped, a killed run resumes."""
 
@@ -369,11 +345,12 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
             self.refuse(("split",), "with --eval_file")
 
     def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
-        """Return the hyper-parameters for a task and a number of shots."""
+        """Return the hyper-parameters for a task and a number of shots, by default the paper's steps and batch."""
+        steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
         return Hyperparameters(
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(OptimizerOptions)},
-            steps=self.steps or published_steps(shots),
-            batch=self.batch or published_batch(task_name),
+            steps=self.steps or steps,
+            batch=self.batch or _BATCH.get(task_name, 16),
         )
 
 

@@ -130,15 +130,11 @@ class NameOptions(options.Options):
     )
 
 
-class TaskOptions(NameOptions):
-    """The model, the task and its train rows."""
+class DrawOptions(NameOptions):
+    """The model, the task and the numbers of train rows drawn."""
 
     task: str = options.option("demo", TASK_HELP, nonempty=True, check=check_task)
     train_file: str = input_file("CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.")
-
-
-class DrawOptions(TaskOptions):
-    """The task and the numbers of train rows drawn."""
 
     shots: int | None = options.option(
         None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}

@@ -1,9 +1,5 @@
 """The pool of experts of `AutoClassifier`, fitted to all train rows of a split."""
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
-
 from knnprompt_jax.classifier.experts import PoolOptions, expert, pool_fitting, views
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.methods import method
@@ -16,7 +12,8 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     task = problem.task
     rows = problem.train_rows
     model = inputs.model
-    dealt = _deal(problem, model.count_tokens, model.context)
+    numbers = views.default_numbers(task, rows, model.count_tokens, model.context, inputs.seed)
+    dealt = {number: views.deal(rows, number, inputs.seed) for number in numbers}
     reader = views.PromptReader(model, task, inputs.cache)
     block = expert.block_of(model.config)
     resources = pool_fitting.resources_of(
@@ -32,16 +29,6 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     sets = [prompts for view in dealt.values() for prompts in reader.build_view(rows, view.groups)]
     sets += [reader.build(problem.evaluation, demonstrations) for demonstrations in weighed.demonstrations.values()]
     return method.Prediction.most_probable(pool.probabilities(queries), note=weighed.choice.line, sets=sets)
-
-
-def _deal(
-    problem: method.Problem, lengths: Callable[[Sequence[str]], np.ndarray], context: int
-) -> dict[int, views.View]:
-    """Return the default views of the split's rows by demonstrations per class."""
-    rows = problem.train_rows
-    seed = problem.split.seed
-    numbers = views.default_numbers(problem.task, rows, lengths, context, seed)
-    return {number: views.deal(rows, number, seed) for number in numbers}
 
 
 def check(problem: method.Problem, options: PoolOptions) -> None:

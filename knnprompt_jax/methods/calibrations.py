@@ -269,10 +269,7 @@ METHODS = (
         prior="trainset",
     ),
     _calibration(
-        "domain_context_calibration",
-        "Domain-context calibration",
-        domain_context,
-        needs=(method.QUERIES, IN_DOMAIN),
+        "domain_context_calibration", "Domain-context calibration", domain_context, needs=(method.QUERIES, IN_DOMAIN)
     ),
     _calibration("batch_calibration", "Batch Calibration", batch, needs=(method.QUERIES,), rows_used="demonstrations"),
     method.Method(

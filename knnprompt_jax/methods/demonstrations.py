@@ -153,7 +153,7 @@ def many_shot_rows(
     random.Random(problem.split.seed).shuffle(rows)
     # One token more each: a blank line can become two tokens where demonstrations are joined.
     lengths = count_tokens([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
-    room = context - problem.num_special
+    room = context - len(problem.tokenize([""])[0])  # Without the special tokens before a text.
     queries = count_tokens([problem.task.render(query) for query in problem.evaluation])
     longest = max(queries[queries <= room], default=0)
     count = int(np.searchsorted(np.cumsum(lengths), room - longest, side="right"))

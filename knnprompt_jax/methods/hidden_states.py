@@ -137,11 +137,7 @@ def predict_by_centroids(inputs: method.Inputs, _: Options) -> method.Prediction
 
 
 _PROBE = method.Method(
-    "linear_probe",
-    "Linear probe, last layer",
-    predict_by_probe,
-    ProbeOptions,
-    needs=(method.QUERIES, method.ANCHORS),
+    "linear_probe", "Linear probe, last layer", predict_by_probe, ProbeOptions, needs=(method.QUERIES, method.ANCHORS)
 )
 METHODS = (
     method.Method(

@@ -71,11 +71,6 @@ class Problem:
         """The tokens of each label word after a space, without special tokens."""
         return layout.tokenize_continuations(self.tokenize, [f" {word}" for word in self.task.label_words])
 
-    @functools.cached_property
-    def num_special(self) -> int:
-        """The number of special tokens that the tokenizer puts before a text."""
-        return len(self.tokenize([""])[0])
-
 
 @dataclasses.dataclass(frozen=True)
 class PromptSet:
@@ -191,34 +186,23 @@ class Prediction:
 
     @classmethod
     def most_probable(
-        cls,
-        probabilities_QC: np.ndarray,
-        *,
-        note: str = "",
-        candidates: tuple[float, ...] = (),
-        sets: Sequence[layout.Prompts] = (),
+        cls, probabilities_QC: np.ndarray, sets: Sequence[layout.Prompts] = (), **further: Any
     ) -> "Prediction":
         """Predict the most probable class; ties go to the lowest class index.
 
         Args:
             probabilities_QC: class probabilities [Q, C].
-            note: as the attribute.
-            candidates: as the attribute.
             sets: the prompts of the method's own passes.
+            further: further attributes.
         """
         return cls(
-            classes_Q=probabilities_QC.argmax(-1),
-            probabilities_QC=probabilities_QC,
-            note=note,
-            candidates=candidates,
+            probabilities_QC.argmax(-1),
+            probabilities_QC,
             prompts=sum(prompts.num_prompts for prompts in sets),
             truncated=sum(prompts.num_truncated for prompts in sets),
             tokens=sum(prompts.num_tokens for prompts in sets),
+            **further,
         )
-
-
-def check_nothing(problem: Problem, options: Any) -> None:
-    """Accept every problem and all options."""
 
 
 def check_label_words_differ(problem: Problem, _: Any = None) -> None:
@@ -269,7 +253,7 @@ class Method:
     predict: Callable[[Inputs, Any], Prediction]
     options_kind: type[options_lib.Options] = options_lib.Options
     needs: tuple[PromptSet, ...] = ()
-    check: Callable[[Problem, Any], None] = check_nothing
+    check: Callable[[Problem, Any], None] = lambda problem, options: None
     rows_used: str = "shots"
     model_name: Callable[[Any], str] = lambda options: ""
     printed_as: tuple[str, ...] = ()
