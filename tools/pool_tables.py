@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax.common import text_tables
 from knnprompt_jax.report import names, results
 from knnprompt_jax.report import records as records_lib
-from tools import intervals, scales
+from tools import intervals, markdown, scales
 
 AUTO = "auto"
 WITH_ENCODER = "auto with encoder"  # A pseudo-method: the pool with a sentence encoder's expert.
@@ -108,7 +107,7 @@ def by_rows(own: Results, model: str, columns: Sequence[Column] = COLUMNS) -> st
         means = [own.mean(model, method, column) for column in columns]
         if any(means):
             rows.append([_title(method), *("–" if mean is None else f"{mean:.1f}" for mean in means)])
-    return text_tables.render_markdown(["accuracy, %", *(column.title for column in columns)], rows)
+    return markdown.table(["accuracy, %", *(column.title for column in columns)], rows)
 
 
 def leads(own: Results, models: Sequence[str]) -> str:
@@ -121,7 +120,7 @@ def leads(own: Results, models: Sequence[str]) -> str:
             best = best_rival(own, model, column)
             row.append(f"{lead(own, model, column.title)} ({names.method(best)})" if best else "–")
         rows.append(row)
-    return text_tables.render_markdown(["AutoClassifier minus …", *(column.title for column in columns)], rows)
+    return markdown.table(["AutoClassifier minus …", *(column.title for column in columns)], rows)
 
 
 def lead(own: Results, model: str, title: str) -> str:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.common import text_tables
 from knnprompt_jax.report import names
-from tools import measure_reliability
+from tools import markdown, measure_reliability
 from tools.measure_reliability import PROMISES, Unit
 
 Record = Mapping[str, Any]
@@ -33,7 +32,7 @@ def promises(records: Records) -> str:
             for index in range(len(PROMISES)):
                 row += _outcome(_with_promise(runs, index), index)
             rows.append(row)
-    return text_tables.render_markdown(header, rows)
+    return markdown.table(header, rows)
 
 
 def num_runs(records: Records) -> int:
@@ -89,7 +88,7 @@ def novelty(records: Records) -> str:
             for scope in record[others]:
                 row += [_percent(scope["recall"]), _percent(scope["in_scope_accuracy"])]
             rows.append(row)
-    return text_tables.render_markdown(header, rows, left=2)
+    return markdown.table(header, rows, left=2)
 
 
 def novelty_rows(records: Records) -> str:
@@ -110,7 +109,7 @@ def labels(records: Records) -> str:
         needs = _percent(share) if share <= 1 else "over 100"
         rows.append([_title(task), str(len(runs)), _percent(at_random), accuracy, needs])
     header = ["task", "runs", "at random", "chosen by `look`", "labels needed"]
-    return text_tables.render_markdown(header, rows)
+    return markdown.table(header, rows)
 
 
 def label_steps(records: Records) -> Sequence[int]:
@@ -127,7 +126,7 @@ def planted(records: Records, first: int) -> str:
         found.append(np.mean(recall, 0))
         rows.append([_title(task), str(len(runs)), *map(_percent, found[-1])])
     rows.append(["mean", "", *map(_percent, np.mean(found, 0))])
-    return text_tables.render_markdown(["task", "runs", *_RANKINGS.values()], rows)
+    return markdown.table(["task", "runs", *_RANKINGS.values()], rows)
 
 
 def num_planted(records: Records) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from knnprompt_jax.common import text_tables
 from knnprompt_jax.report import names, results
 from knnprompt_jax.report import records as records_lib
-from tools import analyses, intervals, scales
+from tools import analyses, intervals, markdown, scales
 
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (
@@ -29,7 +28,7 @@ def model_table(scale: scales.Scale) -> str:
         size = f"{about.parameters / 1e6:,.0f} million"
         rows.append([about.title, about.kind, size, about.quantisation, f"`{digest}`"])
     header = ["model", "training", "parameters", "quantisation", "SHA-256 of the GGUF file"]
-    return text_tables.render_markdown(header, rows, left=5)
+    return markdown.table(header, rows, left=5)
 
 
 def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
@@ -49,7 +48,7 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
             rows.append([scale.name(method), *(score.text() for score in [*scores, mean])])
     if any(len(seeds) != _USUAL_SEEDS for seeds in cells.values()):
         rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
-    return text_tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
+    return markdown.table(["method", *map(names.task, cells), "mean"], rows)
 
 
 def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
@@ -59,7 +58,7 @@ def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
         means = [scale.means(model, name).get(m) for model in scale.models]
         if any(means):
             rows.append([scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means)])
-    return text_tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
+    return markdown.table([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
 
 
 def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[int], sizes: Sequence[str] = ()) -> str:
@@ -82,7 +81,7 @@ def spread_table(scale: scales.Scale, method: str, other: str, shots: Sequence[i
         rows.append([scales.MODELS[model].brief, f"{statistics.fmean(theirs):.1f}", *texts.values()])
     rows += [analyses.papers_spread(size, list(cells[first]), shots) for size in sizes]
     header = ["model", names.method(other), *(f"kNN, m = {m:,}" for m in shots)]
-    return text_tables.render_markdown(header, rows)
+    return markdown.table(header, rows)
 
 
 def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple[float, float]) -> str:
@@ -103,7 +102,7 @@ def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple
         means = [f"{100 * right[value].mean():.1f}" for value in values]
         rows.append([label, *means, str(intervals.bootstrap([right[first] - right[second]]))])
     header = ["", *(f"{axis} = {value:.3g}" for value in values), f"{first:.3g} − {second:.3g}"]
-    return text_tables.render_markdown(header, rows)
+    return markdown.table(header, rows)
 
 
 def means_table(
@@ -125,7 +124,7 @@ def means_table(
         cells = [found[name, column] for column in columns]
         means = [f"{statistics.fmean(accuracies):.1f}" if accuracies else "–" for accuracies in cells]
         rows.append([name, *means, *(texts[name] for texts in last.values())])
-    return text_tables.render_markdown(["", *columns, *last], [*rows, *printed])
+    return markdown.table(["", *columns, *last], [*rows, *printed])
 
 
 def _spreads(scale: scales.Scale, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> list[float]:

@@ -63,10 +63,3 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([line(printable[0]), rule, *map(line, printable[1:])])
-
-
-def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Return a Markdown table; its first `left` columns are left-aligned."""
-    rule = ["---"] * left + ["---:"] * (len(header) - left)
-    lines = [f"| {' | '.join(cells)} |" for cells in [header, *rows]]
-    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])

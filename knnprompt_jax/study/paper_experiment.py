@@ -49,8 +49,7 @@ class Experiment:
         text: a description of the section.
         axes: the axes of its rows. Records with equal values differ in their seeds only.
         caption: the caption of its table of accuracies.
-        figure: its figure, a function of `report.drawing` and the caption; None without one.
-        figure_options: further arguments of that function.
+        figure: the caption of its curves, and their axes; None without a figure.
         draw: returns its tables and figures; by default the table of accuracies and the figure.
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
@@ -63,8 +62,7 @@ class Experiment:
     text: str
     axes: tuple[str, ...] = AXES
     caption: str = SPREAD
-    figure: tuple[Callable[..., drawing.Figure], str] | None = None
-    figure_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    figure: tuple[str, drawing.Plot] | None = None
     draw: Callable[["Experiment", Data], tuple[list[Table], list[drawing.Figure]]] | None = None
     settings: type[grids.GridSettings] = grids.GridSettings
     cells: Callable[[Any, job_inputs.Rows, int], Iterator[paper_cells.GridCell]] = paper_cells.regimes
@@ -103,8 +101,8 @@ class Experiment:
         tables = [accuracies.build(data.name, self.caption, data.ours, data.paper, self.axes)]
         if not self.figure or not data.with_figures:
             return tables, []
-        make_figure, caption = self.figure
-        return tables, [make_figure(data.name, caption, data.ours, data.paper, **self.figure_options)]
+        caption, plot = self.figure
+        return tables, [drawing.curves(data.name, caption, data.ours, data.paper, plot)]
 
 
 def with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

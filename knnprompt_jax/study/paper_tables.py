@@ -24,7 +24,7 @@ _PRIOR_AXES = ("model", "setting", "method")
 _SST2 = "sst2"
 _SST2_ROWS = 256  # Test rows.
 _TOLERANCE = 2  # Rows that a seed may differ in.
-_BY_SHOTS = {"plot": drawing.Plot("m", drawing.SHOTS)}
+_BY_SHOTS = drawing.Plot("m", drawing.SHOTS)
 
 
 def _paper_priors() -> pd.DataFrame:
@@ -135,8 +135,7 @@ _DECLARED = (
         "Few shots",
         "So few train rows per class that the context could hold most of them.",
         caption=f"{SPREAD} |D| = 1; the rest are anchors.",
-        figure=(drawing.curves, "Accuracy against m in the few-shot scenario."),
-        figure_options=_BY_SHOTS,
+        figure=("Accuracy against m in the few-shot scenario.", _BY_SHOTS),
     ),
     Experiment(
         "low_resource",
@@ -147,8 +146,7 @@ _DECLARED = (
         "prompt_compose",
         "Retrieved demonstrations",
         "The train rows nearest to a test row become its prompt (PromptCompose), by four retrievers.",
-        figure=(drawing.curves, "kNN Prompting beside prompts composed of retrieved examples."),
-        figure_options=_BY_SHOTS,
+        figure=("kNN Prompting beside prompts composed of retrieved examples.", _BY_SHOTS),
     ),
     Experiment(
         "upper_bound",
@@ -168,8 +166,7 @@ _DECLARED = (
         "fine_tuning",
         "Fine-tuning",
         "The same train rows, with and without training.",
-        figure=(drawing.curves, "kNN Prompting beside fine-tuning."),
-        figure_options=_BY_SHOTS,
+        figure=("kNN Prompting beside fine-tuning.", _BY_SHOTS),
     ),
     Experiment(
         _PRIOR,
@@ -188,12 +185,12 @@ _DECLARED = (
         "Demonstrations or anchors",
         "Train rows per class split between demonstrations (D) and anchors (A).",
         axes=("model", "method", "demo_shots", "anchor_shots"),
-        figure=(drawing.curves, "Accuracy against anchors per class, |A|, for each number of demonstrations, |D|."),
-        figure_options={
-            "plot": drawing.Plot(
+        figure=(
+            "Accuracy against anchors per class, |A|, for each number of demonstrations, |D|.",
+            drawing.Plot(
                 "anchor_shots", "|A|, anchors per class", line="demo_shots", panel=("method", "task"), average=False
-            )
-        },
+            ),
+        ),
         settings=grids.SplitSettings,
         cells=paper_cells.split_sizes,
     ),
@@ -202,8 +199,10 @@ _DECLARED = (
         "Choice of k",
         "The number of neighbours that vote.",
         axes=(*AXES, "k"),
-        figure=(drawing.curves, "Accuracy against the number of neighbours, for each m."),
-        figure_options={"plot": drawing.Plot("k", "k, nearest anchors", line="m", log=False)},
+        figure=(
+            "Accuracy against the number of neighbours, for each m.",
+            drawing.Plot("k", "k, nearest anchors", line="m", log=False),
+        ),
         cells=paper_cells.every_k,
     ),
     Experiment(
@@ -213,13 +212,10 @@ _DECLARED = (
         axes=("model", "regime", "m", "method", "ratio"),
         caption=f"{SPREAD} λ: one class's share of the train rows.",
         figure=(
-            drawing.curves,
             "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one "
             "mean per class.",
+            drawing.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
         ),
-        figure_options={
-            "plot": drawing.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False)
-        },
         settings=grids.ImbalanceSettings,
         cells=paper_cells.rare_class,
     ),

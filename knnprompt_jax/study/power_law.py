@@ -190,7 +190,6 @@ ROBUSTNESS = Experiment(
     "robustness",
     "Robustness",
     "How much the draw of train rows matters.",
-    figure=(drawing.curves, "Accuracy against m and its spread over seeds."),
-    figure_options={"plot": drawing.Plot("m", drawing.SHOTS)},
+    figure=("Accuracy against m and its spread over seeds.", drawing.Plot("m", drawing.SHOTS)),
     draw=_draw_spreads,
 )

@@ -138,18 +138,3 @@ def style() -> Iterator[None]:
 def make_record() -> Callable[..., records.Record]:
     """The function `record`."""
     return record
-
-
-@pytest.fixture(scope="session")
-def make_graded() -> Callable[..., records.Record]:
-    """A function that makes a record with the first `right` of 20 rows right."""
-
-    def make(
-        method: str, seed: int, right: int, m: int = 8, task: str = "mr", label: str = "0", **fields: Any
-    ) -> records.Record:
-        other = "1" if label == "0" else "0"
-        predicted = (label,) * right + (other,) * (20 - right)
-        fields = {"cell": {"regime": "full"}, "predicted": predicted, "true": (label,) * 20} | fields
-        return record("few_shot", task, method, m, seed, accuracy=right / 20, **fields)
-
-    return make

@@ -1,6 +1,5 @@
 """Records: whole or not at all, and foreign files refused."""
 
-import dataclasses
 import types
 
 import pytest
@@ -48,17 +47,3 @@ def test_a_foreign_file_is_refused_with_the_reason(content, message, tmp_path):
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(errors.UserError, match=message):
         records.read_all(tmp_path)
-
-
-def test_all_records_of_a_folder_are_read_in_the_order_of_their_names(record, tmp_path):
-    written = [dataclasses.replace(record, seed=seed, file_name=f"{seed}.json") for seed in (5, 3)]
-    for one in written:
-        records.write(tmp_path, one)
-    (tmp_path / "companion").mkdir()
-    assert records.read_all(tmp_path) == sorted(written, key=lambda one: one.file_name)
-
-
-@pytest.mark.parametrize("name", [".", "missing"])
-def test_a_path_without_records_is_refused(tmp_path, name):
-    with pytest.raises(errors.UserError, match="no records|missing: not a record"):
-        records.read_all(tmp_path / name)

@@ -55,16 +55,6 @@ def test_the_strongest_skew_is_shown_beside_the_papers():
     ]
 
 
-def test_the_papers_leads_are_those_of_its_table():
-    scores = {
-        (row["method"], row["m"]): row["scores"]["TREC"]["mean"]
-        for row in published.tables()["data_scaling"]["rows"]
-        if row["model"] == "6B"
-    }
-    lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
-    assert analyses.papers(["trec"], ("knn", 128), ("icl", 0), size="6B") == f"{lead:+.1f}"
-
-
 def test_the_papers_leads_over_a_method_are_those_of_its_table():
     rows = {(row["method"], row["m"]): row["scores"] for row in published.tables()["few_shot"]["rows"]}
     leads = [rows["kNN Prompting", 4][task]["mean"] - rows["ICL", 4][task]["mean"] for task in ("TREC", "MR")]

@@ -71,16 +71,6 @@ def test_peers_compute_our_distributions(monkeypatch, prefix):
     assert max(each["largest_kl"] for each in found.values()) < 1e-6
 
 
-def test_a_library_that_cannot_run_has_its_reason():
-    own = benchmark_peers.PeerSettings(**SMALL, peers=("torch_one",))
-    subject = workload.describe("tiny")
-    subject.hf["rope_factors"] = [1.0, 2.0]
-    sampled = benchmark_peers.sample(make_group(37), own)
-    with benchmark_peers.start_all(None, subject, sampled, own) as (running, absent):
-        assert not running
-        assert absent == {"torch_one": "transformers does not support the rope_freqs.weight of this file"}
-
-
 def test_a_process_answers_and_fails_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "broken_peers.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)

@@ -4,7 +4,6 @@ import importlib.util
 
 import pytest
 
-from knnprompt_jax.common import errors
 from knnprompt_jax.devices import device_report, machine
 from tools import benchmark_search, draw_growth
 
@@ -34,13 +33,3 @@ def test_search(tmp_path, monkeypatch, distance):
     device_report.write(tmp_path / "search.json", settings, result)
     draw_growth.draw(tmp_path / "search.json", tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_more_neighbours_than_anchors_are_refused_at_once():
-    with pytest.raises(errors.UserError, match="--k=100: the smallest store has 64 anchors"):
-        benchmark_search.SearchSettings(k=100, stored=(1024, 64))
-
-
-def test_a_bound_below_every_store_is_refused():
-    with pytest.raises(errors.UserError, match=r"--max_store_gb=1e-06: no store of \(1024,\) anchors is smaller"):
-        benchmark_search.run(benchmark_search.SearchSettings(**SMALL, max_store_gb=1e-6))

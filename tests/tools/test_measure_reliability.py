@@ -81,8 +81,3 @@ def test_planted_errors_rank_first_where_words_tell_the_class(measured):
     for ranks in record["ranks"].values():
         assert ranks == sorted(set(ranks)) and len(ranks) == 3
         assert ranks[0] >= 0 and ranks[-1] < 6
-
-
-def test_the_first_seed_of_every_task_comes_first():
-    found = list(measure_reliability.units("promises", ["cb", "sst2"], 2))
-    assert [unit[1:] for unit in found[:4]] == [("cb", 32, 1), ("sst2", 32, 1), ("sst2", 128, 1), ("cb", 32, 2)]

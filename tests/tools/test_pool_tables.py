@@ -46,10 +46,3 @@ def test_the_lead_is_over_the_best_method_with_the_same_rows(own):
 def test_an_estimate_may_miss_its_interval_by_three_points(own):
     text = pool_tables.estimates(own)
     assert text == "on average -2.9 points; in 1 of 2 runs the accuracy is within 3 points of the printed interval"
-
-
-def test_the_pool_with_an_encoder_is_a_method_of_its_own():
-    encoder = make("auto", "trec", 128, 1, 7, settings={"options": {"encoder": "minilm"}})
-    plain = make("auto", "trec", 128, 1, 6, settings={"options": {"encoder": ""}})
-    table = pool_tables.by_rows(pool_tables.Results([encoder, plain]), "smollm2")
-    assert "| AutoClassifier with the sentence encoder | 100.0 |" in table and "| AutoClassifier | 85.7 |" in table

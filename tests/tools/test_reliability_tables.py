@@ -33,17 +33,10 @@ def test_a_run_without_a_promise_breaks_none():
     assert tables.promised(RECORDS, 0.1, 32) == "1 of 2" and tables.num_runs(RECORDS) == 4
     assert (tables.wrong(RECORDS, 0.05), tables.wrong(RECORDS, 0.1)) == ("6.0", "10.5")
     assert tables.calibration_error(RECORDS, 128) == "5.0"
-
-
-def test_only_the_largest_m_of_a_task_is_listed():
     more = dict([run("cr", 128, 1, [[None, None, 30], [50, 5, 60]])])
     listed = [line.split(" | ")[1] for line in tables.promises(RECORDS | more).splitlines() if line.startswith("| CR")]
-    assert listed == ["128"]
-
-
-def test_tasks_count_alike_in_the_calibration_error():
-    more = dict([run("cr", 128, 1, [[None, None, 30], [50, 5, 60]])])
-    assert tables.calibration_error(RECORDS | more, 128) == "3.5"
+    assert listed == ["128"], "only the largest m of a task is listed"
+    assert tables.calibration_error(RECORDS | more, 128) == "3.5", "tasks count alike"
 
 
 def test_each_kind_of_texts_out_of_scope_has_a_row():

@@ -34,19 +34,6 @@ def test_methods_beside_the_pool_have_the_demonstrations_that_the_page_names(met
     assert own.mean("smollm2", method, column) == pytest.approx(expected)
 
 
-def test_tf_idf_and_auto_classifier_have_the_same_train_rows():
-    shipped = render_docs.load()
-    own = render_docs.pool_results(*(shipped[name] for name in ("pool", "few_shot", "scale", "matched")))
-    demonstrations = {
-        method: {(one.task, one.shots, one.seed): one.demo_shots for one in own.records if one.method == method}
-        for method in ("auto", "tfidf")
-    }
-    compared = demonstrations["auto"].keys() & demonstrations["tfidf"].keys()
-    assert {key[:2] for key in compared} >= {(task, 32) for task in pool_tables.BINARY}
-    for key in compared:
-        assert demonstrations["auto"][key] == demonstrations["tfidf"][key], key
-
-
 def test_shipped_records_have_a_report():
     path = render_docs.DOCS / "records" / "analyses.jsonl.gz"
     printed = page.run(commands.ReportSettings(records=str(path), format="text"))

@@ -78,27 +78,10 @@ def test_more_rows_of_some_methods_are_shown_without_the_others():
     assert grown.means("smollm2", "knn")[128] == 100
 
 
-def test_few_shot_methods_have_their_own_demonstrations_at_each_m():
-    few = [
-        make(method, "mr", m, seed, m + more, cell={"regime": "few-shot"})
-        for m in (2, 4)
-        for seed in (1, 2)
-        for method, more in (("icl", 0), ("knn", 1))
-    ]
-    scale = scales.Scale(few)
-    assert scale.shots == [2, 4] and scale.means("smollm2", "icl") == pytest.approx({2: 200 / 7, 4: 400 / 7})
-
-
 def test_copies_of_in_context_learning_are_left_out():
     copies = [make("knn", "sst2", 8, seed, 1, note=paper_cells.REUSED) for seed in (1, 2, 3)]
     others = [make("icl", "sst2", 2, seed, 1) for seed in (1, 2, 3)]
     assert scales.Scale([*grid(), *others, *copies]).cells(["smollm2"], 8).keys() == {"cr", "mr"}
-
-
-def test_a_model_without_cells_is_left_out():
-    less = [make("icl", "mr", 2, 1, 3, model=MODELS[1]), make("knn", "mr", 8, 1, 3, model=MODELS[1])]
-    scale = scales.Scale([*grid(), *less])
-    assert scale.models == ["smollm2"] and scale.complete(MODELS) == []
 
 
 def test_two_records_of_a_run_and_other_test_rows_are_refused():
