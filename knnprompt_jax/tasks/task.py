@@ -179,10 +179,6 @@ class Task:
             UserError: a new label is empty, or is the word of another label.
         """
         new = sorted(set(names).difference(self.labels), key=_label_order)
-        if conflicts := sorted(set(new) & set(self.label_words)):
-            label = self.labels[self.label_words.index(conflicts[0])]
-            choices = errors.join_names(self.labels)
-            raise self._error(f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {choices}")
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 

@@ -76,19 +76,6 @@ def test_commands_and_python_fit_the_same_classifier(table):
     assert loaded.predict(list(OUTAGE)).tolist() == classifier.predict(list(OUTAGE)).tolist()
 
 
-def test_prompts_that_are_too_long_are_counted(table, tmp_path, caplog):
-    long = " ".join(["refund"] * 3000)
-    with table.open("a", newline="") as file:
-        csv.writer(file).writerow(["x9", long, "2026-01-02", "outage"])
-    fit_job.run(settings(table, demo_shots=(0,)))
-    place = {"classifier": str(table.parent / "mine")}
-    more = write_table(tmp_path / "more.csv", [(long + "s", "outage")])
-    evaluate_job.run(commands.EvaluationSettings(**place, input=str(more), output=str(tmp_path / "out")))
-    predict_job.run(commands.PredictionSettings(**place, input=str(more), output=str(tmp_path / "out.csv")))
-    texts = [record.getMessage() for record in caplog.records if "longer than the context" in record.getMessage()]
-    assert [text[: text.index(" prompts")] for text in texts] == ["1 of 9", "1 of 1", "1 of 1"]
-
-
 class Interrupted(Exception):
     """The process ends here."""
 
@@ -142,41 +129,6 @@ def test_all_rows_of_a_table_are_used(table, capsys):
     assert forecast.startswith("8 rows: too few for a forecast of accuracy, which requires 50 rows of two classes")
 
 
-def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys, monkeypatch):
-    """Encoding, label column and ids are kept; a row may lack a body, and a row without a label is skipped."""
-    monkeypatch.chdir(tmp_path)
-    texts = [f"caf\u00e9 {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}" for i in range(12)]
-    rows = [
-        (f"T-{i}", each, "" if i % 3 else "see above", "low", ("pay", "Pay ")[i % 2]) for i, each in enumerate(texts)
-    ]
-    lines = [
-        ",".join(row) + "\n"
-        for row in [
-            ("ticket_id", "title", "body", "priority", "team"),
-            *rows,
-            ("T-12", *"ab", "", ""),
-            ("T-13", texts[1], "", "low", "pay"),
-        ]
-    ]
-    (tmp_path / "train.csv").write_text("".join(lines), encoding="latin-1")
-    (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
-    fixed = {"experts": ("knn",), "demo_shots": (0,), "text_columns": ("title", "body", "priority")}
-    fit_job.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed))
-    expected = "columns in the prompt: title, body, priority; left out: ticket_id; to change them: --text_col"
-    assert expected in capsys.readouterr().err
-    place = {"classifier": str(tmp_path / "mine")}
-    assert "Rows measured: 3" in evaluate_job.run(
-        commands.EvaluationSettings(**place, input="test.csv", encoding="latin-1")
-    )
-    for message in (
-        "train.csv: 1 rows without a text or a label are left out, the first at ",
-        "different classes (rows): 'pay' (7), 'Pay' (6)",
-        "3 of 3 rows repeat a text that the classifier was fitted to, so scores are too high; first: test.csv:2",
-    ):
-        assert message in caplog.text
-    assert kp.load(tmp_path / "mine").anchors_[11].ids == {"ticket_id": "T-11"}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -224,16 +176,7 @@ def test_all_rows_are_read_once_where_a_sample_is_compared(table, monkeypatch):
     assert done.num_prompts == done.num_read == 2 * 14 and done.content.choice.num_rows == 11
 
 
-def test_doubtful_rows_are_named(tmp_path, caplog):
-    rows = [(f"words number {number}", "xy"[number % 3 == 0]) for number in range(11)]
-    rows += [("words  number 3", "y"), ("Words number 4", "y"), ("words number 3", "X")]
-    fit_job.run(settings(write_table(tmp_path / "train.csv", rows), demo_shots=(0,), experts=("knn",)))
-    places = "line 14 ('y') contradicts line 6 ('x'); line 15 ('X') contradicts line 5 ('y'); line 13 repeats line 5"
-    assert f"2 texts have conflicting labels (see --drop_duplicates): {places}\n" in caplog.text
-    assert "labels that differ only in case and blanks are different classes (rows): 'x' (7), 'X' (1)" in caplog.text
-
-
-def test_texts_in_columns_of_other_names(tmp_path):
+def test_texts_in_columns_of_other_names(tmp_path, caplog):
     """`text_columns` maps the file's columns to the classifier's by their order, also if both names occur."""
     options = {"demo_shots": (0,), "experts": ("knn",)}
     rows = [(f"title {number}", f"body {number}", "xy"[number % 2]) for number in range(7)]
@@ -247,6 +190,7 @@ def test_texts_in_columns_of_other_names(tmp_path):
         evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
     place["text_columns"] = ("subject", "title")
     assert "Rows measured: 7." in evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
+    assert "7 of 7 rows repeat a text that the classifier was fitted to" in caplog.text
     predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep=("title",)))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     expected = kp.load(tmp_path / "mine").predict([{"title": row[0], "body": row[1]} for row in rows])

@@ -6,7 +6,6 @@ import knnprompt_jax as kp
 from knnprompt_jax import tasks
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import look_job
-from knnprompt_jax.common import errors
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
 
@@ -57,18 +56,3 @@ def test_earlier_tables_are_kept_even_those_edited_while_the_page_is_drawn(saved
     assert edited.read_text() == "edited"
     assert all(f"table: {tmp_path / 'table-2.csv'}\n" in look_job.run(settings) for _ in range(2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "table-2.csv", "table.csv"]
-
-
-@pytest.mark.parametrize(
-    ("path", "output", "message"),
-    [
-        ("none", "page", "none: No such file or directory"),
-        ("mine", "mine/look/page", "mine"),
-    ],
-)
-def test_invalid_input_gives_a_one_line_error_and_writes_nothing(saved, path, output, message):
-    before = sorted(saved.parent.rglob("*"))
-    with pytest.raises(errors.UserError, match=message):
-        paths = {"classifier": str(saved.parent / path), "output": str(saved.parent / output)}
-        look_job.run(commands.LookSettings(**paths))
-    assert sorted(saved.parent.rglob("*")) == before

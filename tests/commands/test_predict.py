@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-import knnprompt_jax as kp
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import predict_job, unlabelled
@@ -125,22 +124,6 @@ def test_rows_without_a_label_are_counted(run, tmp_path, capsys):
     ):
         with pytest.raises(errors.UserError, match=message):
             run(tmp_path / "none.jsonl", **options)
-
-
-def test_a_program_from_the_disk_gives_the_bytes_of_a_fresh_one(rows, tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # Programs as users have them.
-    labels = ["a", "b", "c"] * 4
-    kp.KNNPrompting(kp.demo_model("tiny"), demo_shots=1).fit(rows[:12], labels).save(tmp_path / "saved")
-    (tmp_path / "rows.txt").write_text("\n".join(row["sentence"] for row in rows))
-    compiled = []
-    for name in ("fresh", "cached"):
-        places = (f"--classifier={tmp_path}/saved", f"--input={tmp_path}/rows.txt", f"--output={tmp_path}/{name}.jsonl")
-        processes.run("experiments/predict.py", *places, "--cache_gb=0", "--probabilities")
-        compiled.append({path.name for path in (tmp_path / "programs").glob("*-cache")})
-    assert (tmp_path / "fresh.jsonl").read_bytes() == (tmp_path / "cached.jsonl").read_bytes()
-    assert compiled[0] == compiled[1] and len(compiled[0]) > 5, "the second run compiles nothing"
 
 
 def test_a_bad_row_is_refused_before_the_model_loads_or_skipped(run, table, tmp_path, monkeypatch):

@@ -1,8 +1,5 @@
 """Progress: a bar on a terminal; otherwise a line every ten seconds, and none for shorter passes."""
 
-import os
-import pty
-import sys
 import types
 
 import pytest
@@ -29,17 +26,6 @@ def test_a_line_every_ten_seconds(clock, capsys, seconds, lines):
     output = capsys.readouterr().err
     assert [line.removeprefix("seed 1: ").partition("|")[0].strip() for line in output.splitlines()] == lines
     assert "\r" not in output and all(f"{70 / seconds:,.0f} suffix tokens/s" in line for line in output.splitlines())
-
-
-def test_a_terminal_without_a_size_shows_a_bar(monkeypatch):
-    ours, theirs = pty.openpty()  # Its size is 0 × 0.
-    os.set_blocking(ours, False)
-    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", terminal)
-        with progress.bar(3, "seed 1") as report:
-            report(3, 30)
-        assert "seed 1:   0%" in os.read(ours, 4096).decode()
-    os.close(ours)
 
 
 def test_one_bar_for_the_whole_file_replaces_those_of_its_passes(clock, capsys):

@@ -68,7 +68,7 @@ def test_labels_are_stripped_and_whole_numbers_are_texts(given, label):
 def test_new_labels_come_after_the_others():
     task = Task(**MOOD).with_labels(["0", "so_so", "3"])
     assert (task.labels, task.label_words) == (("0", "1", "3", "so_so"), ("bad", "good", "3", "so so"))
-    with pytest.raises(errors.UserError, match="'good' is not a label but the word of '1'"):
+    with pytest.raises(errors.UserError, match="label_words holds 'good' more than once"):
         task.with_labels(["good"])
 
 
