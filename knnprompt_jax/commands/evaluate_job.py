@@ -66,10 +66,10 @@ def build(
     sections = [
         Section("summary", "Summary", "All rows together.", listings=(measures.list_overall(measured),)),
         Section("mistakes", "Mistakes", checking, listings=(first,)),
-        measures.confusion(measured, measured.labels),
+        measures.confusion(measured),
     ]
     with drawing.style():
-        sections.append(measures.calibration(measured, listings=(measures.list_certainty(certainty),)))
+        sections.append(measures.calibration(measured, (measures.list_certainty(certainty),)))
     if scope:
         text = "Can novelty tell these rows from texts that belong to none of the classes?"
         sections.append(Section("scope", "Out of scope", text, listings=(measures.list_scope(scope),)))

@@ -8,8 +8,7 @@ from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
 from knnprompt_jax.common import files, parallel, progress
-from knnprompt_jax.report import drawing, measures, page
-from knnprompt_jax.report.measures import Measures
+from knnprompt_jax.report import page
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.task import Example
@@ -35,7 +34,6 @@ def run(settings: commands.LookSettings) -> str:
     progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")
     fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
     predicted_N, shares_NC = fitted.left_out()
-    measured = Measures(fitted.task.titles, fitted.content.y_N, predicted_N, shares_NC)
     doubts = label_table.mark_doubts(fitted, shares_NC, rows)
     table = [*rows.values()]
     chosen = label_table.choose(fitted, table, settings) if settings.input else []
@@ -49,12 +47,11 @@ def run(settings: commands.LookSettings) -> str:
         suspects.append((task.retrieval_text(anchor), anchor.label, row[columns.PROBABILITY], row[columns.REASON]))
     added = (columns.PROBABILITY, columns.NOVELTY, columns.REASON)
     to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in added)) for row in chosen]
-    with drawing.style():
-        sections = build(measured, suspects, to_label)
+    sections = build(suspects, to_label)
     demonstrations = f"after {len(fitted.demonstrations)}" if fitted.demonstrations else "without"
     introduction = (
         f"{len(fitted.anchors):,} anchors of task {task.name}, read by {fitted.model.name} {demonstrations} "
-        f"demonstrations. {100 * measured.overall['accuracy']:.1f} % of them are classified correctly by "
+        f"demonstrations. {100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by "
         "the others."
     )
     written = page.write(output, f"Anchors of {saved.path.resolve().name}", introduction, sections)
@@ -73,9 +70,7 @@ def _write_new(path: pathlib.Path, content: bytes) -> pathlib.Path:
     return path
 
 
-def build(
-    measured: Measures, suspects: Sequence[tuple[str, ...]], to_label: Sequence[tuple[str, ...]] = ()
-) -> list[Section]:
+def build(suspects: Sequence[tuple[str, ...]], to_label: Sequence[tuple[str, ...]] = ()) -> list[Section]:
     """Return the page's sections.
 
     Args:
@@ -86,18 +81,13 @@ def build(
         "The least probable labels, then labels of texts that have several. The probability of a label is raised if its "
         f"class is rare. In {commands.TABLE}, write the right label into “{columns.SUGGESTED}”, or x into “{columns.CHECKED}”."
     )
-    sections = [
-        _listing("suspects", "Labels to check", to_check, ("text", "label", "probability", "reason"), suspects),
-        measures.confusion(measured, measured.labels, "anchors"),
-        measures.calibration(measured, "anchors"),
-    ]
-    if not to_label:
-        return sections
-    text = (
-        f"The rows whose labels would teach the classifier most, in this order, are the last ones of {commands.TABLE}."
-    )
-    headers = ("text", columns.PROBABILITY, columns.NOVELTY, columns.REASON)
-    return [_listing("to_label", "What to label next", text, headers, to_label), *sections]
+    headers = ("text", "label", "probability", "reason")
+    sections = [_listing("suspects", "Labels to check", to_check, headers, suspects)]
+    if to_label:
+        text = f"The rows whose labels would teach the classifier most, in this order, are the last ones of {commands.TABLE}."
+        headers = ("text", columns.PROBABILITY, columns.NOVELTY, columns.REASON)
+        sections.insert(0, _listing("to_label", "What to label next", text, headers, to_label))
+    return sections
 
 
 def _listing(name: str, title: str, text: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Section:

@@ -15,10 +15,9 @@ from typing import Any
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.classifier.confidence import novelty, selective
-from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import predictions_file, unlabelled
-from knnprompt_jax.common import errors, files, parallel, progress
+from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import states
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example
@@ -62,7 +61,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
     with parallel.enter_in_main(_open(settings, saved)) as opened:
         rows, total, output, form = opened or ((), None, predictions_file.Output(), None)
         fitted = saved.restore(saved.load_model(mesh))
-        least = 0.0 if settings.max_error is None else _least_probability(fitted, settings.max_error)
+        least = 0.0 if settings.max_error is None else fitted.threshold(settings.max_error)
         cache = None if settings.text else states.open_disk_cache(settings.cache_gb, is_capped=True)
         earlier = output.rows
         started = time.monotonic()
@@ -123,13 +122,3 @@ def _copied_columns(keep: tuple[str, ...] | None, first: Example | None) -> tupl
     if missing := [name for name in keep if name not in columns]:
         raise errors.UserError(f"--keep={missing[0]}: no such column; choose from {errors.join_names(columns)}")
     return keep
-
-
-def _least_probability(fitted: Fitted, max_error: float) -> float:
-    """Return the probability from which on labels are written; a line on standard error says what a promise assumes."""
-    least = fitted.threshold(max_error)
-    progress.note(
-        f"labels of probability {selective.rounded(least)} or more are written, so that at most {100 * max_error:g} % of "
-        "them are wrong if these texts come from the same mixture as the train rows"
-    )
-    return least

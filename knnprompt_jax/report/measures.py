@@ -159,30 +159,35 @@ def list_overall(measured: Measures) -> Listing:
     return Listing(f"Rows measured: {overall['rows']:,}.", ("Measure", "Value"), rows)
 
 
-def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
-    """Return precision, recall and F1 of each class that has rows, the lowest F1 first; `rows` names the rows."""
-    classes = measured.per_class.assign(label=labels)
+def list_classes(measured: Measures) -> Listing:
+    """Return precision, recall and F1 of each class that has rows, the lowest F1 first."""
+    classes = measured.per_class
     entries = tuple(
         (row.label, f"{row.rows:,}", percent(row.precision), percent(row.recall), percent(row.f1))
         for row in classes[classes.rows > 0].sort_values("f1", kind="stable").itertuples()
     )
     caption = (
-        f"Recall: share of the class's {rows} that are predicted correctly; precision: share of its predictions that "
+        "Recall: share of the class's rows that are predicted correctly; precision: share of its predictions that "
         "are right; F1: their harmonic mean."
     )
-    return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), entries)
+    return Listing(caption, ("Label", "Rows", "Precision", "Recall", "F1"), entries)
 
 
-def list_confusions(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
+def list_confusions(measured: Measures) -> Listing:
     """Return the pairs of a label and another prediction that have the most rows."""
     pairs = pd.DataFrame({"true": measured.y_Q, "predicted": measured.predicted_Q})[~measured.is_right_Q]
     counts = pairs.groupby(["true", "predicted"]).size().sort_values(ascending=False, kind="stable")
     entries = tuple(
-        (labels[true], labels[predicted], f"{count:,}", percent(count / measured.per_class.rows[true]))
+        (
+            measured.labels[true],
+            measured.labels[predicted],
+            f"{count:,}",
+            percent(count / measured.per_class.rows[true]),
+        )
         for (true, predicted), count in counts.head(_MAX_PAIRS).items()
     )
-    caption = f"The most confused pairs of classes. Share: of the {rows} that have the label."
-    return Listing(caption, ("Label", "Prediction", rows.capitalize(), "Share"), entries)
+    caption = "The most confused pairs of classes. Share: of the rows that have the label."
+    return Listing(caption, ("Label", "Prediction", "Rows", "Share"), entries)
 
 
 def list_certainty(certainty: Sequence[Mapping[str, Any]]) -> Listing:
@@ -217,21 +222,20 @@ def list_scope(scope: Mapping[str, Any]) -> Listing:
     return Listing(caption, ("Measure", "Value"), rows)
 
 
-def confusion(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Section:
+def confusion(measured: Measures) -> Section:
     """Return the measures of each class and the most confused pairs of classes."""
-    text = f"The {rows} by their label and their prediction."
-    listings = (list_classes(measured, labels, rows), list_confusions(measured, labels, rows))
-    return Section("classes", "Classes", text, listings=listings)
+    listings = (list_classes(measured), list_confusions(measured))
+    return Section("classes", "Classes", "The rows by their label and their prediction.", listings=listings)
 
 
-def calibration(measured: Measures, rows: str = "rows", listings: tuple[Listing, ...] = ()) -> Section:
+def calibration(measured: Measures, listings: tuple[Listing, ...]) -> Section:
     """Return tables and the reliability diagram: accuracy against the probability of the prediction, in bins."""
     bins = 100 * measured.calibration
     panel = drawing.Panel("", "probability, %", "right, %")
     panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
     panel.axes.plot(bins.confidence, bins.accuracy, **drawing.line_style(0))
     panel.axes.set(xlim=(0, 105), ylim=(0, 105))
-    caption = f"Accuracy of predictions by their probability, in ten bins of {rows}; on the dotted line both agree."
+    caption = "Accuracy of predictions by their probability, in ten bins of rows; on the dotted line both agree."
     text = "Are predictions with probability p % right in p % of cases?"
     figure = drawing.Figure("calibration", caption, (panel.svg,))
     return Section("certainty", "Certainty", text, listings=listings, figures=(figure,))

@@ -121,11 +121,6 @@ class Task:
                 f"{errors.join_names(self.fields)}: they differ in {min(wrong)!r}"
             )
 
-    @property
-    def titles(self) -> tuple[str, ...]:
-        """The classes as pages name them: the label words if a person chose them, or else the labels."""
-        return self.labels if self.label_words == _words(self.labels) else self.label_words
-
     @classmethod
     def infer(
         cls,
