@@ -13,12 +13,12 @@ import pdoc
 
 MODULES = (
     "knnprompt_jax",
-    "knnprompt_jax.lm",
+    "knnprompt_jax.inference.lm",
     "knnprompt_jax.methods.method",
     "knnprompt_jax.classifier.experts.pool",
     "knnprompt_jax.classifier",
-    "knnprompt_jax.states",
-    "knnprompt_jax.store",
+    "knnprompt_jax.inference.states",
+    "knnprompt_jax.datastore",
     "knnprompt_jax.tasks",
 )
 

@@ -1,23 +1,62 @@
-"""The arguments of a classifier (X, y, a prior) and its predictions."""
+"""The options and arguments of a classifier (X, y, a prior), and its predictions."""
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from knnprompt_jax.common import errors
+from knnprompt_jax.classifier.experts import PoolOptions
+from knnprompt_jax.common import errors, options
+from knnprompt_jax.datastore import StoreOptions
+from knnprompt_jax.datastore.search import VoteOptions
 from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import PromptOptions
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.columns import is_empty, is_number, label_string, rows_of, whole
 from knnprompt_jax.tasks.task import Example, Task
 
+AUTO: Any = "auto"  # A value that is chosen for the rows.
 UNIFORM = "uniform"
 ANSWERED = "answered"
 UNCERTAIN = "uncertain"
 NOVEL = "novel"
 OUTCOMES = (ANSWERED, UNCERTAIN, NOVEL)
 """The outcomes of a text: a label, or none because its probability is low, or because it is unlike the train rows."""
+
+
+class _ClassifierOptions(PromptOptions):
+    """Options of both classifiers."""
+
+    random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
+    store_options: StoreOptions = options.argument(StoreOptions(), "The kind of the store of the anchors.")
+
+
+class PublishedOptions(_ClassifierOptions, VoteOptions):
+    """Options of `KNNPrompting`; the defaults are those of the paper."""
+
+    CHANGEABLE: ClassVar = ("k", "distance", "weights", "tie_break")  # After a fit.
+
+    demo_shots: int | None = options.argument(
+        None, "Demonstrations per class, at most half of its rows; None: as many as the context holds."
+    )
+
+
+class AutoOptions(_ClassifierOptions, PoolOptions):
+    """Options of `AutoClassifier`."""
+
+    CHANGEABLE: ClassVar = ("class_prior",)
+
+    demo_shots: Any = options.argument(
+        AUTO,
+        "Demonstrations per class; several numbers: one view of each row per number; None: as many as the context holds; auto: none, "
+        "and all rows of a class or at most 16.",
+    )
+    class_prior: Any = options.argument(
+        None,
+        'The share of each class among the texts to classify: "uniform", a share for each label, or None, the shares of the '
+        "rows. It may be changed after `fit`.",
+    )
 
 
 def check_model(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""The file of a classifier: safetensors, whose metadata is one JSON document.
+"""The file of a classifier: safetensors, of which one tensor is a JSON document.
 
 | tensor          | content                                                                            |
 |-----------------|------------------------------------------------------------------------------------|
@@ -7,11 +7,11 @@
 | block_8 [N, D]  | the outputs of the block that experts read, if any does                            |
 | terms           | the terms of the expert on words, if there is one, as lines of UTF-8               |
 | terms_table     | their numbers (`words.Terms`)                                                      |
-| table           | the train file (`Content.table`) as JSON; metadata hold at most 100 MB             |
+| content         | the task, the options and the rows (`fitted.Content`) as JSON                      |
 
-The 8 is the number of demonstrations per class of a view; each view has such tensors. The document has the format
-version, a digest, and the content (`fitted.Content`). The digest covers the content and the tensors, so nothing else in
-a file needs a check. Reading a file runs no code in it. A file is replaced whole.
+The 8 is the number of demonstrations per class of a view; each view has such tensors. The metadata have the format
+version and a digest of the tensors, so nothing else in a file needs a check. Metadata hold at most 100 MB, too little
+for many rows. Reading a file runs no code in it. A file is replaced whole.
 """
 
 import dataclasses
@@ -28,14 +28,15 @@ import safetensors
 from jax.sharding import Mesh
 from safetensors import numpy as safetensors_numpy
 
-from knnprompt_jax.classifier import AutoOptions, PublishedOptions, fit_classifier
+from knnprompt_jax.classifier import fit_classifier
 from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier.arguments import AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.experts import words
 from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import lm as lm_lib
 
-FORMAT = 13
+FORMAT = 14
 _KEY = "knnprompt_classifier"
 _OPTIONS = {kind.__name__: kind for kind in (PublishedOptions, AutoOptions)}
 _INVALID = (safetensors.SafetensorError, ValueError, LookupError, TypeError, RecursionError)
@@ -125,14 +126,13 @@ def _to_bytes(fitted: Fitted) -> bytes:
     if fitted.pool and fitted.pool.terms:
         arrays["terms"] = np.frombuffer("\n".join(fitted.pool.terms.terms).encode(), np.uint8)
         arrays["terms_table"] = fitted.pool.terms.table_FC
-    described = dataclasses.asdict(content)
-    arrays["table"] = np.frombuffer(json.dumps(described.pop("table")).encode(), np.uint8)
-    options = described["options"]
+    document = dataclasses.asdict(content)
+    options = document["options"]
     options["kind"] = type(content.options).__name__
     if content.prior_C is not None and not isinstance(options["class_prior"], str):
         options["class_prior"] = dict(zip(map(str, content.labels), content.prior_C.tolist(), strict=True))
-    document = {"format": FORMAT, "digest": _digest(described, arrays), "content": described}
-    return safetensors_numpy.save(arrays, {_KEY: json.dumps(document, default=_to_python)})
+    arrays["content"] = np.frombuffer(json.dumps(document, default=_to_python).encode(), np.uint8)
+    return safetensors_numpy.save(arrays, {_KEY: json.dumps({"format": FORMAT, "digest": _digest(arrays)})})
 
 
 def read(path: pathlib.Path) -> Saved:
@@ -145,12 +145,11 @@ def read(path: pathlib.Path) -> Saved:
         if path.is_dir():
             raise ValueError
         with files.refusals(path), safetensors.safe_open(path, "numpy") as file:
-            document = json.loads(file.metadata()[_KEY])
+            note = json.loads(file.metadata()[_KEY])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        digest = _digest(document["content"], arrays)
-        if document["format"] != FORMAT or document["digest"] != digest:
+        if note != {"format": FORMAT, "digest": _digest(arrays)}:
             raise ValueError
-        content = _to_content({**document["content"], "table": json.loads(arrays["table"].tobytes())})
+        content = _to_content(json.loads(arrays["content"].tobytes()))
         states = {}
         for view in content.views:
             shots = view.demo_shots
@@ -166,12 +165,12 @@ def read(path: pathlib.Path) -> Saved:
         raise errors.UserError(
             f"{path}: not a classifier, damaged, or written by another version: fit again (knnprompt fit)"
         ) from None
-    return Saved(path, content, states, terms, digest)
+    return Saved(path, content, states, terms, note["digest"])
 
 
-def _digest(content: Any, arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the content and the arrays."""
-    digest = hashlib.sha256(json.dumps(content, default=_to_python).encode())
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of the arrays."""
+    digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)

@@ -12,19 +12,12 @@ from typing import Any, Self
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
-from sklearn import base, metrics
+from sklearn import base
 from sklearn.utils import validation
 
-from knnprompt_jax.classifier import (
-    AnswerOptions,
-    AutoOptions,
-    PublishedOptions,
-    arguments,
-    classifier_file,
-    explanation,
-    fit_classifier,
-)
-from knnprompt_jax.classifier.confidence import novelty
+from knnprompt_jax.classifier import AnswerOptions, arguments, classifier_file, explanation, fit_classifier
+from knnprompt_jax.classifier.arguments import AutoOptions, PublishedOptions
+from knnprompt_jax.classifier.confidence import novelty, selective
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.common import errors
@@ -32,7 +25,7 @@ from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.datastore import search
 from knnprompt_jax.inference import lm as lm_lib
 from knnprompt_jax.inference import states as states_lib
-from knnprompt_jax.tasks import columns, defects
+from knnprompt_jax.tasks import defects
 from knnprompt_jax.tasks.task import Example, Task
 
 # A search over k, or repeated predictions of the same texts, read each text once.
@@ -108,12 +101,12 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     @property
     def demonstrations_(self) -> tuple[Example, ...]:
         """The examples that begin every prompt."""
-        return self.fitted_.demonstrations
+        return self.fitted_.content.demonstrations
 
     @property
     def anchors_(self) -> dict[int, Example]:
         """The example of each anchor by its id, the number of its row in X, continued by `partial_fit`."""
-        return {example.row: example for example in self.fitted_.anchors}
+        return {example.row: example for example in self.fitted_.content.anchors}
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw the demonstrations and read the anchors.
@@ -142,7 +135,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             rows,
             self.options_,
             labels=arguments.labels_like(task, y),
-            num_rows=len(y),
             cache=_CACHE,
             repeated=True,
         )
@@ -159,9 +151,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         fitted = self._check_fitted()
         y = arguments.label_list(y)
         task = fitted.task.with_labels(arguments.label_strings(y))
-        num_rows = fitted.content.num_rows
-        examples = arguments.labelled(task, X, y, num_rows)
-        self.fitted_ = fit_classifier.partial_fit(fitted, examples, num_rows + len(y), _CACHE)
+        examples = arguments.labelled(task, X, y, fitted.content.num_rows)
+        self.fitted_ = fit_classifier.partial_fit(fitted, examples, _CACHE)
         return self
 
     def answer(self, X: Any) -> arguments.Predictions:
@@ -188,7 +179,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """
         fitted = self._check_fitted()
         asked = AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
-        least = 0.0 if asked.max_error is None else fitted.threshold(asked.max_error)
+        least = 0.0 if asked.max_error is None else selective.certify(*fitted.held_out(), asked.max_error)
         if asked.reject_novel is not None:
             novelty.check_threshold(asked.reject_novel, fitted.content.num_novelty_rows)
         readings = fitted.read(arguments.queries(fitted.task, X), _CACHE)
@@ -206,18 +197,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         fitted = self._check_fitted()
         return fitted.novelty(fitted.read(arguments.queries(fitted.task, X), _CACHE))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy, a share; labels that are no classes count as wrong predictions.
-
-        Raises:
-            UserError: a label is missing; X and y of different lengths.
-        """
-        self._check_fitted()
-        labels = arguments.label_strings(arguments.label_list(y))
-        predicted = list(map(str, self.predict(X)))
-        columns.check_paired(len(predicted), len(labels))
-        return float(metrics.accuracy_score(labels, predicted, sample_weight=sample_weight))
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of the classes [Q, C], in the order of `classes_`."""
         return self.answer(X).probabilities
@@ -230,8 +209,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         Without X, return the nearest other anchors of each anchor.
         """
         fitted = self._check_fitted()
-        k = fitted.content.k if n_neighbors is None else search.KNNOptions(k=n_neighbors).k
-        fitted.check_neighbours()
+        k = fitted.content.k if n_neighbors is None else search.VoteOptions(k=n_neighbors).k
         if X is None:
             near = fitted.search_among_anchors(k)
         else:
@@ -243,7 +221,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in the order of `labels_`.
 
         Raises:
-            UserError: there is a single anchor, or the classifier predicts by class means.
+            UserError: there is a single anchor.
         """
         return self._check_fitted().left_out()
 

@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.prompts import layout
-from knnprompt_jax.tasks.task import Example
 
 MAX_PARTS = 64  # A longer text is split into parts of several words.
 _MAX_WIDTH = 100  # Characters of a printed text.
@@ -30,28 +29,14 @@ _MAX_NEIGHBOURS = 3  # Printed neighbours.
 _MIN_CONTRIBUTION = 0.005  # Smaller contributions are not printed.
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A word of a text, or a few consecutive words.
+class Part(NamedTuple):
+    """A word of a text, or a few consecutive words; and the probability of the label minus that without this part."""
 
-    Attributes:
-        field: the name of its field.
-        start, stop: its position in the field, in characters.
-        contribution: the probability of the label minus the probability without this part.
-    """
-
-    field: str
-    start: int
-    stop: int
-    contribution: float = 0.0
-
-    def of(self, fields: Mapping[str, str]) -> str:
-        """Return the part's text."""
-        return fields[self.field][self.start : self.stop]
+    text: str
+    contribution: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """A term of a distance; all terms add up to it.
 
     Attributes:
@@ -70,8 +55,7 @@ class Reason:
         return f"{self.text!r} {self.nats:z.4f} ({probabilities})"
 
 
-@dataclasses.dataclass(frozen=True)
-class Neighbour:
+class Neighbour(NamedTuple):
     """An anchor near the text.
 
     It has an id in `anchors_`, a label as in y, fields, a distance and the largest terms of that distance.
@@ -110,7 +94,11 @@ class Explanation:
         """Return the text, the probabilities, the largest contributions, and the neighbours as lines."""
         classes = sorted(self.shares.items(), key=lambda item: -item[1])[:_MAX_LISTED]
         shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
-        lines = [_line(self.fields, _MAX_WIDTH), f"  label {self.label}: {shares}", f"  {self._contributions()}"]
+        lines = [
+            _line(self.fields.values(), _MAX_WIDTH),
+            f"  label {self.label}: {shares}",
+            f"  {self._contributions()}",
+        ]
         if self.opinions:
             lines.append(f"  experts alone: {'; '.join(self.opinions)}")
         lines.append(f"nearest anchors by {self.measure}:")
@@ -119,7 +107,7 @@ class Explanation:
                 "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
             )
         for near in self.neighbours[:_MAX_NEIGHBOURS]:
-            text = _line(near.fields, _MAX_WIDTH)
+            text = _line(near.fields.values(), _MAX_WIDTH)
             lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")
             if near.reasons:
                 lines.append(f"    {', '.join(map(str, near.reasons))}")
@@ -127,28 +115,26 @@ class Explanation:
 
     def _contributions(self) -> str:
         """Return the largest contributions in one line."""
-        parts = [part for part in self.parts if abs(part.contribution) >= _MIN_CONTRIBUTION]
-        if not parts:
+        parts = sorted(self.parts, key=lambda part: -abs(part.contribution))[:_MAX_LISTED]
+        listed = [
+            f"{_line([part.text], _MAX_PART_WIDTH)!r} {part.contribution:+.2f}"
+            for part in parts
+            if abs(part.contribution) >= _MIN_CONTRIBUTION
+        ]
+        if not listed:
             return "no single word changes the probability of the label"
-        parts = sorted(parts, key=lambda part: -abs(part.contribution))[:_MAX_LISTED]
-        listed = [f"{_line({'': part.of(self.fields)}, _MAX_PART_WIDTH)!r} {part.contribution:+.2f}" for part in parts]
         return f"words that change the probability of {self.label}: {', '.join(listed)}"
 
 
 def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache | None = None) -> Explanation:
-    """Explain the label of one text or row, with the `num_tokens` largest terms of each neighbour's distance.
-
-    Raises:
-        UserError: the anchors are class means.
-    """
+    """Explain the label of one text or row, with the `num_tokens` largest terms of each neighbour's distance."""
     (query,) = arguments.queries(fitted.task, [text])
-    fitted.check_neighbours()
-    parts = split(query.fields)
-    readings = fitted.read([query, *without(query, parts)], cache)
+    parts = list(split(query.fields))
+    readings = fitted.read([query, *(dataclasses.replace(query, fields=fields) for _, fields in parts)], cache)
     predictions = fitted.answer(readings)
     classes = fitted.classes.tolist()
     label = predictions.labels[0].item()
-    shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
+    share, *shares = predictions.probabilities[:, classes.index(label)].tolist()
     distance = distances.get(fitted.content.vote.distance)
     if num_tokens and distance.terms is None:
         logging.warning("no tokens: %s is no sum over tokens; a KL divergence is (distance='kl')", distance.title)
@@ -156,10 +142,7 @@ def explain(fitted: Fitted, text: Any, num_tokens: int, cache: states_lib.Cache 
         fields=query.fields,
         label=label,
         shares=dict(zip(classes, predictions.probabilities[0].tolist(), strict=True)),
-        parts=tuple(
-            dataclasses.replace(part, contribution=shares_Q[0] - share)
-            for part, share in zip(parts, shares_Q[1:], strict=True)
-        ),
+        parts=tuple(Part(words, share - without) for (words, _), without in zip(parts, shares, strict=True)),
         neighbours=_neighbours(fitted, readings, predictions, num_tokens),
         measure=f"{distance.title}, {distance.unit}",
         opinions=_opinions(fitted, readings.take(np.arange(1))),
@@ -183,36 +166,27 @@ def _neighbours(
 ) -> tuple[Neighbour, ...]:
     """Return the neighbours of the first text."""
     states = fitted.first_view(readings).take_replicated(slice(1))
-    ids_k = predictions.ids[0]
-    indices_k = (fitted.store.ids_N == ids_k[:, None]).argmax(-1)
-    reasons_k = reasons(fitted, states, indices_k, num_tokens) if num_tokens else [()] * len(ids_k)
+    indices_k = (fitted.store.ids_N == predictions.ids[0][:, None]).argmax(-1)
     found = []
+    reasons_k = reasons(fitted, states, indices_k, num_tokens)
     for index, distance, largest in zip(indices_k, predictions.distances[0].tolist(), reasons_k, strict=True):
-        anchor = fitted.anchors[index]
+        anchor = fitted.content.anchors[index]
         label = fitted.content.labels_C[fitted.task.class_index(anchor.label)].item()
         found.append(Neighbour(anchor.row, label, anchor.fields, distance, largest))
     return tuple(found)
 
 
-def split(fields: Mapping[str, str]) -> list[Part]:
-    """Split texts into words, or into parts of several words where there are more than `MAX_PARTS`."""
-    words = {field: list(re.finditer(r"\S+", text)) for field, text in fields.items()}
-    count = math.ceil(sum(map(len, words.values())) / MAX_PARTS)
-    return [
-        Part(field, members[at].start(), members[min(at + count, len(members)) - 1].end())
-        for field, members in words.items()
-        for at in range(0, len(members), count)
-    ]
-
-
-def without(example: Example, parts: Sequence[Part]) -> Iterator[Example]:
-    """Yield the example without each of the parts."""
-    for part in parts:
-        text = example.fields[part.field]
-        before = text[: part.start]
-        after = text[part.stop :]
-        left = before + after.lstrip() if after.strip() else before.rstrip()
-        yield dataclasses.replace(example, fields={**example.fields, part.field: left})
+def split(fields: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each word, and the fields without it; several words at a time where there are more than `MAX_PARTS`."""
+    count = math.ceil(sum(len(text.split()) for text in fields.values()) / MAX_PARTS)
+    for field, text in fields.items():
+        words = list(re.finditer(r"\S+", text))
+        for at in range(0, len(words), count):
+            start = words[at].start()
+            stop = words[at : at + count][-1].end()
+            after = text[stop:]
+            left = text[:start] + after.lstrip() if after.strip() else text[:start].rstrip()
+            yield text[start:stop], {**fields, field: left}
 
 
 def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int) -> list[tuple[Reason, ...]]:
@@ -225,21 +199,20 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
         indices_k: the anchors' indices in the store.
     """
     distance = distances.get(fitted.content.vote.distance)
-    if distance.terms is None:
+    if not count or distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head
     label_tokens: Sequence[int] = ()
     if distance.reads_label_words:
         label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.content.options.label_token)
-    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.without_blocks(), indices_k))
-    logp_W = distances.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
-    logk_kW = distances.represent(head, anchors, distance.representation, label_tokens)
-    terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
-    if distance.reads_label_words:
         texts = np.array(fitted.task.label_words)
         groups_W = np.arange(fitted.task.num_classes)
     else:
         texts, groups_W = _vocabulary(fitted.model.tokenizer, len(head))
+    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.without_blocks(), indices_k))
+    logp_W = distances.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
+    logk_kW = distances.represent(head, anchors, distance.representation, label_tokens)
+    terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     found = []
     for terms_W, k_W in zip(terms_kW, k_kW, strict=True):
         sums = [np.bincount(groups_W, values_W, len(texts)) for values_W in (terms_W, p_W, k_W)]
@@ -255,7 +228,7 @@ def _vocabulary(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.unique([text.strip().casefold() or text for text in texts], return_inverse=True)
 
 
-def _line(fields: Mapping[str, str], width: int) -> str:
+def _line(texts: Iterable[str], width: int) -> str:
     """Return texts in one line of at most this width."""
-    line = " | ".join(" ".join(text[: 2 * width].split()) for text in fields.values())
+    line = " | ".join(" ".join(text[: 2 * width].split()) for text in texts)
     return line if len(line) <= width else f"{line[: width - 1]}…"

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
-from knnprompt_jax.classifier import AUTO, AutoOptions, PublishedOptions, arguments, fitted
+from knnprompt_jax.classifier import arguments, fitted
+from knnprompt_jax.classifier.arguments import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.experts import expert, pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
 from knnprompt_jax.common import errors, parallel
@@ -33,7 +32,6 @@ def fit(
     options: AnyOptions,
     *,
     labels: Sequence[Any],
-    num_rows: int,
     table: Sequence[tuple[str, ...]] = (),
     file_options: Mapping[str, str] | None = None,
     cache: states.Cache,
@@ -43,7 +41,6 @@ def fit(
 
     Args:
         labels: the task's labels, in class order, as values of y's type.
-        num_rows: the number of rows given, including rows that are left out.
         table: the train file as texts, as in `Content`.
         file_options: how the rows' file was read, if there is one.
         cache: where states are looked up and kept.
@@ -59,7 +56,6 @@ def fit(
         rows=_saved_rows(rows),
         views=(),
         layer=0,
-        num_rows=num_rows,
         table=tuple(table),
         choice=None,
         encoder=encoder_fingerprint(options),
@@ -80,13 +76,6 @@ def _fit_published(content: Content, options: PublishedOptions, reader: views.Pr
         shots = shots_that_fit(content.task, content.rows, model)
     demonstrations = draw(content.rows, check_shots(shots), options.random_state)
     counts = collections.Counter(row.label for row in demonstrations)
-    fewer = [label for label in content.task.labels if counts[label] < shots]
-    if fewer and options.demo_shots is not None:
-        logging.warning(
-            "demo_shots=%d: at most half of a class become demonstrations, so these have fewer: %s",
-            shots,
-            errors.join_names(fewer),
-        )
     view = ViewDemonstrations(max(counts.values(), default=0), tuple(row.row for row in demonstrations))
     content = dataclasses.replace(content, views=(view,))
     fitted.check_options(content)
@@ -110,18 +99,15 @@ def _fit_pool(content: Content, options: AutoOptions, reader: views.PromptReader
     return fitted.complete(content, model, weighed.readings.states)
 
 
-def partial_fit(earlier: Fitted, examples: Sequence[Example], num_rows: int, cache: states.Cache) -> Fitted:
+def partial_fit(earlier: Fitted, examples: Sequence[Example], cache: states.Cache) -> Fitted:
     """Return a classifier with more anchors; the demonstrations, the experts and their weights stay.
 
     A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes
     one.
-
-    Args:
-        num_rows: the number of rows given so far, including rows that are left out.
     """
-    content = dataclasses.replace(earlier.content, num_rows=num_rows)
     if not examples:
-        return dataclasses.replace(earlier, content=content)
+        return earlier
+    content = earlier.content
     task = content.task.with_labels(example.label for example in examples)
     content = dataclasses.replace(
         content,
@@ -137,20 +123,15 @@ def partial_fit(earlier: Fitted, examples: Sequence[Example], num_rows: int, cac
     for view in content.views:
         added = reader.read_after(content.demonstrations_of(view), examples, content.blocks, "anchors")
         joined[view.demo_shots] = rowwise.concatenate(earlier.readings.states[view.demo_shots], added)
-    _announce(earlier.task, task)
+    for label, word in zip(task.labels, task.label_words, strict=True):
+        if label not in earlier.task.labels and parallel.is_main():
+            print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
     return fitted.complete(content, earlier.model, joined)
 
 
 def _saved_rows(rows: Sequence[Example]) -> tuple[Example, ...]:
     """Return the rows as a classifier keeps them: their texts, labels, numbers and ids."""
     return tuple(dataclasses.replace(row, place=f"row {row.row}", extra=row.ids) for row in rows)
-
-
-def _announce(earlier: Task, task: Task) -> None:
-    """Print a line for each new class."""
-    for label, word in zip(task.labels, task.label_words, strict=True):
-        if label not in earlier.labels and parallel.is_main():
-            print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
 
 
 def encoder_fingerprint(options: AnyOptions) -> str:

@@ -2,16 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax.classifier import AutoOptions, PublishedOptions, arguments
-from knnprompt_jax.classifier.arguments import Predictions
-from knnprompt_jax.classifier.confidence import novelty, selective
+from knnprompt_jax.classifier import arguments
+from knnprompt_jax.classifier.arguments import AutoOptions, Predictions, PublishedOptions
+from knnprompt_jax.classifier.confidence import novelty
 from knnprompt_jax.classifier.confidence.novelty import Novelty
 from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, words
 from knnprompt_jax.classifier.experts.expert import Readings
@@ -20,7 +20,7 @@ from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.datastore import distances
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
-from knnprompt_jax.datastore.search import KNNOptions
+from knnprompt_jax.datastore.search import VoteOptions
 from knnprompt_jax.inference import lm as lm_lib
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.prompts import layout
@@ -48,7 +48,6 @@ class Content:
         rows: the examples. `Example.row` is the number of a row.
         views: the demonstrations of each view; neighbours are searched for in the first.
         layer: the block whose output is kept beside each state; 0: none.
-        num_rows: the number of rows given so far, from which later rows are numbered.
         table: the train file as texts, its header first, in which a row's number is its index; () without a file.
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
@@ -62,7 +61,6 @@ class Content:
     rows: tuple[Example, ...]
     views: tuple[ViewDemonstrations, ...]
     layer: int
-    num_rows: int
     table: tuple[tuple[str, ...], ...]
     choice: Choice | None
     encoder: str
@@ -101,6 +99,11 @@ class Content:
         return np.array([example.row for example in self.anchors], int)
 
     @property
+    def num_rows(self) -> int:
+        """The number from which later rows are numbered."""
+        return max([len(self.table) - 1, *(example.row + 1 for example in self.rows)])
+
+    @property
     def blocks(self) -> tuple[int, ...]:
         """The blocks whose outputs are read."""
         return (self.layer,) if self.layer else ()
@@ -111,9 +114,9 @@ class Content:
         return isinstance(self.options, PublishedOptions)
 
     @property
-    def vote(self) -> KNNOptions:
+    def vote(self) -> VoteOptions:
         """The search for neighbours and their vote; neighbours of a pool do not vote, but are shown."""
-        return self.options if isinstance(self.options, PublishedOptions) else KNNOptions()
+        return self.options if isinstance(self.options, PublishedOptions) else VoteOptions()
 
     @property
     def k(self) -> int:
@@ -180,28 +183,17 @@ class Fitted:
         content: the task, the options, the rows, and the experts with their weights.
         model: the language model.
         readings: the anchors' texts and states, in the order of the anchors, in host memory.
-        make_store: returns `store`, and builds it at the first call; copies of the classifier share it.
         pool: the experts, fitted to the anchors; None for the published vote.
     """
 
     content: Content
     model: lm_lib.LanguageModel
     readings: Readings
-    make_store: Callable[[], store_lib.Store]
     pool: pool_fitting.Pool | None
 
     @property
     def task(self) -> Task:
         return self.content.task
-
-    @property
-    def anchors(self) -> tuple[Example, ...]:
-        return self.content.anchors
-
-    @property
-    def demonstrations(self) -> tuple[Example, ...]:
-        """The examples that begin the prompts of the first view."""
-        return self.content.demonstrations
 
     @property
     def classes(self) -> np.ndarray:
@@ -214,15 +206,21 @@ class Fitted:
         """The states of the anchors in the first view."""
         return self.first_view(self.readings)
 
-    @property
+    @functools.cached_property
     def store(self) -> store_lib.Store:
-        """The store of the anchors' states in the first view, whose ids are row numbers; or of the class means."""
-        return self.make_store()
-
-    @property
-    def has_centroids(self) -> bool:
-        """Whether class means replace the anchors."""
-        return self.content.vote.centroid != "none"
+        """The store of the anchors' states in the first view, whose ids are row numbers."""
+        content = self.content
+        distance = distances.get(content.vote.distance)
+        label_token = content.options.label_token
+        return store_lib.build(
+            content.options.store_options,
+            distance.name,
+            self.model.head,
+            parallel.put_rows(self.states.without_blocks(), self.model.mesh),
+            content.y_N,
+            layout.label_tokens(self.task, self.model.tokenize, label_token) if distance.reads_label_words else (),
+            ids=content.ids_N,
+        )
 
     def with_options(self, options: AnyOptions) -> Self:
         """Return the classifier with the given values of the options that may change after a fit.
@@ -235,10 +233,8 @@ class Fitted:
             return self
         content = dataclasses.replace(self.content, options=dataclasses.replace(self.content.options, **given))
         check_options(content)
-        if content.vote.distance == self.content.vote.distance:
-            return dataclasses.replace(self, content=content)
         check_label_words(content, self.model)
-        return dataclasses.replace(self, content=content, make_store=_store_maker(content, self.model, self.states))
+        return dataclasses.replace(self, content=content)
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -267,8 +263,8 @@ class Fitted:
         return readings.states[self.content.views[0].demo_shots]
 
     def search(self, readings: Readings, k: int) -> search_lib.Neighbours:
-        """Return the k nearest anchors of each text in the first view, or its nearest class mean."""
-        return expert.search(self.store, self.first_view(readings), 1 if self.has_centroids else k)
+        """Return the k nearest anchors of each text in the first view."""
+        return expert.search(self.store, self.first_view(readings), k)
 
     def search_among_anchors(self, k: int) -> search_lib.Neighbours:
         """Return the k nearest other anchors of each anchor; raise UserError if there are fewer.
@@ -276,7 +272,6 @@ class Fitted:
         k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k
         are kept.
         """
-        self.check_neighbours()
         if not 1 <= k < len(self.store):
             raise errors.UserError(f"k={k}: choose from 1 to {len(self.store) - 1}, the number of other anchors")
         nearest = self.store.search(parallel.put_rows(self.states.without_blocks(), self.model.mesh), k + 1)
@@ -289,13 +284,12 @@ class Fitted:
         """Return predictions for texts.
 
         Args:
-            with_neighbours: whether predictions have neighbours; a pool searches for them only then.
+            with_neighbours: whether a pool searches for neighbours.
         """
         distances_Qk = np.zeros((len(readings.texts), 0), np.float32)
         ids_Qk = np.zeros(distances_Qk.shape, int)
         if self.pool is None or with_neighbours:
             near = self.search(readings, self.content.k)
-        if with_neighbours and not self.has_centroids:  # Class means are no anchors.
             distances_Qk = np.asarray(near.distances_Qk)
             ids_Qk = self.store.ids_N[np.asarray(near.indices_Qk)]
         if self.pool is None:
@@ -334,10 +328,9 @@ class Fitted:
         `KNNPrompting` leaves out only the anchor itself, `AutoClassifier` a fold of anchors.
 
         Raises:
-            UserError: there is a single anchor, or the classifier predicts by class means.
+            UserError: there is a single anchor.
         """
-        self.check_neighbours()
-        count = len(self.anchors)
+        count = len(self.content.anchors)
         if count < 2:
             raise errors.UserError("leave-one-out needs at least two anchors: add rows")
         if self.content.choice is None:
@@ -345,14 +338,6 @@ class Fitted:
         given = (self.readings, self.content.y_N, self.task.num_classes, resources_of(self.content, self.model))
         p_NC = pool_fitting.held_out_probabilities(self.content.choice, *given)
         return p_NC.argmax(-1), p_NC
-
-    def threshold(self, max_error: float) -> float:
-        """Return the smallest probability from which on labels keep a promised error rate, as in `selective.certify`.
-
-        Raises:
-            UserError: the error rate cannot be promised with these rows.
-        """
-        return selective.certify(*self.held_out(), max_error)
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
@@ -371,13 +356,6 @@ class Fitted:
         vote = self.content.vote
         return search_lib.vote(near, self.task.num_classes, vote.tie_break, vote.weights)
 
-    def check_neighbours(self) -> None:
-        """Raise UserError if class means replace the anchors."""
-        if self.has_centroids:
-            raise errors.UserError(
-                f"centroid={self.content.vote.centroid!r}: class means have no neighbours; fit with centroid='none'"
-            )
-
     def __reduce__(self) -> Any:
         """Pickle the model's name, the content and the states; the rest is fitted to them again."""
         return complete, (self.content, self.model, self.readings.states)
@@ -389,42 +367,19 @@ def complete(
     states: Mapping[int, lm_lib.States],
     terms: words.Terms | None = None,
 ) -> Fitted:
-    """Fit the experts to the anchors, or build the store of the anchors that vote.
+    """Return a fitted classifier, whose experts are fitted to the anchors.
 
     Args:
         states: the states of the anchors, in host memory, of each view.
         terms: the expert on words, if it is fitted already.
     """
     readings = Readings(pool_fitting.joined_texts(content.task, content.anchors), states)
-    make_store = _store_maker(content, model, states[content.views[0].demo_shots])
     fitted_pool = None
     if content.choice:
         num_classes = content.task.num_classes
         resources = resources_of(content, model)
         fitted_pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, num_classes, resources, terms)
-    return Fitted(content, model, readings, make_store, fitted_pool)
-
-
-def _store_maker(content: Content, model: lm_lib.LanguageModel, states: lm_lib.States) -> Callable[[], store_lib.Store]:
-    """Return the function that builds the store of the anchors, or of their class means, at its first call."""
-    vote = content.vote
-
-    @functools.cache
-    def make_store() -> store_lib.Store:
-        reads_label_words = distances.get(vote.distance).reads_label_words
-        label_token = content.options.label_token
-        return store_lib.build(
-            content.options.store_options,
-            vote.distance,
-            model.head,
-            parallel.put_rows(states.without_blocks(), model.mesh),
-            content.y_N,
-            layout.label_tokens(content.task, model.tokenize, label_token) if reads_label_words else (),
-            ids=content.ids_N,
-            centroid=vote.centroid,
-        )
-
-    return make_store
+    return Fitted(content, model, readings, fitted_pool)
 
 
 def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resources:

@@ -9,7 +9,8 @@ import os
 import pathlib
 from typing import Any
 
-from knnprompt_jax.classifier.experts import ENCODER_HELP, EXPERTS, EXPERTS_HELP
+from knnprompt_jax.classifier import LARGEST_P, SMALLEST_P, PromiseOptions
+from knnprompt_jax.classifier.experts import PoolOptions
 from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.cli.shared_settings import DistributedOptions
 from knnprompt_jax.common import errors, files, options
@@ -25,8 +26,6 @@ SEED = 1
 STANDARD = "-"  # Standard input or output.
 INPUT_KINDS = ("csv", "tsv", "jsonl", "txt")
 OUTPUT_KINDS = ("jsonl", "csv")
-SMALLEST_P = 0.0001  # Limits of --reject_novel.
-LARGEST_P = 0.9999
 TABLE = "table.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
@@ -64,7 +63,7 @@ class PriorOptions(options.Options):
         return parse_prior(self.class_prior)
 
 
-class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions, shared.NameOptions):
+class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptions, shared.NameOptions):
     """The rows, the model and the file of a classifier to fit."""
 
     FURTHER = (
@@ -87,10 +86,6 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions, shared.Na
         least=-1,
         nonempty=True,
     )
-    experts: tuple[str, ...] | None = options.option(
-        None, f"{EXPERTS_HELP} By default all, encoder only with --encoder.", choices=EXPERTS, nonempty=True
-    )
-    encoder: str = options.option("", ENCODER_HELP)
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
@@ -104,7 +99,7 @@ class FitSettings(PriorOptions, shared.PassOptions, shared.RowOptions, shared.Na
 
 
 class PredictionSettings(
-    PriorOptions, shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions
+    PriorOptions, PromiseOptions, shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions
 ):
     """The rows to label, and the output."""
 
@@ -118,20 +113,6 @@ class PredictionSettings(
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     neighbours: bool = options.option(False, "Write the nearest train rows with their distances too.")
-    max_error: float | None = options.option(
-        None,
-        "Promise: the largest share of wrong labels among the written ones, such as 0.05; other labels are left empty. It assumes "
-        "that these texts come from the same mixture as the train rows.",
-        least=0.001,
-        most=0.999,
-    )
-    reject_novel: float | None = options.option(
-        None,
-        "Leave the label empty if the text is unlike the train rows: if its p-value, in the column novelty, is at most this. 0.02 "
-        "leaves out about 2 % of texts that do belong.",
-        least=SMALLEST_P,
-        most=LARGEST_P,
-    )
     keep: tuple[str, ...] | None = options.option(
         None, "Columns to copy; by default those named like id or ticket_id.", nonempty=False
     )

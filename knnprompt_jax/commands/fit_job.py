@@ -8,7 +8,8 @@ from typing import Any
 
 from absl import logging
 
-from knnprompt_jax.classifier import AUTO, AutoOptions, classifier_file, fit_classifier
+from knnprompt_jax.classifier import classifier_file, fit_classifier
+from knnprompt_jax.classifier.arguments import AUTO, AutoOptions
 from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
@@ -58,7 +59,6 @@ def run(settings: commands.FitSettings) -> Result:
         rows,
         options,
         labels=task.labels,
-        num_rows=max(row.row for row in train) + 1,
         table=table,
         file_options=settings.file_options(),
         cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),

@@ -42,20 +42,20 @@ def run(settings: commands.LookSettings) -> str:
     progress.note("drawing the page")
     task = fitted.task
     suspects = []
-    for anchor in [fitted.anchors[index] for index in doubts]:
+    for anchor in [fitted.content.anchors[index] for index in doubts]:
         row = rows[anchor.row]
         suspects.append((task.retrieval_text(anchor), anchor.label, row[columns.PROBABILITY], row[columns.REASON]))
     added = (columns.PROBABILITY, columns.NOVELTY, columns.REASON)
     to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in added)) for row in chosen]
     sections = build(suspects, to_label)
-    demonstrations = f"after {len(fitted.demonstrations)}" if fitted.demonstrations else "without"
+    demonstrations = f"after {len(fitted.content.demonstrations)}" if fitted.content.demonstrations else "without"
     introduction = (
-        f"{len(fitted.anchors):,} anchors of task {task.name}, read by {fitted.model.name} {demonstrations} "
+        f"{len(fitted.content.anchors):,} anchors of task {task.name}, read by {fitted.model.name} {demonstrations} "
         f"demonstrations. {100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by "
         "the others."
     )
     written = page.write(output, f"Anchors of {saved.path.resolve().name}", introduction, sections)
-    lines = [f"labels to check: {len(doubts):,} of {len(fitted.anchors):,}"]
+    lines = [f"labels to check: {len(doubts):,} of {len(fitted.content.anchors):,}"]
     if chosen:
         lines.append(f"rows to label: {len(chosen):,}, at the end of the table")
     return "\n".join([*lines, f"table: {path}", f"page: {written}", _NEXT.format(path)])

@@ -61,7 +61,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
     with parallel.enter_in_main(_open(settings, saved)) as opened:
         rows, total, output, form = opened or ((), None, predictions_file.Output(), None)
         fitted = saved.restore(saved.load_model(mesh))
-        least = 0.0 if settings.max_error is None else fitted.threshold(settings.max_error)
+        least = 0.0 if settings.max_error is None else selective.certify(*fitted.held_out(), settings.max_error)
         cache = None if settings.text else states.open_disk_cache(settings.cache_gb, is_capped=True)
         earlier = output.rows
         started = time.monotonic()

@@ -31,7 +31,7 @@ _ROUNDING = 1e-5  # Nats; float32 distances between equal states err by up to 2.
 GROUP = 64  # Anchors per group; the first sort sees only each group's nearest.
 
 
-class KNNOptions(options_lib.Options):
+class VoteOptions(options_lib.Options):
     """The anchors that vote, and how."""
 
     k: int = options_lib.option(
@@ -55,6 +55,11 @@ class KNNOptions(options_lib.Options):
         "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.",
         choices=("uniform", "distance"),
     )
+
+
+class KNNOptions(VoteOptions):
+    """The anchors that vote, or the mean of each class's anchors."""
+
     centroid: str = options_lib.option(
         "none", "Replace the anchors of each class by their mean.", choices=("none", "arithmetic", "geometric")
     )

@@ -4,7 +4,7 @@ import json
 import os
 import pickle
 import resource
-import zipfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ def path(fitted, tmp_path):
     return tmp_path / "saved"
 
 
-def edit(path, change=lambda document: document, **arrays):
-    """Write a classifier's file with another document or other arrays."""
+def edit(path, change=lambda note: note, **arrays):
+    """Write a classifier's file with another note or other arrays."""
     with safetensors.safe_open(path, "numpy") as file:
-        [(key, document)] = file.metadata().items()
+        [(key, note)] = file.metadata().items()
         arrays = {name: file.get_tensor(name) for name in file.keys()} | arrays  # noqa: SIM118
-    safetensors_numpy.save_file(arrays, path, {key: json.dumps(change(json.loads(document)))})
+    safetensors_numpy.save_file(arrays, path, {key: json.dumps(change(json.loads(note)))})
 
 
 def test_a_classifier_comes_back_as_it_was(fitted, path, rows, tmp_path):
@@ -57,7 +57,7 @@ def test_a_distance_that_was_changed_after_fit_is_searched_after_loading(model, 
     np.testing.assert_array_equal(restored.answer(readings).ids, changed.ids)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.002, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.05, 0.5, 1.0])
 def test_a_changed_bit_and_a_cut_file_are_refused(path, share):
     whole = path.read_bytes()
     index = min(int(share * len(whole)), len(whole) - 1)
@@ -72,20 +72,17 @@ def test_other_versions_and_other_content_are_refused(path):
     assert classifier_file.read(path).content.num_rows == 67, "the edit itself changes nothing"
     whole = path.read_bytes()
     changes = [
-        lambda document: document | {"format": classifier_file.FORMAT + 1},
-        lambda document: document | {"content": document["content"] | {"num_rows": 68}},
-        lambda document: {},
-        lambda document: [document],
+        {"change": lambda note: note | {"format": classifier_file.FORMAT + 1}},
+        {"change": lambda note: {}},
+        {"change": lambda note: [note]},
+        {"content": np.frombuffer(b"{}", np.uint8)},
+        {"log_z_2": np.zeros(55, np.float32)},
     ]
     for change in changes:
         path.write_bytes(whole)
-        edit(path, change)
+        edit(path, **change)
         with pytest.raises(kp.UserError, match=REFUSED):
             classifier_file.read(path)
-    path.write_bytes(whole)
-    edit(path, log_z_2=np.zeros(55, np.float32))
-    with pytest.raises(kp.UserError, match=REFUSED):
-        classifier_file.read(path)
 
 
 def test_what_is_no_classifier_is_refused_and_no_code_in_it_runs(tmp_path):
@@ -94,11 +91,9 @@ def test_what_is_no_classifier_is_refused_and_no_code_in_it_runs(tmp_path):
             return (os.mkdir, (str(tmp_path / "it ran"),))
 
     (tmp_path / "pickle").write_bytes(pickle.dumps(Payload()))
-    with zipfile.ZipFile(tmp_path / "earlier", "w") as archive:
-        archive.writestr("classifier.json", "{}")
     safetensors_numpy.save_file({"x": np.zeros(3)}, tmp_path / "model.safetensors")
     (tmp_path / "folder").mkdir()
-    for name in ("pickle", "earlier", "model.safetensors", "folder"):
+    for name in ("pickle", "model.safetensors", "folder"):
         with pytest.raises(kp.UserError, match=REFUSED):
             classifier_file.read(tmp_path / name)
     assert not (tmp_path / "it ran").exists()
@@ -123,15 +118,10 @@ def test_the_model_must_be_that_of_the_anchors(fitted, path, monkeypatch):
         kp.load(path, fitted.model)
 
 
-def test_a_model_that_cannot_be_read_is_named_with_the_remedy(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(kp.LanguageModel, "from_pretrained", lambda *given, **options: pathless())
-    fitted.save(tmp_path / "saved")
-    with pytest.raises(kp.UserError, match="saved: cannot load its model .in Python, give model=.: no such folder"):
-        kp.load(tmp_path / "saved")
-
-
-def pathless():
-    raise kp.UserError("no such folder: ./nowhere")
+def test_a_model_that_cannot_be_read_is_named(path, monkeypatch):
+    monkeypatch.setattr(kp.LanguageModel, "from_pretrained", mock.Mock(side_effect=kp.UserError("no such folder")))
+    with pytest.raises(kp.UserError, match="saved: cannot load its model .*no such folder"):
+        kp.load(path)
 
 
 def test_options_that_may_change_after_a_fit_are_saved(fitted, path, model, rows):

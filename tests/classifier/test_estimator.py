@@ -149,6 +149,10 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ("AutoClassifier", {"class_prior": [1, 2, 3]}, "yes", "share of 0 or more for each of no, yes"),
         ("AutoClassifier", {"class_prior": {"no": 1}}, "yes", "share of 0 or more for each of no, yes"),
         ("AutoClassifier", {"class_prior": [-1, 2]}, "yes", "share of 0 or more for each of no, yes"),
+        ("AutoClassifier", {"class_prior": np.ones((2, 3))}, "yes", "share of 0 or more for each of no, yes"),
+        ("AutoClassifier", {"demo_shots": []}, "yes", "demo_shots=.*a whole number"),
+        ("AutoClassifier", {"demo_shots": (0, 0.5)}, "yes", "demo_shots=.*a whole number"),
+        ("AutoClassifier", {"demo_shots": True}, "yes", "demo_shots=.*a whole number"),
     ],
 )
 def test_bad_options_and_labels_are_refused_before_the_model_reads(model, kind, options, last, message):

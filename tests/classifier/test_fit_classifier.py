@@ -6,7 +6,6 @@ import itertools
 import numpy as np
 import pytest
 
-import knnprompt_jax as kp
 from knnprompt_jax.classifier import fit_classifier
 from knnprompt_jax.tasks.task import Example
 from tests.class_rows import MODEL, TASK, make_model, make_rows
@@ -43,12 +42,6 @@ def test_long_texts_leave_no_room_for_demonstrations():
     short = make_model(1024)
     assert fit_classifier.shots_that_fit(TASK, rows, short) == 0
     assert fit_classifier.view_shots(TASK, rows, short, "auto", seed=0) == (0,)
-
-
-def test_too_few_demonstrations_are_reported(model, task, rows, caplog):
-    fitted = kp.KNNPrompting(model, task, k=1, demo_shots=4).fit(rows[0][:13], rows[1][:13])
-    assert "demo_shots=4: at most half of a class become demonstrations, so these have fewer: " in caplog.text
-    assert len(fitted.demonstrations_) + len(fitted.anchors_) == 13
 
 
 @pytest.mark.parametrize(

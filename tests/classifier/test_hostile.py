@@ -32,14 +32,12 @@ def test_any_text_is_its_own_nearest_anchor(classifier):
     np.testing.assert_allclose(distances, 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_any_text_is_explained_and_survives_saving(classifier, tmp_path, name):
-    told = classifier.explain(TEXTS[name], num_tokens=5)
-    assert told.neighbours[0].fields == {"text": TEXTS[name]}
-    assert len(str(told)) < 2000
-    if name in ("nul", "newlines"):  # The same file holds them all.
-        classifier.save(tmp_path / "saved")
-        assert kp.load(tmp_path / "saved", classifier.model).anchors_ == classifier.anchors_
+def test_any_text_is_explained_and_survives_saving(classifier, tmp_path):
+    for text in TEXTS.values():
+        told = classifier.explain(text, num_tokens=5)
+        assert told.neighbours[0].fields == {"text": text} and len(str(told)) < 2000
+    classifier.save(tmp_path / "saved")
+    assert kp.load(tmp_path / "saved", classifier.model).anchors_ == classifier.anchors_
 
 
 def test_texts_of_a_megabyte_are_cut_from_the_left(model):
@@ -52,41 +50,13 @@ def test_texts_of_a_megabyte_are_cut_from_the_left(model):
 
 
 @pytest.mark.parametrize(
-    ("labels", "kind"),
-    [
-        ("ab", "str"),
-        (pd.DataFrame({"label": ["a", "b"]}), "DataFrame"),
-        (None, "NoneType"),
-        (3, "int"),
-        (np.array("x"), "ndarray"),
-    ],
+    ("labels", "kind"), [("ab", "str"), (pd.DataFrame({"y": ["a", "b"]}), "DataFrame"), (3, "int")]
 )
 def test_labels_that_are_no_list_are_refused(model, labels, kind):
     fitted = kp.KNNPrompting(model, TASK, **ONE, demo_shots=0).fit(["x", "z"], ["no", "yes"])
     for use in (kp.KNNPrompting(model, demo_shots=0).fit, fitted.partial_fit):
         with pytest.raises(kp.UserError, match=f"y is a {kind}: give a l"):
             use(["one text", "two text"], labels)
-
-
-@pytest.mark.parametrize(
-    ("classes", "y", "expected"),
-    [
-        (["tea", "milk"], ["Tea", " milk"], 0.5),
-        ([1, 2], [1.0, 2.0], 1.0),
-        ([True, False], ["True", "False"], 1.0),
-        (["a", "b"], ["a", "z"], 0.5),
-        (["a", "b"], ["a", None], "label 1: the label is missing"),
-        (["a", "b"], ["a"], "X has 2 rows, y 1 labels"),
-    ],
-)
-def test_scores_compare_labels_as_the_task_writes_them(model, classes, y, expected):
-    X = ["one text", "two words"]
-    classifier = kp.KNNPrompting(model, demo_shots=0, k=1).fit(X, classes)
-    if isinstance(expected, float):
-        assert classifier.score(X, y) == expected
-        return
-    with pytest.raises(kp.UserError, match=expected):
-        classifier.score(X, y)
 
 
 def test_a_model_must_be_a_language_model(fitted, tmp_path):
@@ -97,20 +67,7 @@ def test_a_model_must_be_a_language_model(fitted, tmp_path):
         kp.load(tmp_path / "saved", "tiny")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"demo_shots": []}, r"demo_shots=\[\]: choose None, or a whole number"),
-        ({"class_prior": np.ones((2, 3))}, "class_prior=array.*a share of 0 or more"),
-    ],
-)
-def test_options_of_the_wrong_shape_are_refused(model, wrong, message):
-    with pytest.raises(kp.UserError, match=message) as refused:
-        kp.AutoClassifier(model, TASK, **{"demo_shots": 0} | wrong).fit(["x", "z"] * 9, ["no", "yes"] * 9)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("texts", "k"), [(["x"], 2.5), (["x"], "x"), (None, 0), (None, 55), (None, True)])
+@pytest.mark.parametrize(("texts", "k"), [(["x"], 2.5), (None, 0), (None, 55)])
 def test_a_number_of_neighbours_that_does_not_exist_is_refused(fitted, texts, k):
     with pytest.raises(kp.UserError, match="whole number|at least 1|choose from 1 to 54, the number of other anchors"):
         fitted.kneighbors(texts, k)

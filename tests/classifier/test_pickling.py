@@ -36,14 +36,6 @@ def test_another_process_loads_the_model_by_its_name_and_reports_it(fitted, rows
     np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
 
 
-def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
-    monkeypatch.setattr(kp.LanguageModel, "from_pretrained", None)
-    classifier = kp.KNNPrompting(model, task, k=7)
-    for same in (pickle.loads(pickle.dumps(classifier)), copy.deepcopy(classifier)):
-        assert same.model.fingerprint == model.fingerprint
-        assert {**same.get_params(), "model": 0} == {**classifier.get_params(), "model": 0}
-
-
 class Lowered(kp.KNNPrompting):
     """A user's class, which has a constructor of its own and changes the texts."""
 

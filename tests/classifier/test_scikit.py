@@ -60,13 +60,6 @@ def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
     assert base.clone(classifier.set_params(task=classifier.task_.with_labels(["9"]))).task.labels[-1] == "9"
 
 
-@pytest.mark.parametrize("change", [copy.deepcopy, lambda fitted: fitted.partial_fit(["x"], ["c"])])
-def test_an_inferred_task_stays_inferred(model, rows, change):
-    classifier = change(kp.KNNPrompting(model, demo_shots=0).fit(rows[0][:20], ["a", "b"] * 10))
-    assert base.clone(classifier).task is None
-    assert set(classifier.fit(rows[0][:20], ["d", "e"] * 10).classes_) == {"d", "e"}
-
-
 def test_later_rows_do_not_change_the_given_task(model, rows):
     X, y = rows[0][:20], ["a", "b"] * 10
     task = kp.Task.infer(X, y)
@@ -76,12 +69,6 @@ def test_later_rows_do_not_change_the_given_task(model, rows):
     assert same.task_.labels == ("a", "b", "c") and same.fit(X, y).classes_.tolist() == ["a", "b"]
     assert classifier.fit(X, y).classes_.tolist() == ["a", "b"]
     assert classifier.set_params(task=task.with_labels(["d"])).fit(X, y).classes_.tolist() == ["a", "b", "d"]
-
-
-@pytest.mark.parametrize("demo_shots", [1.5, "x", True, -1, (0, 0.5)])
-def test_odd_numbers_of_demonstrations_are_refused(model, task, rows, demo_shots):
-    with pytest.raises(kp.UserError, match="demo_shots=.*: choose None, or a whole number"):
-        kp.AutoClassifier(model, task, demo_shots=demo_shots).fit(rows[0][:31], rows[1][:31])
 
 
 def test_a_fit_that_fails_leaves_the_earlier_one(model, rows):

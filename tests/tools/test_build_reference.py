@@ -9,7 +9,7 @@ import re
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import classifier
+from knnprompt_jax.classifier import arguments
 
 pytest.importorskip("pdoc")
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "build_reference.py"
@@ -24,7 +24,7 @@ def test_every_public_name_and_option_is_described(tmp_path):
     words = " ".join(text.split())
     for name in kp.__all__:
         assert re.search(rf"(class|def) {name}\b", words), name
-    for kind in (classifier.AutoOptions, classifier.PublishedOptions):
+    for kind in (arguments.AutoOptions, arguments.PublishedOptions):
         for field in dataclasses.fields(kind):
             description = field.metadata.get("help") or field.metadata["argument"]
             assert f"{field.name}: {description}".replace("`", "") in words.replace("`", ""), field.name

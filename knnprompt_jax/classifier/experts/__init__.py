@@ -4,20 +4,20 @@ from knnprompt_jax.common import errors, options
 
 EXPERTS = ("labels", "means", "knn", "probe", "words", "encoder")
 READ_PROMPTS = EXPERTS[:4]
-EXPERTS_HELP = (
-    "Experts of the pool: labels (the label words' probabilities), means (of each class's states), knn (votes of the nearest rows), "
-    "probe (ridge regression on states), words (TF-IDF, without the language model), encoder (sentence embeddings)."
-)
-ENCODER_HELP = "Sentence encoder whose embeddings an expert reads; none by default."
 
 
 class PoolOptions(options.Options):
     """The experts of a pool."""
 
     experts: tuple[str, ...] | None = options.option(
-        None, f"{EXPERTS_HELP} By default all that the rows and the encoder allow.", choices=EXPERTS, nonempty=True
+        None,
+        "Experts of the pool: labels (the label words' probabilities), means (of each class's states), knn (votes of the nearest rows), "
+        "probe (ridge regression on states), words (TF-IDF, without the language model), encoder (sentence embeddings). By "
+        "default all, encoder only with an encoder.",
+        choices=EXPERTS,
+        nonempty=True,
     )
-    encoder: str = options.option("", ENCODER_HELP)
+    encoder: str = options.option("", "Sentence encoder whose embeddings an expert reads; none by default.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -202,22 +202,12 @@ class Words(_Ridge):
     def obstacle(self, readings: Readings) -> str:
         return "" if any(map(str.strip, readings.texts)) else "no row has a word"
 
-    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> "WordScorer":
-        return WordScorer(words.fit(readings.texts, y_N, num_classes, setting))
+    def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> words.Terms:
+        return words.fit(readings.texts, y_N, num_classes, setting)
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
         vocabulary = words.Vocabulary.of(readings.texts)
         return lambda queries: vocabulary.matrix(queries.texts)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class WordScorer:
-    """The fitted expert on words."""
-
-    terms: words.Terms
-
-    def __call__(self, readings: Readings) -> np.ndarray:
-        return self.terms.scores(readings.texts)
 
 
 class SentenceEmbedding(_Ridge):

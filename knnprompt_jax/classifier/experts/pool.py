@@ -7,14 +7,13 @@ out. The estimate of accuracy repeats both without the fold that it is measured 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from knnprompt_jax.classifier.experts import views
 from knnprompt_jax.common import text_tables
 
-_WORDS = "words"  # The name of the expert that needs no language model.
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
 _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
     "labels": (2.0, 0.5, 0.5),
@@ -36,7 +35,6 @@ MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
 REQUIRED_ROWS = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
 _MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
-_QUANTILE = 1.959963984540054  # The 97.5 % quantile of the normal distribution.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +46,6 @@ class Estimate:
     high: float
     macro_f1: float
     log_loss: float
-
-    @property
-    def words(self) -> str:
-        """All numbers in one line."""
-        return (
-            f"accuracy {100 * self.accuracy:.1f} % (95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}), "
-            f"macro F1 {100 * self.macro_f1:.1f} %, log loss {self.log_loss:.3f}"
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,38 +118,29 @@ class Choice:
         """The choice in one line."""
         if self.is_earlier:
             return "experts were weighed before rows were added: fit again to weigh them again"
-        if self.estimate is None:
+        found = self.estimate
+        if found is None:
             return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {REQUIRED_ROWS}"
-        return f"expected on new texts, if classes are as common as among the rows: {self.estimate.words}"
-
-    @property
-    def remark(self) -> str:
-        """A warning if no expert has a weight, or if that on words is at least as accurate as the pool; else empty."""
-        if self.members and not self.used:
-            return (
-                "no expert tells the classes of these rows apart, so every prediction will be their most common class"
-            )
-        found = [member.accuracy for member in self.members if member.expert == _WORDS]
-        if not self.estimate or not found or not found[0] or found[0] < self.estimate.accuracy:
-            return ""
         return (
-            f"words alone is as accurate on these rows: {100 * found[0]:.1f} %, without the language model; compare both on "
-            "test rows by knnprompt compare --methods=tfidf,auto (docs/own_data.md)"
+            f"expected on new texts, if classes are as common as among the rows: accuracy {100 * found.accuracy:.1f} % "
+            f"(95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}), macro F1 {100 * found.macro_f1:.1f} %, "
+            f"log loss {found.log_loss:.3f}"
         )
 
-    def table(self) -> str:
-        """Return the experts with their accuracy and share as a table, the pool last."""
+    def __str__(self) -> str:
+        """Return a table of the experts with their accuracy and share, the pool last, and `line`."""
+        if self.is_earlier:
+            return self.line
         members = sorted(self.members, key=lambda member: -member.share)
         rows = [[member.title, _percent(member.accuracy), f"{100 * member.share:.0f}"] for member in members]
         if self.estimate:
             rows.append(["pool", _percent(self.estimate.accuracy), "100"])
         heading = f"experts on {self.num_rows:,} rows, each held out, and their shares of the pool"
-        return f"{heading}\n\n{text_tables.render(['expert', 'accuracy %', 'share %'], rows)}"
-
-    def __str__(self) -> str:
-        if self.is_earlier:
-            return self.line
-        return "\n\n".join(filter(None, [self.table(), self.remark, *self.obstacles, self.line]))
+        table = text_tables.render(["expert", "accuracy %", "share %"], rows)
+        remarks = (
+            [] if self.used else ["no expert tells the classes apart: every prediction will be the most common class"]
+        )
+        return "\n\n".join([heading, table, *remarks, *self.obstacles, self.line])
 
 
 def _percent(share: float | None) -> str:
@@ -180,7 +161,7 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
     """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds."""
     num_classes = int(y_N.max()) + 1
     scores_JNC = np.stack([scored.scores_NC for scored in held_out])
-    priors = Priors.of(held_out, y_N)
+    priors = _priors(held_out, y_N, num_classes)
     shares_C = np.bincount(y_N) / len(y_N)
     factors_J, weights_J = _fit(scores_JNC, y_N, shares_C, priors)
     deviations_J = factors_J * weights_J * scores_JNC.std(-1).mean(-1)
@@ -198,15 +179,13 @@ def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, ob
         )
         for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
     )
-    is_trusted = len(y_N) >= max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) and num_classes > 1
-    if not is_trusted:
-        return Choice(members, tuple(obstacles), num_rows=len(y_N))
+    choice = Choice(members, tuple(obstacles), num_rows=len(y_N))
+    if len(y_N) < max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) or num_classes < 2:
+        return choice
     p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
-    return Choice(
-        members,
-        tuple(obstacles),
-        _estimate(p_NC, y_N),
-        len(y_N),
+    return dataclasses.replace(
+        choice,
+        estimate=_estimate(p_NC, y_N),
         held_out_p=tuple(p_NC.max(-1).tolist()),
         held_out_right=tuple((p_NC.argmax(-1) == y_N).tolist()),
     )
@@ -223,15 +202,14 @@ class Priors(NamedTuple):
     factors_J: np.ndarray
     weights_J: np.ndarray
 
-    @classmethod
-    def of(cls, held_out: Sequence[HeldOut], y_N: np.ndarray) -> Self:
-        """Return the priors for this number of classes and of rows per class."""
-        num_classes = int(y_N.max()) + 1
-        has_few_rows = len(y_N) <= FEW_ROWS * num_classes
-        column = 2 if num_classes >= views.MANY_CLASSES else 0 if has_few_rows else 1
-        weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
-        factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
-        return cls(factors_J, _TOTAL * weights_J / weights_J.sum())
+
+def _priors(held_out: Sequence[HeldOut], y_N: np.ndarray, num_classes: int) -> Priors:
+    """Return the priors for this number of classes and of rows per class."""
+    has_few_rows = len(y_N) <= FEW_ROWS * num_classes
+    column = 2 if num_classes >= views.MANY_CLASSES else 0 if has_few_rows else 1
+    weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
+    factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
+    return Priors(factors_J, _TOTAL * weights_J / weights_J.sum())
 
 
 def probabilities(scores_JNC: np.ndarray, counts_J: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
@@ -248,12 +226,8 @@ def _fit(
     scores_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, priors: Priors
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the factors [J] and the weights [J]; every share of a class is above 0."""
-    factors_J = np.array(
-        [
-            _fit_factor(scores_NC, y_N, shares_C, prior)
-            for scores_NC, prior in zip(scores_JNC, priors.factors_J, strict=True)
-        ]
-    )
+    scored = zip(scores_JNC, priors.factors_J, strict=True)
+    factors_J = np.array([_fit_factor(scores_NC, y_N, shares_C, prior) for scores_NC, prior in scored])
     scaled_JNC = factors_J[:, None, None] * scores_JNC
     return factors_J, _fit_weights(scaled_JNC, y_N, shares_C, priors.weights_J)
 
@@ -324,21 +298,17 @@ def _nested_probabilities(
 
 
 def _estimate(p_NC: np.ndarray, y_N: np.ndarray) -> Estimate:
+    from scipy import stats  # Its import takes longer than the prediction of a text.
+    from sklearn import metrics
+
     predicted_N = p_NC.argmax(-1)
-    count = len(y_N)
-    accuracy = float(np.mean(predicted_N == y_N))
-    low, high = _interval(accuracy, count)
-    total_C = np.bincount(np.concatenate([y_N, predicted_N]))  # As label and as prediction.
-    hits_C = np.bincount(y_N[y_N == predicted_N], minlength=len(total_C))
-    macro_f1 = float(np.mean(2 * hits_C[total_C > 0] / total_C[total_C > 0]))
-    own_N = p_NC[np.arange(count), y_N]
-    log_loss = float(-np.log(np.maximum(own_N, _MIN_PROBABILITY)).mean())
-    return Estimate(accuracy, low, high, macro_f1, log_loss)
-
-
-def _interval(share: float, count: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval; the import of `scipy.stats`, which has it, takes a second."""
-    variance = _QUANTILE**2 / count
-    centre = (share + variance / 2) / (1 + variance)
-    half = np.sqrt(variance * (share * (1 - share) + variance / 4)) / (1 + variance)
-    return max(0.0, float(centre - half)), min(1.0, float(centre + half))
+    num_right = int(np.sum(predicted_N == y_N))
+    interval = stats.binomtest(num_right, len(y_N)).proportion_ci(method="wilson")
+    own_N = p_NC[np.arange(len(y_N)), y_N]
+    return Estimate(
+        accuracy=num_right / len(y_N),
+        low=float(interval.low),
+        high=float(interval.high),
+        macro_f1=float(metrics.f1_score(y_N, predicted_N, average="macro")),
+        log_loss=float(-np.log(np.maximum(own_N, _MIN_PROBABILITY)).mean()),
+    )

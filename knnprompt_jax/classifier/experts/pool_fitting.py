@@ -57,20 +57,21 @@ class Pool:
         Args:
             terms: the expert on words, if it is fitted already.
         """
-        fitted = {expert_lib.Words.name: expert_lib.WordScorer(terms)} if terms else {}
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         scorers: list[expert_lib.Scorer] = []
         for member in choice.used:
             expert = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
-            scorer = fitted.get(member.expert) or expert.fit(readings, y_N, len(present_P), member.setting)
-            scorers.append(scorer)
+            if terms and member.expert == expert_lib.Words.name:
+                scorers.append(terms)
+            else:
+                scorers.append(expert.fit(readings, y_N, len(present_P), member.setting))
         counts_J = np.array([member.weight * member.factor for member in choice.used])
         return cls(choice.used, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
 
     @property
     def terms(self) -> words.Terms | None:
         """The fitted expert on words; None if the pool has none."""
-        return next((scorer.terms for scorer in self.scorers if isinstance(scorer, expert_lib.WordScorer)), None)
+        return next((scorer for scorer in self.scorers if isinstance(scorer, words.Terms)), None)
 
     def probabilities(self, readings: Readings, prior_C: np.ndarray | None = None) -> np.ndarray:
         """Return the probability of every class [Q, C]; a class without rows has 0.
@@ -212,7 +213,10 @@ def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources
     Raises:
         UserError: no expert can score the rows.
     """
-    experts = _experts(names, readings, resources)
+    experts = []
+    for name in names:
+        kind = expert_lib.KINDS[name]
+        experts += [kind(resources, shots) for shots in (readings.states if kind.reads_prompts else [None])]
     obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle(readings))})
     able = [expert for expert in experts if not expert.obstacle(readings)]
     if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
@@ -226,16 +230,6 @@ def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources
         held_out = [scored for scored in held_out if scored.demo_shots not in useless]
         choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
     return choice
-
-
-def _experts(names: Sequence[str], readings: Readings, resources: Resources) -> list[expert_lib.Expert]:
-    """Return the named experts, those that read prompts once for each view."""
-    experts: list[expert_lib.Expert] = []
-    for name in names:
-        kind = expert_lib.KINDS[name]
-        shots: Sequence[int | None] = [*readings.states] if kind.reads_prompts else [None]
-        experts += [kind(resources, number) for number in shots]
-    return experts
 
 
 def _hold_out(

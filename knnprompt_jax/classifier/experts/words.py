@@ -33,9 +33,9 @@ class Terms:
     terms: Sequence[str]
     table_FC: np.ndarray
 
-    def scores(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the score of each class [Q, C]."""
-        return np.stack([self._score(text) for text in texts])
+    def __call__(self, readings: Any) -> np.ndarray:
+        """Return the score of each class [Q, C] for the texts of `expert.Readings`."""
+        return np.stack([self._score(text) for text in readings.texts])
 
     def _score(self, text: str) -> np.ndarray:
         indices_T, x_T = self._vocabulary.vector(text)

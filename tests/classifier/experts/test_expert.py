@@ -93,7 +93,7 @@ def test_words_alone_are_ridge_regression_with_calibrated_probabilities(y_N):
     ratios_NC -= ratios_NC.mean(-1, keepdims=True)
     correlations = []
     for penalty in expert.PENALTIES:
-        scores_NC = words.fit(texts, y_N, CLASSES, penalty).scores(texts)
+        scores_NC = words.fit(texts, y_N, CLASSES, penalty)(expert.Readings(texts, {}))
         scores_NC -= scores_NC.mean(-1, keepdims=True)
         correlations.append(np.corrcoef(scores_NC.ravel(), ratios_NC.ravel())[0, 1])
     assert max(correlations) > 0.9999

@@ -5,7 +5,7 @@ import pytest
 from sklearn import linear_model, pipeline, preprocessing
 from sklearn.feature_extraction import text as text_lib
 
-from knnprompt_jax.classifier.experts import linear, words
+from knnprompt_jax.classifier.experts import expert, linear, words
 
 TEXTS = [
     "A red  red\tcar",
@@ -33,7 +33,7 @@ def test_scores_are_those_of_scikit_learn(num_classes):
     truth_NC = linear.centred_targets(y_N, num_classes)
     ridge = linear_model.Ridge(0.7, solver="sparse_cg", tol=1e-12)
     ridge.fit(vectorizer.transform(TEXTS), truth_NC, sample_weight=linear.class_weights(y_N))
-    found_QC = words.fit(TEXTS, y_N, num_classes, 0.7).scores(QUERIES)
+    found_QC = words.fit(TEXTS, y_N, num_classes, 0.7)(expert.Readings(QUERIES, {}))
     np.testing.assert_allclose(found_QC, ridge.predict(vectorizer.transform(QUERIES)), atol=1e-6)
 
 
