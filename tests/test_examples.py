@@ -1,8 +1,6 @@
 """The classifier on engines of others predicts the same labels, and batches of a lost worker are redone."""
 
-import csv
 import io
-import json
 import os
 import pickle
 import signal
@@ -48,20 +46,6 @@ def test_an_export_through_the_pandas_udf(demo_classifier, tmp_path):
     (tmp_path / "rows.csv").write_text(EXPORT)
     pandas_udf.main(*(str(tmp_path / name) for name in ("saved", "rows.csv", "labels.csv")))
     check_export(pd.read_csv(tmp_path / "labels.csv", dtype=str, keep_default_na=False), demo_classifier)
-
-
-def test_cells_of_json_lines_through_the_pandas_udf(demo_classifier, tmp_path):
-    """Columns keep the order of the first row, whole numbers stay whole, and no cell becomes a row or a formula."""
-    demo_classifier.save(tmp_path / "saved")
-    given = [{"id": 9007199254740993, "sentence": "one\rtwo"}, {"sentence": "=1+1"}, {"sentence": "None", "id": 7}]
-    given += [{"sentence": "fill", "id": number} for number in range(253)] + [{"sentence": "last", "id": 8}]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in given))
-    pandas_udf.main(*(str(tmp_path / name) for name in ("saved", "rows.jsonl", "labels.csv")))
-    with (tmp_path / "labels.csv").open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = csv.reader(file)
-    assert header == ["id", "sentence", "label", "probability"] and len(rows) == len(given)
-    expected = [["9007199254740993", "one\rtwo"], ["", "'=1+1"], ["7", "None"], ["8", "last"]]
-    assert [row[:2] for row in [*rows[:3], rows[-1]]] == expected
 
 
 @pytest.mark.long

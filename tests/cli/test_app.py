@@ -12,8 +12,6 @@ from knnprompt_jax.cli import app
 from knnprompt_jax.common import errors, options
 from tests import processes, shell
 
-IMPORTS = "from knnprompt_jax.cli import app\nfrom knnprompt_jax.common import options\n"
-
 
 class Inner(options.Options):
     """The memory."""
@@ -43,11 +41,8 @@ from tests.cli.test_app import Inner, Settings
 def get_config():
     return Settings(k=5, shots="all", store=Inner(memory_mb=64))
 """
-FILES = {
-    "good.py": CONFIG,
-    "zero.py": CONFIG.replace("k=5", "k=0"),
-    "other.py": "def get_config(): return {'k': 5}",
-}
+OTHER = "def get_config(): return {'k': 5}"
+FILES = {"good.py": CONFIG, "zero.py": CONFIG.replace("k=5", "k=0"), "other.py": OTHER}
 
 
 @pytest.fixture
@@ -130,58 +125,39 @@ def test_mistakes_in_the_work_are_one_line_too(parse, mistake, message):
 
 
 def test_terminals_that_cannot_show_a_character_get_an_escape():
-    program = f"{IMPORTS}app.Flags(options.Options).run(lambda: print('caf\\u00e9'))"
+    imports = "from knnprompt_jax.cli import app\nfrom knnprompt_jax.common import options\n"
+    program = f"{imports}app.Flags(options.Options).run(lambda: print('caf\\u00e9'))"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "caf\\xe9\n"), done.stderr
 
 
-STOPPED = """
-import time
+WORK = """
+import pathlib, sys, time
 from knnprompt_jax.cli import app
-from knnprompt_jax.common import options
-def work():
+from knnprompt_jax.common import options, progress
+def wait():
     print("ready", flush=True)
     time.sleep(60)
-app.Flags(options.Options).run(work)
+def talk():
+    [progress.note("line") for _ in range(99_999)]
+    pathlib.Path("saved").touch()
+    print("line\\n" * 99_999)
+app.Flags(options.Options).run({})
 """
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_command_with_one_line(sent):
-    process = processes.start("-c", STOPPED)
+    process = processes.start("-c", WORK.format("wait"))
     assert process.stdout.readline() == "ready\n"
     process.send_signal(sent)
-    _, told = processes.finish(process, 130)
-    assert told == "interrupted; run the same command again\n"
+    assert processes.finish(process, 130)[1] == "interrupted; run the same command again\n"
 
 
-LOUD = """
-import sys
-from knnprompt_jax.cli import app
-from knnprompt_jax.common import options, progress
-def work():
-    for line in range(99_999):
-        progress.note("line")
-    open(sys.argv[0] + "saved", "w")
-    print("line\\n" * 99_999)
-sys.argv[0] = sys.argv.pop()
-app.Flags(options.Options).run(work)
-"""
-
-
-def test_a_reader_that_stops_reading_ends_a_command_quietly_and_after_its_work(tmp_path):
+def test_a_reader_that_stops_reading_ends_a_command_quietly_after_its_work(tmp_path):
     """As in `knnprompt fit ... 2>&1 | head -1`."""
-    command = [
-        "bash",
-        "-o",
-        "pipefail",
-        "-c",
-        '"$0" -c "$1" "$2" 2>&1 | head -n 1',
-        sys.executable,
-        LOUD,
-        f"{tmp_path}/",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["bash", "-o", "pipefail", "-c", '"$0" -c "$1" 2>&1 | head -n 1', sys.executable, WORK.format("talk")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "line\n", "")
     assert (tmp_path / "saved").exists()

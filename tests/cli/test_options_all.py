@@ -79,9 +79,3 @@ def test_values_from_the_command_line(data):
     needed = [given for given in (*NEEDED, "--train_file=a.csv") if given[2:].split("=")[0] in names]
     status, printed, _ = begin(binary, *needed, f"--{no}{name}={data.draw(TEXTS)}")
     assert status in (None, 2) and is_one_line(printed) and printed.startswith("error: ") == (status == 2)
-
-
-@pytest.mark.parametrize(("name", "most"), [("fit", 16), ("predict", 14), ("compare", 34), ("benchmark", 24)])
-def test_help_lists_the_main_options_only(name, most):
-    _, printed, _ = begin(name, "--help")
-    assert 8 < len(set(re.findall(r"--([\w.]+)=", printed.partition("\n  --")[2]))) <= most

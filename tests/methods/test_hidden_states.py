@@ -62,12 +62,6 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_class_is_certain(synthetic, name):
-    prediction = predict(name, synthetic.context(np.zeros(29, int), "0"))
-    np.testing.assert_allclose(prediction.probabilities_QC, np.ones((NUM_QUERIES, 1)), atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_class_of_a_single_anchor_is_certain(synthetic, name):
     prediction = predict(name, synthetic.context(np.array([1]), "012"))
     np.testing.assert_array_equal(prediction.probabilities_QC, np.tile([0.0, 1.0, 0.0], (NUM_QUERIES, 1)))

@@ -13,12 +13,7 @@ from tests.datastore import worlds
 from tests.methods.synthetic import predict
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
-METHODS = {
-    "knn": "kl",
-    "knn_reverse_kl": "reverse_kl",
-    "knn_kl_labels": "kl_labels",
-    "knn_l2": "l2",
-}
+METHODS = {"knn": "kl", "knn_reverse_kl": "reverse_kl", "knn_kl_labels": "kl_labels", "knn_l2": "l2"}
 
 
 @pytest.fixture(scope="module")

@@ -97,32 +97,9 @@ def test_the_best_template_predicts_and_all_are_candidates(predict):
     assert (prediction.prompts, prediction.truncated) == (4 * 6 * 7, 0)
 
 
-def test_a_given_template_is_the_only_candidate(predict):
-    prediction = predict("noisy_channel", make_problem(ALIKE), whole_texts.model(), template=3)
-    assert prediction.note == "templates are ours: Min et al. have none for this task"
-    assert prediction.candidates == ()
-
-
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
 def test_published_limits(task, text):
     assert noisy_channel.verbalization_of(catalogue.get(task)).text_tokens == text
-
-
-def test_special_tokens_are_added_once():
-    """A tokenizer of single characters begins every text with a special token, as OPT's does."""
-    demonstrations = [("one", 1), ("a text of more than twenty tokens", 0)]
-
-    def tokenize(texts):
-        return [[2, *map(ord, text)] for text in texts]
-
-    family = noisy_channel.channel(tokenize, (2, 3), 4, ["A", "B"], demonstrations, ["", "query"])
-
-    def text(tokens):
-        return "".join(map(chr, tokens))
-
-    assert text(family.prefix_P) == "\2B one A a text of more than"
-    assert [text(piece) for piece in family.contexts] == [" A", " B"] * 2
-    assert [text(piece) for piece in family.targets] == [" \3", " \3", " que\3", " que\3"]
 
 
 @pytest.mark.parametrize("prefix", [True, False])

@@ -60,9 +60,7 @@ def test_calibrations_refuse_label_words_of_several_tokens(problem):
     with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens"):
         select(["icl", "linc"], several)
     assert set(select(["all"], several)[1]) == CALIBRATIONS | BY_NAME
-    first = dataclasses.replace(several, label_token="first")
-    assert names_of(select(["linc"], first)[0]) == ["linc"]
-    assert first.label_tokens == [4, 2, 3]
+    assert names_of(select(["linc"], dataclasses.replace(several, label_token="first"))[0]) == ["linc"]
 
 
 @pytest.mark.parametrize("label_token", ["last", "first"])
