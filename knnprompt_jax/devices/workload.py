@@ -65,7 +65,7 @@ def describe(name: str) -> ModelShape:
         if name in (published, published.rpartition("/")[2]):
             return ModelShape(name, hf, registry.config_from_hf(hf), None)
     path = hub.resolve(name, config_only=True)
-    hf = hf_config.read(path)
+    hf = hf_config.read(path / "config.json")
     return ModelShape(name, hf, registry.config_from_hf(hf), path)
 
 

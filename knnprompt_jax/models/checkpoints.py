@@ -30,7 +30,6 @@ from knnprompt_jax.models.families import weight_names
 
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]
-_MAX_LISTED = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,11 +145,7 @@ def _compare(expected: Mapping[str, list[weight_names.Piece]], stored: Mapping[s
             if key in expected and tensors[0].shape != expected[key][0].shape
         ],
     }
-    return "; ".join(
-        f"{len(texts)} {kind} ({', '.join(texts[:_MAX_LISTED])}{', …' * (len(texts) > _MAX_LISTED)})"
-        for kind, texts in mismatches.items()
-        if texts
-    )
+    return "; ".join(f"{len(texts)} {kind} ({errors.join_names(texts)})" for kind, texts in mismatches.items() if texts)
 
 
 def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:

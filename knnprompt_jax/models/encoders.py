@@ -118,7 +118,7 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
 
 def _fields(path: pathlib.Path) -> hf_config.Fields:
     """Return the fields of a JSON file; none if it does not exist."""
-    return hf_config.Fields(hf_config.read_object(path) if path.exists() else {}, str(path))
+    return hf_config.Fields(hf_config.read(path) if path.exists() else {}, str(path))
 
 
 def _read_pooling(folder: pathlib.Path) -> str:
@@ -136,7 +136,7 @@ def _read_pooling(folder: pathlib.Path) -> str:
         raise errors.UserError(f"{path}: not a list of modules: {error}") from None
     if unknown := modules.keys() - _MODULES:
         raise errors.UserError(f"{path}: module {min(unknown)} is not supported; choices: {', '.join(_MODULES)}")
-    described = hf_config.read(modules.get("Pooling", folder))
+    described = hf_config.read(modules.get("Pooling", folder) / "config.json")
     older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
     modes = described.get("pooling_mode", older)
     names = [_OLDER_NAMES.get(mode, mode) for mode in map(str, modes if isinstance(modes, list) else [modes])]

@@ -36,9 +36,7 @@ _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_for
 
 # Bounds above those of any model, so that a damaged number asks for no huge amount of memory.
 MAX_SIZE = 2**31 - 1
-MAX_LAYERS = 1000
 MAX_NUMBER = 1e30
-_LAYERS = ("num_hidden_layers", "n_layer", "block_count")
 Rotary = dict[str, Any]
 _ROTARY_KINDS = ("default", "linear", "dynamic", "llama3", "longrope", "su")
 
@@ -61,16 +59,11 @@ class Fields:
         value = self.values.get(key)
         return default if value is None else value
 
-    def has(self, key: str) -> bool:
-        """Return whether the key exists, even if its value is null."""
-        return key in self.values
-
     def size(self, key: str, default: int | None = None) -> int:
         """Return a positive integer; without a default the key is required."""
         value = self._required_value(key, default)
-        maximum = MAX_LAYERS if key in _LAYERS else MAX_SIZE
-        if type(value) is not int or not 0 < value <= maximum:
-            raise self.wrong(key, f"it is not a whole number from 1 to {maximum:,}")
+        if type(value) is not int or not 0 < value <= MAX_SIZE:
+            raise self.wrong(key, f"it is not a whole number from 1 to {MAX_SIZE:,}")
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:
@@ -123,7 +116,7 @@ class Fields:
     def refuse_unread(self) -> None:
         """Raise UserError for keys that were not read and may change the model."""
         unread = [
-            f"{self.prefix}{key}={_format(value)}"
+            f"{self.prefix}{key}={value!r:.60}"
             for key, value in self.values.items()
             if key not in self._read and self._matters(key, value)
         ]
@@ -132,8 +125,7 @@ class Fields:
 
     def wrong(self, key: str, reason: str) -> errors.UserError:
         """Return an error about a key and its value."""
-        value = _format(self.values.get(key))
-        return errors.UserError(f"{self.path}: {self.prefix}{key}={value}: {reason}")
+        return errors.UserError(f"{self.path}: {self.prefix}{key}={self.values.get(key)!r:.60}: {reason}")
 
     def _matters(self, key: str, value: Any) -> bool:
         harmless = key in _HARMLESS.split() or key.startswith(_HARMLESS_PREFIXES)
@@ -145,18 +137,7 @@ class Fields:
         return value
 
 
-def _format(value: Any) -> str:
-    """Return a value for an error message, cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
-
-
-def read(folder: pathlib.Path) -> Json:
-    """Return the content of the folder's config.json; raise UserError if it is missing or holds no JSON object."""
-    return read_object(folder / "config.json")
-
-
-def read_object(path: pathlib.Path) -> Json:
+def read(path: pathlib.Path) -> Json:
     """Return the JSON object in a file; raise UserError if it cannot be read or holds no JSON object."""
     try:
         hf = json.loads(path.read_text(encoding="utf-8"))

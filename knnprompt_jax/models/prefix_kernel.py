@@ -34,17 +34,9 @@ Carry = tuple[Array, Array, Array]
 _LANES = 128  # Numbers in a row of a TPU's registers.
 
 
-@dataclasses.dataclass(frozen=True)
-class Tiles:
-    """The maximum numbers of 16-bit queries and of keys in a block; the latter is a multiple of `unit`."""
-
-    queries: int
-    keys: int
-    unit: int
-
-
-# By platform, as in `attention.KERNEL_PLATFORMS`.
-TILES = {"tpu": Tiles(1024, 1024, 128), "gpu": Tiles(128, 64, 64), "cuda": Tiles(128, 64, 64)}
+# By platform, as in `attention.KERNEL_PLATFORMS`: the maximum numbers of 16-bit queries and of keys in a block, and the
+# number that divides the latter.
+TILES = {"tpu": (1024, 1024, 128), "gpu": (128, 64, 64), "cuda": (128, 64, 64)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,17 +136,17 @@ def _attend(*arrays: Array, platform: str, interpret: bool) -> Array:
 
 def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     batch, width, heads, size = q_BSHK.shape
-    most = TILES[platform]
+    max_queries, max_keys, unit = TILES[platform]
     is_tpu = platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
     lanes = rounding.round_up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
     # A TPU's fast memory holds no more; Triton would compile more in float32 for minutes.
-    queries = most.queries // max(1, q_BSHK.dtype.itemsize // 2) // (lanes // _LANES if is_tpu else 1)
+    queries = max_queries // max(1, q_BSHK.dtype.itemsize // 2) // (lanes // _LANES if is_tpu else 1)
     parts = pl.cdiv(width, queries)
     width = pl.cdiv(width, parts)
     width = rounding.round_up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
     rows = pl.cdiv(batch, pl.cdiv(batch, max(1, queries // width))) if is_tpu else 1
-    keys = rounding.round_up(pl.cdiv(prefix, pl.cdiv(prefix, most.keys)), most.unit)
+    keys = rounding.round_up(pl.cdiv(prefix, pl.cdiv(prefix, max_keys)), unit)
     return Tiling(rows, parts, width, together, lanes, keys, 1 if together > 1 else heads // kv_heads)
 
 

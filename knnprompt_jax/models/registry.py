@@ -45,11 +45,6 @@ def config_from_hf(
     return config
 
 
-def published(name: str) -> config_lib.DecoderConfig:
-    """Return the configuration of the published language model of this Hub name."""
-    return config_from_hf(PUBLISHED[name])
-
-
 @functools.cache
 def num_parameters(config: config_lib.DecoderConfig) -> int:
     """Return the number of parameters of the whole model; a tied head counts once."""
@@ -73,5 +68,6 @@ def describe(
         UserError: as `hub.resolve`, or the model is of none of these families.
     """
     folder = hub.resolve(name_or_folder, config_only=True)
-    config = config_from_hf(hf_config.read(folder), families, str(folder / "config.json"))
+    path = folder / "config.json"
+    config = config_from_hf(hf_config.read(path), families, str(path))
     return config, hub.resolve(name_or_folder, weights=weights)

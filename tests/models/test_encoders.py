@@ -147,14 +147,10 @@ def test_described_pooling(folder, described, modules, options, prompt, pooling,
     np.testing.assert_allclose(encoders.embed(str(folder), "", TEXTS), unit_ND, atol=1e-4)
 
 
-def test_published_pooling_depends_on_the_name(bare, tmp_path, monkeypatch):
+def test_published_pooling_depends_on_the_name(bare, tmp_path):
     """SimCSE reads the state of [CLS] before the pooler; its files do not say so."""
     folder = shutil.copytree(bare, tmp_path / "unsup-simcse-bert-base-uncased")
     assert encoders.SentenceEncoder(str(folder)).pooling == "cls"
-    describe = registry.describe
-    monkeypatch.setattr(registry, "describe", lambda _, **options: describe(str(folder), **options))
-    assert encoders.describe(f"princeton-nlp/{folder.name}@refs/pr/1")[2] == "cls"
-    monkeypatch.undo()
     assert encoders.SentenceEncoder(str(folder), pooling="mean").pooling == "mean"
     with pytest.raises(errors.UserError, match="pooling='max': choose pooling mean or cls"):
         encoders.SentenceEncoder(str(folder), pooling="max")
@@ -166,10 +162,7 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path, monkeypatch):
         ({}, "pooling='': choose pooling mean or cls"),
         ({"modules.json": [*MODULES, {"type": "x.Dense", "path": ""}]}, "module Dense is not supported; choices: Tr"),
         ({"modules.json": {"a": 1}}, "modules.json: not a list of modules"),
-        ({**POOLED, "config.json": {**HF.to_diff_dict(), "vocab_size": 11}}, "but the model has 11 tokens"),
-        ({**POOLED, "1_Pooling/config.json": {"pooling_mode": "max"}}, "pooling='max': choose"),
         ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2': it is not supported; choices: bert"),
-        ({"config.json": {"model_type": "bert", "is_decoder": True}}, "is_decoder=True: it is not supported"),
         ({**POOLED, PROMPTS: PROMPTED | {"default_prompt_name": "query"}}, "default_prompt_name='query': a prompt"),
     ],
 )

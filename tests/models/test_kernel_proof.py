@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from absl import logging
 
-from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.models import attention, kernel_proof, prefix_kernel
 from tests import prompt_groups, random_weights
@@ -132,16 +132,9 @@ def test_a_failing_kernel_gives_way_to_the_attention_of_xla(use, warnings, monke
 
 
 def test_the_switch(monkeypatch):
-    config = random_weights.small("gpt2").config
-    mesh = parallel.make_mesh(1, 1)
-    monkeypatch.setattr(kernel_proof, "is_correct", lambda case: False)
-    for switch, expected in (("off", (False, False)), ("on", (True, True)), ("auto", (True, False))):
+    for switch, expected in (("off", False), ("on", True), ("auto", True)):
         monkeypatch.setenv(kernel_proof.SWITCH, switch)
-        found = kernel_proof.is_expected("tpu"), kernel_proof.is_trusted(mesh, config, "float32")
-        assert found == (expected[0], False), "CPUs have no kernel"
-        with monkeypatch.context() as patch:
-            patch.setattr(attention, "KERNEL_PLATFORMS", ("cpu",))
-            assert kernel_proof.is_trusted(mesh, config, "float32") == expected[1]
+        assert (kernel_proof.is_expected("tpu"), kernel_proof.is_expected("cpu")) == (expected, False)
     monkeypatch.setenv(kernel_proof.SWITCH, "of")
     with pytest.raises(errors.UserError, match="KNNPROMPT_PREFIX_KERNEL=of: choose from on, off, auto"):
-        states.read(model_of(), PROMPTS)
+        kernel_proof.switch()

@@ -28,7 +28,6 @@ def test_special_tokens_outside_the_vocabulary_are_allowed(folder):
     content["added_tokens"].append(image)
     file.write_text(json.dumps(content))
     assert tokenizers.load(folder, vocab_size=5120).encode("<image_soft_token>", split_special_tokens=False) == [5120]
-    assert tokenizers.load(folder, vocab_size=5120)("a")["input_ids"] == tokenizers.load(folder)("a")["input_ids"]
     image["special"] = False
     file.write_text(json.dumps(content))
     with pytest.raises(errors.UserError, match="its tokenizer has token id 5120, but the model has 5120 tokens"):
@@ -56,19 +55,6 @@ def test_tokenizer_json_counts_and_no_class(tmp_path, kind, model_type):
     assert loaded(text)["input_ids"][0] == loaded.bos_token_id == loaded.eos_token_id == end
 
 
-@pytest.mark.parametrize(
-    ("named", "roles"), [({}, [7, 5]), ({"eos_token": "<s>"}, [7, 0]), ({"bos_token": None}, [None, 5])]
-)
-def test_config_names_only_roles_that_the_tokenizer_does_not_mention(tmp_path, named, roles):
-    words = ["<s>", *"abcdefg"]
-    tokenizer = tokenizers_lib.Tokenizer(models.WordLevel({word: id_ for id_, word in enumerate(words)}, unk_token="a"))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
-    (tmp_path / "config.json").write_text(json.dumps({"bos_token_id": 7, "eos_token_id": 5}))
-    loaded = tokenizers.load(tmp_path)
-    assert [loaded.bos_token_id, loaded.eos_token_id] == roles
-
-
 TEXT = "the movie</s> was<s>, so <|im_start|> <s>"
 
 
@@ -87,21 +73,12 @@ def pieces(kind):
     return tokenizer
 
 
-@pytest.mark.parametrize("kind", ["byte-level", "unigram", "merges", "gguf byte-level", "gguf llama", "gguf gemma3"])
+@pytest.mark.parametrize("kind", ["byte-level", "unigram", "merges"])
 def test_special_tokens_in_texts_are_text(tmp_path, kind):
-    is_gguf, kind = kind.startswith("gguf "), kind.removeprefix("gguf ")
-    if kind == "byte-level":
-        made, bos, arch = gguf_tokenizers.byte_level(), "<|endoftext|>", "llama"
-    elif is_gguf:
-        made, bos, arch = gguf_tokenizers.sentencepiece(prefix=kind == "llama"), "<s>", kind
-    else:
-        made, bos = gguf_tokenizers.Trained(pieces(kind), {}), "<s>"
-    plain = made.tokenizer
-    if is_gguf:
-        made.convert(tmp_path, arch, add_bos_token=True)
-    else:
-        whole = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, bos_token=bos, add_bos_token=True)
-        whole.save_pretrained(tmp_path)
+    plain = gguf_tokenizers.byte_level().tokenizer if kind == "byte-level" else pieces(kind)
+    bos = "<|endoftext|>" if kind == "byte-level" else "<s>"
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, bos_token=bos, add_bos_token=True)
+    whole.save_pretrained(tmp_path)
     loaded = tokenizers.load(tmp_path)
     control = {id_ for id_, token in loaded.added_tokens_decoder.items() if token.special}
     text = TEXT + bos
@@ -113,19 +90,13 @@ def test_special_tokens_in_texts_are_text(tmp_path, kind):
     assert loaded(words)["input_ids"] == [first, *plain.encode(words, add_special_tokens=False).ids]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"model": 3, "added_tokens": []}', "version https://git-lfs"])
-def test_a_damaged_tokenizer_is_refused(folder, content):
-    (folder / "tokenizer.json").write_text(content)
-    with pytest.raises(errors.UserError, match=f"^{folder}: no usable tokenizer"):
-        tokenizers.load(folder)
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "gemma3_text", "llama", "opt", "bert"])
-def test_a_folder_without_the_files_of_a_tokenizer(folder, kind):
-    """`transformers` would make a tokenizer that knows no text."""
+@pytest.mark.parametrize("content", ["", "{}", None])
+def test_a_damaged_or_missing_tokenizer_is_refused(folder, content):
+    """Without its files, `transformers` would make a tokenizer that knows no text."""
     (folder / "tokenizer.json").unlink()
-    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
-    with pytest.raises(errors.UserError, match="no usable tokenizer"):
+    if content is not None:
+        (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(errors.UserError, match=f"^{folder}: no usable tokenizer"):
         tokenizers.load(folder)
 
 

@@ -1,7 +1,6 @@
 """Small random models of `transformers`, and folders with them in each published layout."""
 
 import copy
-import functools
 import json
 import pathlib
 import re
@@ -81,13 +80,6 @@ def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, shard
     model.config.save_pretrained(folder)
 
 
-def write_legacy_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """Write the layout of PyTorch before 1.6."""
-    save = functools.partial(torch.save, _use_new_zipfile_serialization=False)
-    _write(state(model), folder, sharded, "pytorch_model", ".bin", save)
-    model.config.save_pretrained(folder)
-
-
 def write_flax(
     model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool, dtype: Any = np.float16
 ) -> None:
@@ -130,7 +122,6 @@ def _write(tensors: dict, folder: pathlib.Path, sharded: bool, stem: str, suffix
 FORMATS = {
     "safetensors": write_safetensors,
     "torch": write_torch,
-    "torch-legacy": write_legacy_torch,
     "flax": write_flax,
 }
 

@@ -119,14 +119,23 @@ def tensors(header: Header) -> Iterator[convert.Tensor]:
         if name != _ROPE_TENSOR:
             stem, dot, kind = name.rpartition(".")
             dtype = _STORED.get(tensor.tensor_type, np.dtype(np.float32))
-            read = functools.partial(_read_restored, header, name, dtype, _restoration(fields, name))
+            read = functools.partial(_read_restored, fields, name, dtype)
             yield convert.Tensor(hf_names.get(stem, stem) + dot + kind, header.shape(name), dtype, read)
 
 
-def _read_restored(
-    header: Header, name: str, dtype: np.dtype, restore: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
-    return restore(header.numbers(name)).astype(dtype, copy=False)
+def _read_restored(fields: Fields, name: str, dtype: np.dtype) -> np.ndarray:
+    """Return a tensor's numbers in the order and scale of Hugging Face files."""
+    array = fields.header.numbers(name)
+    part = name.split(".", 2)[-1]
+    if fields.prefix == "gemma3." and name.endswith("norm.weight"):
+        array = array - np.float32(1)
+    if fields.prefix == "llama." and part.startswith(("attn_q.", "attn_k.")):
+        heads = fields.size("attention.head_count")
+        if part.startswith("attn_k."):
+            heads = fields.size("attention.head_count_kv", heads)
+        # The order within each head is x0 y0 x1 y1 …, and becomes x0 x1 … y0 y1 ….
+        array = array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+    return array.astype(dtype, copy=False)
 
 
 def _hf_names(fields: Fields) -> dict[str, str]:
@@ -137,24 +146,6 @@ def _hf_names(fields: Fields) -> dict[str, str]:
     known = gguf.get_tensor_name_map(number, layers)
     in_blocks = (f"model.layers.{layer}.{part}" for layer in range(layers) for part in _IN_BLOCKS)
     return {str(known.get_name(name)): name for name in (*_OUTSIDE, *in_blocks)}
-
-
-def _restoration(fields: Fields, name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Return how to restore a tensor."""
-    part = name.split(".", 2)[-1]
-    if fields.prefix == "gemma3." and name.endswith("norm.weight"):
-        return lambda array: array - np.float32(1)
-    if fields.prefix == "llama." and part.startswith(("attn_q.", "attn_k.")):
-        heads = fields.size("attention.head_count")
-        if part.startswith("attn_k."):
-            heads = fields.size("attention.head_count_kv", heads)
-        return functools.partial(_separate_pairs, heads=heads)
-    return lambda array: array
-
-
-def _separate_pairs(array: np.ndarray, heads: int) -> np.ndarray:
-    """Change the order within each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …."""
-    return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
 def _value(field: gguf.ReaderField) -> Any:

@@ -106,7 +106,7 @@ def _llama(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _mistral(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Mistral, whose first version has a window in every layer."""
-    has_window = not hf.has("sliding_window") or hf.value("sliding_window") is not None  # Absent, it is 4,096.
+    has_window = "sliding_window" not in hf.values or hf.value("sliding_window") is not None  # Absent, it is 4,096.
     every_layer = (hf.size("sliding_window", 4096),) * hf.size("num_hidden_layers") if has_window else ()
     return config_from_hf(hf, windows=every_layer)
 

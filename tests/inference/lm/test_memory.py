@@ -17,7 +17,7 @@ GIB = 2**30
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
 def test_weights_and_prefix_are_exact_on_one_device(dtype, size):
-    config = registry.published("HuggingFaceTB/SmolLM2-135M")
+    config = registry.config_from_hf(registry.PUBLISHED["HuggingFaceTB/SmolLM2-135M"])
     need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
     assert need.weights == size * registry.num_parameters(config)
     assert need.prefix == 2 * size * 30 * 3 * 67 * 64
@@ -26,7 +26,7 @@ def test_weights_and_prefix_are_exact_on_one_device(dtype, size):
 
 @pytest.mark.parametrize(("model", "parts"), [(1, 1), (2, 2), (8, 8), (16, 8)])
 def test_key_heads_are_split_no_further_than_there_are(model, parts):
-    config = registry.published("meta-llama/Meta-Llama-3-8B")
+    config = registry.config_from_hf(registry.PUBLISHED["meta-llama/Meta-Llama-3-8B"])
     mesh = AbstractMesh((3, model), parallel.AXES)
     assert memory.estimate(config, "bfloat16", SHAPE, mesh, "tpu").prefix == 2 * 2 * 32 * 8 // parts * 67 * 128
 
@@ -46,14 +46,14 @@ def test_key_heads_are_split_no_further_than_there_are(model, parts):
     ],
 )
 def test_the_smallest_axis_that_fits(name, dtype, limit, size):
-    config = registry.published(name)
+    config = registry.config_from_hf(registry.PUBLISHED[name])
     assert memory.smallest_model_axis(config, dtype, 16384, 8, limit * GIB, "tpu") == size
 
 
 def test_devices_that_say_nothing_of_memory_have_one_copy_each(monkeypatch):
-    assert memory.model_axis(registry.published("facebook/opt-66b"), "float32") == 1
+    assert memory.model_axis(registry.config_from_hf(registry.PUBLISHED["facebook/opt-66b"]), "float32") == 1
     devices = [types.SimpleNamespace(platform="tpu", memory_stats=lambda: {"bytes_limit": 31 * GIB})] * 4
     monkeypatch.setattr(jax, "devices", lambda: devices)
     monkeypatch.setattr(jax, "local_devices", lambda: devices[:1])
-    assert memory.model_axis(registry.published("gpt2-xl"), "bfloat16") == 1
-    assert memory.model_axis(registry.published("facebook/opt-30b"), "bfloat16") == 4
+    assert memory.model_axis(registry.config_from_hf(registry.PUBLISHED["gpt2-xl"]), "bfloat16") == 1
+    assert memory.model_axis(registry.config_from_hf(registry.PUBLISHED["facebook/opt-30b"]), "bfloat16") == 4

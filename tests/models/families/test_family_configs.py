@@ -23,9 +23,9 @@ def test_published_config(name, tmp_path):
     hf, published_name = CONFIGS[name], name.split(" ")[0]
     config = registry.config_from_hf(hf)
     if published_name in registry.PUBLISHED:
-        assert config == registry.published(published_name)
+        assert config == registry.config_from_hf(registry.PUBLISHED[published_name])
     transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf).save_pretrained(tmp_path)
-    assert registry.config_from_hf(hf_config.read(tmp_path)) == config
+    assert registry.config_from_hf(hf_config.read(tmp_path / "config.json")) == config
 
 
 # Keys without effect, because another key overrides them.
@@ -72,15 +72,9 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports only 1"),
         ("Llama-3.1-8B", {"rope_scaling": {**ROPE, "mrope_section": [16]}}, "mrope_section=[16]: not supported"),
         ("Llama-3.1-8B", {"rope_scaling": LLAMA3}, "low_freq_factor=4.0: it is not below high_freq_factor=4.0"),
-        ("Llama-3.1-8B", {"hidden_act": "tanh"}, "'tanh': it is not supported; choices: gelu, gelu_fast, gelu_new, "),
-        ("Llama-3.1-8B", {"rms_norm_eps": 10**400}, "it is not a positive number below 1e+30"),
-        ("Llama-3.1-8B", {"rope_scaling": {"type": "linear"}}, "factor=None: it is missing"),
-        ("Llama-3.1-8B", {"rope_scaling": "linear"}, "rope_scaling='linear': it is not an object"),
         ("Llama-3.1-8B", {"num_key_value_heads": 5}, "num_key_value_heads=5: it does not divide 32"),
         ("Llama-3.1-8B", {"head_dim": 129}, "rotary embedding needs an even part of a head of 129"),
-        ("Llama-3.1-8B", {"quantization_config": {"bits": 4}}, "quantization_config={'bits': 4}: it is not supported"),
         ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "it is not 28 of full_attention, one for each"),
-        ("gemma-3-1b-pt", {"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0: it is not supported"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_type, rope_theta, and not slidi"),
         ("pythia-160m", {"rope_theta": 5e5}, "500000.0, and its older name has 10000"),
         ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "they need 48 positive numbers each"),
