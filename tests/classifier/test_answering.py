@@ -208,13 +208,6 @@ def test_a_sample_of_the_rows_is_compared_and_all_rows_classify(model, task, row
     np.testing.assert_allclose(classifier.fitted_.states.hidden_NE, states.hidden_NE, atol=1e-4)
 
 
-def test_a_forecast_is_not_made_from_few_rows_of_a_class():
-    y_N = np.arange(60) % 20
-    scores_NC = np.eye(20)[y_N]
-    held_out = [pool_lib.HeldOut("probe", 0, scores_NC, 1.0)]
-    assert pool_lib.choose(held_out, y_N, y_N * 0 + np.arange(60) // 20, ()).estimate is None
-
-
 def test_a_class_of_one_row_has_a_share_where_that_row_is_held_out():
     y_N = np.append(np.arange(60) % 2, 2)
     rng = np.random.default_rng(0)

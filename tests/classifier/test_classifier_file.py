@@ -124,15 +124,6 @@ def test_a_model_that_cannot_be_read_is_named(path, monkeypatch):
         kp.load(path)
 
 
-def test_options_that_may_change_after_a_fit_are_saved(fitted, path, model, rows):
-    loaded = kp.load(path, model).set_params(k=2, tie_break="nearest", label_token="first", random_state=7)
-    loaded.save(path, overwrite=True)
-    again = kp.load(path, model)
-    assert (again.k, again.tie_break) == (2, "nearest")
-    assert (again.label_token, again.random_state) == (fitted.label_token, fitted.random_state), "from the next fit"
-    np.testing.assert_array_equal(again.predict(rows[0][67:]), loaded.predict(rows[0][67:]))
-
-
 def test_a_file_is_replaced_on_request_and_a_link_stays_a_link(path, model):
     other = kp.KNNPrompting(model, k=1, demo_shots=0).fit(["a", "b"], ["x", "y"])
     with pytest.raises(kp.UserError, match="exists already; choose another file, or give overwrite=True"):

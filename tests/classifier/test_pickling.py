@@ -1,6 +1,5 @@
 """Classifiers in pickles, which name the model and hold none of its weights."""
 
-import copy
 import dataclasses
 import multiprocessing
 import pickle
@@ -34,30 +33,6 @@ def test_another_process_loads_the_model_by_its_name_and_reports_it(fitted, rows
         loaded = pickle.loads(pickled)
     assert loaded.model is not fitted.model
     np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
-
-
-class Lowered(kp.KNNPrompting):
-    """A user's class, which has a constructor of its own and changes the texts."""
-
-    def __init__(self, model, task):
-        super().__init__(model, task, k=3)
-
-    def predict(self, X, **options):
-        return super().predict([text.lower() for text in X], **options)
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
-def test_the_class_and_options_for_the_next_fit_are_kept(model, task, rows, duplicate):
-    changed = Lowered(model, task).fit(rows[0][:67], rows[1][:67])
-    changed.set_params(demo_shots=1, random_state=7)
-    changed.note = "mine"
-    same = duplicate(changed)
-    assert type(same) is Lowered and same.note == "mine" and same.model is model
-    assert same.get_params() == changed.get_params()
-    np.testing.assert_array_equal(same.predict(rows[0][67:]), changed.predict(rows[0][67:]))
-    np.testing.assert_array_equal(
-        duplicate(changed.set_params(k=2)).predict(rows[0][67:]), changed.predict(rows[0][67:])
-    )
 
 
 def test_other_weights_are_refused(model):

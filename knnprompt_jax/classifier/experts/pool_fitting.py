@@ -110,11 +110,9 @@ def held_out_probabilities(
 ) -> np.ndarray:
     """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
     p_NC = np.zeros((len(y_N), num_classes))
-    with progress.bar(len(y_N), "classifying each row by others", "row") as report:
-        for rest, members in views.held_out(views.deal_folds(y_N)):
-            pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
-            p_NC[members] = pool.probabilities(readings.take(members))
-            report(len(members), 0)
+    for rest, members in views.held_out(views.deal_folds(y_N)):
+        pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
+        p_NC[members] = pool.probabilities(readings.take(members))
     return p_NC
 
 

@@ -126,12 +126,3 @@ def test_few_or_degenerate_rows_give_p_values(x_NF, y_N):
     p_Q = fitted.p_values(fitted.scores([texts_QF]))
     assert np.isfinite(p_Q).all() and (p_Q > 0).all() and (p_Q <= 1).all()
     assert not np.isnan(fitted.held_out_N).any()
-
-
-def test_a_score_depends_on_no_scale_or_origin():
-    arrays, y_N = drawn(53, 6)
-    texts, _ = drawn(7, 7)
-    moved = [100 * np.asarray(x, np.float64) + np.arange(x.shape[1]) for x in arrays]
-    moved_texts = [100 * np.asarray(x, np.float64) + np.arange(x.shape[1]) for x in texts]
-    expected = Novelty.fit(arrays, y_N).scores(texts)
-    np.testing.assert_allclose(Novelty.fit(moved, y_N).scores(moved_texts), expected, rtol=1e-4)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import threadpoolctl
 
 from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, words
 from knnprompt_jax.common import parallel
@@ -110,19 +109,3 @@ def test_an_expert_without_a_weight_is_not_fitted(resources, y_N, weight):
     scores_NC = expert.KINDS["probe"](resources, 4).fit(readings, y_N, CLASSES, 1.0)(readings)
     p_NC = np.bincount(y_N) * np.exp(weight * 2 * scores_NC)
     np.testing.assert_allclose(fitted.probabilities(readings), p_NC / p_NC.sum(-1, keepdims=True), atol=1e-12)
-
-
-def test_experts_are_compared_on_one_thread(y_N, monkeypatch):
-    """On a busy machine, threads of small products wait for each other."""
-    counts = []
-    choose = pool.choose
-
-    def count_threads(*arguments):
-        libraries = threadpoolctl.threadpool_info()
-        counts.extend(each["num_threads"] for each in libraries if each["user_api"] == "blas")
-        return choose(*arguments)
-
-    monkeypatch.setattr(pool, "choose", count_threads)
-    with threadpoolctl.threadpool_limits(2, "blas"):
-        pool_fitting.predict_by_words([f"word{label}" for label in y_N], y_N, ["word0"], CLASSES)
-    assert len(counts) >= 2 and set(counts) == {1}

@@ -71,6 +71,8 @@ def test_an_estimate_needs_rows_and_rows_of_each_class():
     choice = choose(*world(enough, (1.0, 1.0)))
     assert choice.estimate is not None and str(choice).count(choice.line) == 1
     assert "too few for a forecast of accuracy" in choose(*world(7, (1.0, 1.0))).line
+    y_N = np.arange(60) % 20
+    assert choose(y_N, np.eye(20)[y_N][None], ("probe",)).estimate is None, "three rows of a class"
 
 
 def test_experts_without_scores_keep_their_priors():

@@ -42,12 +42,3 @@ def test_terms_and_their_repetitions_are_those_of_scikit_learn():
         kinds = [kind.build_analyzer() for _, kind in text_vectorizer()[0].transformer_list]
         expected = ["\t" + word for word in kinds[0](text)] + list(kinds[1](text))
         assert sorted(words.split(text)) == sorted(expected)
-
-
-def test_vectors_are_those_of_scikit_learn():
-    vocabulary = words.Vocabulary.of(TEXTS)
-    vectorizer = text_vectorizer().fit(TEXTS)
-    assert len(vocabulary.terms) == len(vectorizer[0].get_feature_names_out())
-    found = vocabulary.matrix(QUERIES)
-    expected = vectorizer.transform(QUERIES)
-    np.testing.assert_allclose((found @ found.T).toarray(), (expected @ expected.T).toarray(), atol=1e-12)
