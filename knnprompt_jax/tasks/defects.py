@@ -36,9 +36,7 @@ def places(train: Sequence[Example]) -> str:
             conflicts.append(f"{_place(row)} ({row.label!r}) contradicts {_place(known)} ({known.label!r})")
         elif known is not row:
             repeats.append(f"{_place(row)} repeats {_place(known)}")
-    found = [*conflicts[:_MAX_NAMED], *repeats[:_MAX_NAMED]]
-    more = ["…"] if len(found) < len(conflicts) + len(repeats) else []
-    return "; ".join([*found, *more])
+    return "; ".join([*conflicts[:_MAX_NAMED], *repeats[:_MAX_NAMED]])
 
 
 def _place(row: Example) -> str:

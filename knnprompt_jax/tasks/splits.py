@@ -53,7 +53,11 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
     Raises:
         UserError: the numbers of shots are impossible, or a class of the task has no row.
     """
-    _check_shots(shots, demo_shots)
+    if demo_shots < 0 or (shots != ALL_ROWS and demo_shots >= shots):
+        raise errors.UserError(
+            f"shots={shots}, demo_shots={demo_shots}: choose 1 or more rows per class, and fewer demonstrations than rows, "
+            "because no anchors would be left (the paper reports in-context learning alone where the two are equal)"
+        )
     rows = collections.Counter(example.label for example in train)
     for label, word in zip(task.labels, task.label_words, strict=True):
         if not rows[label]:
@@ -77,15 +81,6 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
     )
 
 
-def _check_shots(shots: int, demo_shots: int) -> None:
-    is_possible = shots == ALL_ROWS or 0 <= demo_shots < shots
-    if not is_possible or demo_shots < 0:
-        raise errors.UserError(
-            f"shots={shots}, demo_shots={demo_shots}: choose 1 or more rows per class, and fewer demonstrations than rows, "
-            "because no anchors would be left (the paper reports in-context learning alone where the two are equal)"
-        )
-
-
 def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int) -> tuple[str, ...]:
     """Return a warning for each class with fewer rows than requested."""
     return tuple(
@@ -98,13 +93,10 @@ def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int) -> tupl
 
 def rows_digest(rows: Iterable[Example]) -> str:
     """Return the SHA-256 of rows in their order: the texts, the label and all other columns, but not the place."""
-    return hashlib.sha256(b"".join(map(row_content, rows))).hexdigest()
-
-
-def row_content(example: Example) -> bytes:
-    """Return the texts, the label and all other columns of a row, to be hashed."""
-    content = json.dumps([example.fields, example.label, example.extra], sort_keys=True, default=str)
-    return content.encode() + b"\n"
+    contents = (
+        json.dumps([each.fields, each.label, each.extra], sort_keys=True, default=str).encode() + b"\n" for each in rows
+    )
+    return hashlib.sha256(b"".join(contents)).hexdigest()
 
 
 def sample_by_class(

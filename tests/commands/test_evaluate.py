@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import types
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.commands import evaluate_job, unlabelled
+from knnprompt_jax.commands import evaluate_job
 from knnprompt_jax.common import errors, text_tables
 from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.tasks.table_file import Table
@@ -45,20 +44,6 @@ def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
     assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")
     assert measured.overall["accuracy"] == classifier.score(texts, labels)
     np.testing.assert_array_equal(measured.probabilities_QC, classifier.predict_proba(texts))
-
-
-def test_shares_of_votes_are_those_that_promises_compare(monkeypatch):
-    """Shares of ten votes for four classes do not sum to 1 exactly: divided by their sum, 0.4 would be below 0.4."""
-    shares_QC = np.array([[0.2, 0.4, 0.3, 0.1]])
-    assert shares_QC.sum() > 1
-    fitted = types.SimpleNamespace(
-        classes=np.array(list("abcd")),
-        answer=lambda readings, with_neighbours: types.SimpleNamespace(labels=np.array(["b"]), probabilities=shares_QC),
-        novelty_scores=lambda readings: np.zeros(1),
-    )
-    monkeypatch.setattr(unlabelled, "read_batches", lambda *arguments: [(None, None)])
-    measured = evaluate_job.measure(fitted, [Example({"text": "x"}, "a")])
-    assert measured.confidence_Q == 0.4
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 from knnprompt_jax.commands import unlabelled
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import states
-from knnprompt_jax.models import registry
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -90,10 +89,3 @@ def test_batches_have_few_sizes_and_resume_from_any_of_them(demo_classifier, len
     for number in (1, 6, 20):
         rest = unlabelled.cut(rows[batches[number][0] :], demo_classifier.fitted_)
         assert [[example.row for example in batch] for batch in rest] == batches[number:]
-
-
-@pytest.mark.parametrize(("parameters", "steps"), [(10**6, 16), (134_000_000, 5), (10**10, 0)])
-def test_a_batch_costs_a_bounded_number_of_operations_on_a_cpu(demo_classifier, monkeypatch, parameters, steps):
-    monkeypatch.setattr(registry, "num_parameters", lambda config: parameters)
-    characters = unlabelled.batch_characters(demo_classifier.model)
-    assert characters // (4 * demo_classifier.model.step_tokens) == steps and characters >= 4

@@ -83,14 +83,6 @@ def test_all_rows_are_used_and_at_most_half_of_a_class_are_demonstrations():
     assert (split.shots, split.warnings) == (7, ())
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
-def test_equal_rows_are_drawn_once_each(seed):
-    """The published rule orders equal rows; each is a demonstration or an anchor, once."""
-    rows = [{"sentence": text, "label": label} for text, label in zip("aaabababbcdcd", "0000111222202", strict=True)]
-    split = splits.draw(make_examples(rows), TASK, shots=splits.ALL_ROWS, demo_shots=2, seed=seed)
-    assert sorted(example.row for example in (*split.demonstrations, *split.anchors)) == list(range(len(rows)))
-
-
 @pytest.mark.parametrize(
     "shots, demo_shots, message",
     [
