@@ -23,7 +23,7 @@ from knnprompt_jax.cli import console
 from tests import shell
 for name in sys.argv[1:]:
     assert "--" in shell.run(f"knnprompt {name} --help")
-    print(name, {"flax", "jax", "numpy", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
+    print(name, {"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
 """
 
 
