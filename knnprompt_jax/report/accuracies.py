@@ -90,16 +90,13 @@ def section(records: Sequence[Record]) -> page.Section:
 def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     """Yield a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds.
 
-    If a method ran with several numbers of demonstrations on a task, each number has a row.
-
     Raises:
         UserError: two records of a cell have the same seed, or differ in another setting than the seed; or methods
             were measured on different test rows.
     """
     frame = results.frame(records)
-    results.check(frame, ["method", "task", "shots"], varying=("demo_shots", "seed"))
+    results.check(frame, ["method", "task", "shots"])
     results.check_test_rows(frame, ["task", "shots"])
-    frame = _with_demonstrations_in_names(frame)
     for (shots,), runs in sorted(results.groups(frame, ["shots"]).items()):
         first = runs.drop_duplicates("task")
         shares = [100 * record.most_common for record in first.record]
@@ -107,16 +104,6 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         yield _table(
             f"accuracy_{shots}", f"Accuracy in %, {shots} train rows per class", pd.concat([runs, most_common])
         )
-
-
-def _with_demonstrations_in_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the number of demonstrations in the method's name where a method has several on a task."""
-    frame = frame.copy()
-    for (method, _), group in results.groups(frame, ["method", "shots"]).items():
-        if group.groupby("task").demo_shots.nunique().max() > 1:
-            demonstrations = [names.counted(count, "demonstration") for count in group.demo_shots]
-            frame.loc[group.index, "method"] = [f"{names.method(method)}, {each} per class" for each in demonstrations]
-    return frame
 
 
 def _table(name: str, caption: str, frame: pd.DataFrame) -> Table:

@@ -106,13 +106,13 @@ def right_rows(record: Record) -> np.ndarray:
     return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
 
 
-def check(frame: pd.DataFrame, axes: Sequence[str], varying: Sequence[str] = ("seed",)) -> None:
-    """Raise UserError unless records with equal values on the axes differ in `varying` and in no other setting."""
+def check(frame: pd.DataFrame, axes: Sequence[str]) -> None:
+    """Raise UserError unless records with equal values on the axes differ in their seeds and in no other setting."""
     for runs in groups(frame, axes).values():
         settings = pd.json_normalize([_settings(record) for record in runs.record]).map(str)
-        differing = settings.columns[settings.nunique() > 1].difference(varying)
-        if len(differing) or runs.duplicated(list(varying)).any():
-            what = f"differ in {', '.join(differing)}" if len(differing) else f"have the same {' and '.join(varying)}"
+        differing = settings.columns[settings.nunique() > 1]
+        if len(differing) or runs.seed.duplicated().any():
+            what = f"differ in {', '.join(differing)}" if len(differing) else "have the same seed"
             files = ", ".join(runs.file_name)
             raise errors.UserError(f"{len(runs)} records of the same cell {what}; move some elsewhere: {files}")
 

@@ -108,38 +108,14 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     assert rows(many)[icl] == ["50.0"]
 
 
-def test_numbers_of_demonstrations_have_rows_of_their_own(record):
-    done = [
-        record(method, seed, accuracy, task, shots, demo_shots=demo_shots)
-        for method, accuracy, task, shots, demo_shots in (
-            ("icl", 0.25, "mr", 7, 1),
-            ("icl", 0.5, "mr", 7, 5),
-            ("icl", 0.5, "trec", 7, 1),
-            ("icl", 0.75, "mr", 128, 5),
-            ("knn", 0.75, "mr", 7, 1),
-            ("knn", 1.0, "trec", 7, 5),
-        )
-        for seed in (1, 2)
-    ]
-    few, many = (rows(table) for table in accuracies.by_shots(done))
-    assert few == {
-        names.MOST_COMMON: ["50.0", "50.0"],
-        "In-context learning, 1 demonstration per class": ["25.0 ± 0.0", "50.0 ± 0.0"],
-        "In-context learning, 5 demonstrations per class": ["50.0 ± 0.0", "–"],
-        "kNN Prompting": ["75.0 ± 0.0", "100.0 ± 0.0"],
-    }
-    assert many == {names.MOST_COMMON: ["50.0"], "In-context learning": ["75.0 ± 0.0"]}
-
-
 @pytest.mark.parametrize(
     ("seed", "fields", "message"),
     [
-        (1, {"settings": {"options": {"k": 5}}, "demo_shots": 3}, "options.k"),
         (2, {"settings": {"options": {"k": 5}}}, "options.k"),
         (2, {"model": "tiny", "demo_shots": 3}, "model"),
         (2, {"source": {"rows": 31}}, "row options.rows"),
         (2, {"settings": {"model": "other weights"}}, "weights"),
-        (1, {}, "same demo_shots and seed"),
+        (1, {}, "same seed"),
     ],
 )
 def test_records_of_different_settings_are_not_mixed(record, seed, fields, message):
