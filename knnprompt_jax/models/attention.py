@@ -24,7 +24,7 @@ from knnprompt_jax.models import layers
 from knnprompt_jax.models.layers import MASKED
 
 Array = jax.Array
-# JAX calls a running GPU "gpu", and "cuda" as the target of a dry run (`devices.topologies`).
+# JAX calls a running GPU "gpu", and "cuda" as the target of a dry run (`devices.estimate`).
 KERNEL_PLATFORMS = ("tpu", "gpu", "cuda")
 QUERY_BLOCK = 256  # Tokens. The logits of a block of queries then fit into a CPU's caches.
 # The maximum number of float32 logits of the heads that are computed together. On two CPU cores, two of GPT-2 small's

@@ -16,7 +16,7 @@ from tests.datastore import worlds
 
 USER_ERRORS = {
     "needs at least one anchor": lambda store, world: world.build("dense", "kl", rows=slice(0, 0)),
-    "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse", "kl"),
+    "kind=sparse: choose from auto, dense, factored": lambda store, world: world.build("sparse", "kl"),
     "distance='bag': choose from kl, reverse_kl": lambda store, world: world.build("auto", "bag"),
     "k=0: choose from 1 to 211": lambda store, world: world.search(store, 0),
     "k=212: choose from 1 to 211": lambda store, world: world.search(store, 212),
@@ -56,28 +56,19 @@ def test_ids_are_those_given(world):
     store = world.build("factored", "kl", rows=slice(0, 5), ids=[7, 3, 9, 1, 2])
     assert store.ids_N.tolist() == [7, 3, 9, 1, 2]
     np.testing.assert_array_equal(store.classes_N, world.classes_N[:5])
-
-
-def test_no_queries(world):
-    nearest = world.build("factored", "kl").search(world.queries.take_replicated(slice(0)), 3)
-    assert nearest.indices_Qk.shape == nearest.classes_Qk.shape == (0, 3)
+    nearest = store.search(world.queries.take_replicated(slice(0)), 3)
+    assert nearest.indices_Qk.shape == nearest.classes_Qk.shape == (0, 3), "no queries"
 
 
 @pytest.mark.parametrize("distance", distances.DISTANCES)
 @pytest.mark.parametrize("kind", ["dense", "factored"])
-def test_no_distance_is_negative(world, kind, distance):
+def test_all_distances_are_those_of_a_search_and_none_is_negative(world, kind, distance):
     """Rounding makes the divergence between equal states negative."""
     store = world.build(kind, distance)
     near = store.search(world.anchors, 1)
     np.testing.assert_allclose(near.distances_Qk, 0, atol=2e-2 if distance == "l2" else 1e-4)
     assert (np.asarray(near.distances_Qk) >= 0).all()
     assert (store.distances(world.anchors) >= 0).all()
-
-
-@pytest.mark.parametrize("distance", distances.DISTANCES)
-@pytest.mark.parametrize("kind", ["dense", "factored"])
-def test_all_distances_are_those_of_a_search(world, kind, distance):
-    store = world.build(kind, distance)
     np.testing.assert_allclose(store.distances(world.queries), world.all_distances(store), atol=1e-4)
 
 

@@ -6,7 +6,6 @@ import types
 import pytest
 
 from knnprompt_jax.cli import command_settings as settings_lib
-from knnprompt_jax.common import errors
 from knnprompt_jax.devices import check_runner, checks, device_report
 from tests import shell, test_parallel
 
@@ -37,23 +36,13 @@ def test_a_record_has_lines_and_speeds(run, tmp_path):
     assert [line["deviation"] for line in saved["checks"]] == [0.25, "nan", ""]
 
 
-@pytest.mark.parametrize(("line", "status"), [(RIGHT, 0), (WRONG, 1)])
-def test_the_exit_status(monkeypatch, line, status, tmp_path):
-    monkeypatch.setattr(check_runner, "CORRECTNESS", {"one": lambda inputs: iter([line])})
-    command = f"python experiments/check.py --shapes= --output={tmp_path}"
-    if status:
-        with pytest.raises(AssertionError, match="FAIL"):
-            shell.run(command)
-    else:
-        assert "record: " in shell.run(command)
+def test_a_failure_gives_another_exit_status(monkeypatch, tmp_path):
+    """A quick run of two processes, below, has status 0."""
+    monkeypatch.setattr(check_runner, "CORRECTNESS", {"one": lambda inputs: iter([WRONG])})
+    with pytest.raises(AssertionError, match="FAIL"):
+        shell.run(f"python experiments/check.py --shapes= --output={tmp_path}")
     [path] = tmp_path.glob("check-*.json")
-    assert json.loads(path.read_text())["failed"] == status
-
-
-def test_a_wrong_switch_of_the_kernel_is_refused_at_the_start(run, monkeypatch):
-    monkeypatch.setenv("KNNPROMPT_PREFIX_KERNEL", "of")
-    with pytest.raises(errors.UserError, match="KNNPROMPT_PREFIX_KERNEL=of: choose from on, off, auto"):
-        run(("one", [RIGHT]))
+    assert json.loads(path.read_text())["failed"] == 1
 
 
 def test_a_crash_leaves_the_record_of_earlier_checks(monkeypatch, run, tmp_path):

@@ -17,7 +17,7 @@ from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import workload
 from knnprompt_jax.inference import lm
-from knnprompt_jax.inference.lm import memory, programs
+from knnprompt_jax.inference.lm import execution, memory
 from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import attention, kernel_proof, registry
 from knnprompt_jax.models import config as config_lib
@@ -58,21 +58,21 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
     kv_shape = config.num_layers, max(config.num_kv_heads, mesh.shape[parallel.MODEL]), shape.prefix, config.head_size
     kv = array(kv_shape, jnp.dtype(dtype), P(None, parallel.MODEL))
     data = mesh.shape[parallel.DATA]
-    steps = programs.STEPS_PER_CALL
+    steps = execution.STEPS_PER_CALL
     rows = P(None, parallel.DATA)
     tokens = array((steps, data * shape.rows, shape.width), spec=rows)
     outputs = array((steps, data * shape.outputs), spec=rows)
     is_in_kernel = kernel_proof.is_expected(mesh.devices.flat[0].platform)
     with jax.default_matmul_precision("highest"):
-        prefix = programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(()))
-        suffixes = programs.map_steps.lower(
+        prefix = execution.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(()))
+        suffixes = execution.map_steps.lower(
             graph,
             mesh,
             params,
             attention.Prefix(kv, kv, array(())),
             array((steps,), jnp.bool_),
             packing.Step(tokens, tokens, tokens, outputs),
-            function=programs.suffix_reader(False, ()),
+            function=execution.suffix_reader(False, ()),
             use_kernel=is_in_kernel,
         )
     return {
@@ -87,8 +87,8 @@ def test_memory_on_a_cpu_is_what_the_arithmetic_says(dtype):
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
     found = pass_memory(config, dtype, SHAPE, make_mesh(jax.devices(), 1, 1))
-    tokens = 4 * programs.STEPS_PER_CALL * (3 * SHAPE.rows * SHAPE.width + SHAPE.outputs)
-    flags = 4 + programs.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
+    tokens = 4 * execution.STEPS_PER_CALL * (3 * SHAPE.rows * SHAPE.width + SHAPE.outputs)
+    flags = 4 + execution.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
     assert found["suffixes"].argument_size_in_bytes == need.weights + need.prefix + tokens + flags
     assert found["prefix"].output_size_in_bytes >= need.prefix
     assert found["suffixes"].temp_size_in_bytes == pytest.approx(need.working, rel=0.1)

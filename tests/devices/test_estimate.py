@@ -8,7 +8,7 @@ import pytest
 
 from knnprompt_jax.cli import command_settings as settings_lib
 from knnprompt_jax.common import errors
-from knnprompt_jax.devices import estimate, topologies
+from knnprompt_jax.devices import estimate
 from tests import shell
 
 OPTIONS = {"dry_run": True, "model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2}
@@ -34,7 +34,7 @@ def test_every_mesh_that_divides_is_a_row(tmp_path):
     for row in rows:
         reading = 1000 / row["anchors_per_second"]
         assert row["ms_per_step"] / 1000 < reading < row["job_seconds"] < reading * 1.1
-        assert row["tera_operations"] * 1e12 / topologies.DEVICES["h100"].peak_float32 <= row["job_seconds"]
+        assert row["tera_operations"] * 1e12 / estimate.DEVICES["h100"].peak_float32 <= row["job_seconds"]
 
 
 def test_without_a_topology_the_devices_are_this_machine_s():
@@ -69,7 +69,7 @@ def test_the_recommended_mesh_is_the_fastest():
 
 
 def test_a_time_is_the_longest_of_operations_bytes_and_collectives():
-    device = topologies.DEVICES["v5e"]
+    device = estimate.DEVICES["v5e"]
     assert estimate.roofline(device, "bfloat16", 197e12, 0.8e12) == 1
     assert estimate.roofline(device, "float32", 197e12, 0.8e12) == pytest.approx(6)  # Six products.
     assert estimate.roofline(device, "bfloat16", 1, 3 * 0.82e12) == pytest.approx(3)
@@ -87,22 +87,22 @@ def test_options_without_effect_are_refused(options):
     [("v5p:2x2x4", "tpu", 16), ("h100:3", "cuda", 3), ("h100-pcie:2", "cuda", 2), ("cpu:5", "cpu", 5)],
 )
 def test_a_name_gives_the_kind_and_the_number_of_devices(name, platform, size):
-    topology = topologies.find(name)
+    topology = estimate.find_topology(name)
     assert (topology.device.platform, topology.size) == (platform, size)
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"])
 def test_an_unknown_name_lists_all(name):
     with pytest.raises(errors.UserError, match="--topology=.*: unknown devices; choose from v4:2x2x1.*h100:8"):
-        topologies.find(name)
+        estimate.find_topology(name)
 
 
 def test_this_machine_s_devices_are_found_by_their_kind(monkeypatch):
     device = types.SimpleNamespace(device_kind="TPU v5 lite", memory_stats=lambda: {"bytes_limit": 13 * 2**30})
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
     monkeypatch.setattr(jax, "device_count", lambda: 7)
-    found = topologies.find(None)
+    found = estimate.find_topology(None)
     assert (found.name, found.device.peak, found.device.gib) == ("v5e:7", 197e12, 13)
     device.device_kind = "TPU v99"
     with pytest.raises(errors.UserError, match="TPU v99: unknown devices; choose from"):
-        topologies.find(None)
+        estimate.find_topology(None)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -25,12 +24,6 @@ def test_a_benchmark_writes_its_record(monkeypatch, tmp_path):
     assert {"command", "date", "jax", "host"} <= set(found)
     assert (found["anchors"], found["compilations"]) == (23, 2)  # The programs of the prefix and of the suffixes.
     assert all(found[name] > 0 for name in ("compile_seconds", "share_of_peak", "anchors_per_second"))
-
-
-@pytest.mark.parametrize(("backend", "speed"), [("cpu", 7.0), ("gpu", 35.0)])
-def test_cpu_devices_of_a_process_share_its_cores(backend, speed, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    assert machine.speed_of_all(7.0, num_devices=5) == speed
 
 
 def test_a_published_shape_has_random_weights(monkeypatch, tmp_path):

@@ -13,12 +13,13 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.datastore import StoreOptions, distances, rowwise
+from knnprompt_jax.datastore import StoreOptions, distances
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
+from knnprompt_jax.devices import search_checks
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
-from knnprompt_jax.inference.lm import programs
+from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import continuations
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from tests import prompt_groups
@@ -85,7 +86,7 @@ def check_collectives(model: lm.LanguageModel) -> None:
     Over `model`, the pass sums; it also gathers if the vocabulary is not split.
     """
     compiled = model.execution._compiled.items()
-    texts = [program.as_text() for (jitted, *_), program in compiled if jitted is programs.map_steps]
+    texts = [program.as_text() for (jitted, *_), program in compiled if jitted is execution.map_steps]
     data, shards = model.mesh.devices.shape
     over_model = np.arange(data * shards).reshape(data, shards).tolist()
     groups = set(re.findall(r"replica_groups=(\S+?), ", "".join(texts)))
@@ -119,18 +120,6 @@ def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray
     return [np.asarray(answer) for answer in answers]
 
 
-def check_ties(mesh: jax.sharding.Mesh) -> None:
-    """Check that equal distances, in exact arithmetic, take the lower anchor index, also across devices."""
-    rng = np.random.default_rng(3)
-    queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
-    count = 61 + -61 % mesh.size
-    classes_M = rowwise.pad(np.arange(61, dtype=np.int32), count, rowwise.PADDING)
-    keys, classes_M = rowwise.split((keys_NE, classes_M), mesh)
-    found = search_lib.search(queries_QE, keys, classes_M, search_lib.SearchOptions(23, distances.get("l2").measure))
-    distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
-    np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
-
-
 def check_model(name: str) -> None:
     attention.LOGITS_ON_CPU = 1 if name in ONE_HEAD_AT_A_TIME else LOGITS_ON_CPU
     original, prompts, expected = small.make_decoder(name), prompt_groups.make_random(NUM_PROMPTS), None
@@ -144,7 +133,7 @@ def check_model(name: str) -> None:
         check_collectives(model)
         answers = []
         if with_stores:
-            check_ties(mesh)
+            assert not search_checks.count_wrong_ties(mesh)
             answers = check_answers(model, states)
             assert all(len(np.unique(answer)) > 1 for answer in answers)
         found = answers, [np.asarray(leaf) for leaf in jax.tree.leaves(states)]

@@ -1,10 +1,13 @@
-"""Run packed prompts through a decoder's programs: compile once per shape, queue calls ahead, check for overflow."""
+"""Run packed prompts through a decoder's jitted programs: the prefix, the steps of suffixes, the selection of rows.
+
+A program is compiled once per shape. Calls are queued ahead, and outputs are checked for overflow.
+"""
 
 import collections
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,15 +18,131 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.common import progress as progress_lib
-from knnprompt_jax.inference.lm import programs
 from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
+STEPS_PER_CALL = 4
+_STEP_TOKENS_ON_CPU = 2560
+_STEP_TOKENS = 16384
 _CALLS_AHEAD = 1  # Calls to queue while one runs.
 _CALLS_AHEAD_ON_CPU = 0  # A CPU would run both at once.
+
+
+def step_tokens(platform: str) -> int:
+    """Return the default number of packed tokens per step in each data shard."""
+    return _STEP_TOKENS_ON_CPU if platform == "cpu" else _STEP_TOKENS
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def read_prefix(
+    graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
+) -> attention.Prefix:
+    """Return the keys and values of the prefix, split by head over `model`; tokens from `length` on are padding."""
+    with jax.named_scope("prefix"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
+    heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
+    k_LGPK = jax.lax.with_sharding_constraint(prefix.k, heads)
+    v_LGPK = jax.lax.with_sharding_constraint(prefix.v, heads)
+    return attention.Prefix(k_LGPK, v_LGPK, length)
+
+
+def read_suffixes(
+    model: decoder_lib.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, **options: Any
+) -> tuple[Any, ...]:
+    """Return the hidden states [J, E], log-partitions [J] and requested blocks' outputs [J, D]."""
+    with jax.named_scope("suffixes"):
+        hidden_JE, outputs = model.read_suffixes(step, **options)
+    with jax.named_scope("log_partition"):
+        if not sharding.splits_vocabulary(model.config, mesh):  # Then split the prompts.
+            hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
+        return hidden_JE, jax.nn.logsumexp(model.head.logits(hidden_JE), -1), outputs
+
+
+@functools.cache  # Each new function would compile a program.
+def suffix_reader(deterministic: bool, blocks: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
+    """Return `read_suffixes` with the outputs of these blocks.
+
+    A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.
+    """
+    return functools.partial(read_suffixes, whole_last_block=deterministic, blocks=blocks)
+
+
+def score_suffixes(
+    model: decoder_lib.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, targets_J: Array, **options: Any
+) -> tuple[Array, Array]:
+    """Return log p [J] (float32, nats) of the target tokens, and whether each is the likeliest."""
+    del mesh
+    with jax.named_scope("score"):
+        hidden_JE, _ = model.read_suffixes(step, **options, whole_last_block=True)
+        return model.head.log_probabilities(hidden_JE, targets_J)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "use_kernel"))
+def map_steps(
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    steps: packing.Step,
+    *extra_TJ: Array,
+    function: Callable[..., Any],
+    use_kernel: bool,
+) -> Any:
+    """Apply `function` to each packed step, and its `extra_TJ`, and return its outputs as [T, J, …].
+
+    B and J count the rows and outputs of all data shards. Each data shard runs its steps one after the other; inactive
+    steps cost nothing.
+    """
+
+    def run_shard(params: nnx.State, prefix: attention.Prefix, active_T: Array, *arguments_T: Any) -> Any:
+        model = nnx.merge(graph, params)
+
+        @functools.partial(jax.jit, inline=True)  # Traced once for both uses below.
+        def apply(arguments: tuple[Any, ...]) -> Any:
+            return function(model, mesh, *arguments, prefix=prefix, use_kernel=use_kernel)
+
+        def body(_: None, active_and_arguments: tuple[Array, tuple[Any, ...]]) -> tuple[None, Any]:
+            active, arguments = active_and_arguments
+            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(apply, arguments))
+            return None, jax.lax.cond(active, apply, lambda _: empty, arguments)
+
+        return jax.lax.scan(body, None, (active_T, arguments_T))[1]
+
+    rows = P(None, parallel.DATA)
+    specs = (P(), P(), P(), rows, *[rows] * len(extra_TJ))
+    # Manual only over `data`, so that no shard's loops wait for another's; `model` stays with the compiler.
+    sharded = jax.shard_map(
+        run_shard, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
+    )
+    return sharded(params, prefix, active_T, steps, *extra_TJ)
+
+
+@jax.jit
+def all_finite(outputs: Any) -> Array:
+    """Return whether all numbers of some arrays are finite; the same on every device."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
+
+
+@functools.partial(jax.jit, static_argnames="sharding")
+def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -> Any:
+    """Select rows by slot from the outputs [T, J, …] of several calls, concatenated."""
+    flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
+    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[slot_N], *flat)
+    return jax.lax.with_sharding_constraint(rows, sharding)
+
+
+def deal(array_T: np.ndarray, data: int) -> np.ndarray:
+    """Pad at most STEPS_PER_CALL · data steps [B, …] and deal them to the shards: [STEPS_PER_CALL, data · B, …].
+
+    Step i · data + d is step i of shard d, so outputs [STEPS_PER_CALL, data · J] flatten in the order of steps.
+    """
+    steps, size, *rest = array_T.shape
+    padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
+    return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)
 
 
 @dataclasses.dataclass
@@ -38,7 +157,7 @@ class PassStatistics:
         requested_prompts: distinct requested prompts, cached prompts included.
         seconds: wall time of passes, compilation included.
         compile_seconds: wall time of compilation.
-        compilations: compiled programs.
+        compilations: compiled
     """
 
     prompts: int = 0
@@ -136,14 +255,14 @@ class Execution:
         function: Callable[..., Any],
         *extra_TJ: np.ndarray,
     ) -> list[Any]:
-        """Apply a function of `programs` to all packed steps.
+        """Apply `score_suffixes` or a result of `suffix_reader` to all packed steps.
 
         The prefix stays in device memory for the next call that has the same, until `free_prefix`.
 
         Args:
             packed: the packed steps of a group.
             progress: called with the numbers of prompts and tokens after each call.
-            function: a function of `programs`.
+            function: `score_suffixes` or a result of `suffix_reader`.
             extra_TJ: further arguments of the function for each step.
 
         Returns:
@@ -166,11 +285,11 @@ class Execution:
             if progress:
                 progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
 
-        for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
-            steps = slice(start, start + programs.STEPS_PER_CALL * data)
+        for start in range(0, packed.num_steps, STEPS_PER_CALL * data):
+            steps = slice(start, start + STEPS_PER_CALL * data)
             dealt = jax.tree.map(functools.partial(self._deal, steps=steps), (packed.steps, *extra_TJ))
             # A round of `data` steps is active if its first step exists.
-            active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
+            active_T = np.arange(STEPS_PER_CALL) * data < packed.num_steps - start
             pending.append((steps, self._enqueue(function, use_kernel, prefix, self._put(active_T), *dealt)))
             if len(pending) > calls_ahead:
                 finish()
@@ -191,14 +310,14 @@ class Execution:
             shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)
             empty_LGPK = self._put(np.zeros(shape, jnp.dtype(self._dtype)), None, parallel.MODEL)
             return attention.Prefix(empty_LGPK, empty_LGPK, self._put(np.int32(0)))
-        prefix = self._call(programs.read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length)))
+        prefix = self._call(read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length)))
         self.statistics.prefix_tokens += packed.prefix_length
         self._prefix_in_memory = (key, prefix)
         return prefix
 
     def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
         """Deal these steps of an array to the data shards."""
-        return self._put(programs.deal(array_T[steps], self.mesh.shape[parallel.DATA]), None, parallel.DATA)
+        return self._put(deal(array_T[steps], self.mesh.shape[parallel.DATA]), None, parallel.DATA)
 
     def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
         """Put an array on the mesh, split over these axes."""
@@ -209,8 +328,8 @@ class Execution:
 
         The program is compiled once for each shape, at its first use.
         """
-        output = self._call(programs.map_steps, *arguments, function=function, use_kernel=use_kernel)
-        is_finite = programs.all_finite(output)
+        output = self._call(map_steps, *arguments, function=function, use_kernel=use_kernel)
+        is_finite = all_finite(output)
 
         def wait() -> Any:
             if not is_finite:

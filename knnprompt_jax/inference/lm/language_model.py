@@ -19,7 +19,6 @@ import numpy as np
 from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.common import progress as progress_lib
 from knnprompt_jax.inference.lm import execution as execution_lib
-from knnprompt_jax.inference.lm import programs
 from knnprompt_jax.inference.prompts import continuations as continuations_lib
 from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import DTYPES, checkpoints, hub, registry, sharding, tokenizers
@@ -125,11 +124,8 @@ class LanguageModel:
         name_or_path: str | os.PathLike[str],
         dtype: str = "float32",
         *,
-        step_tokens: int | None = None,
-        mesh: MeshChoice = None,
-        deterministic: bool = False,
-        context: int = 0,
         needs_weights: bool = True,
+        **options: Any,
     ) -> "LanguageModel":
         """Return a decoder of any family of `registry.LANGUAGE_MODELS`.
 
@@ -140,9 +136,9 @@ class LanguageModel:
             name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
                 "owner/name:file.gguf" or "owner/name@revision".
             dtype: float32 (the reference) or bfloat16 (for accelerators).
-            context: the maximum number of tokens of a prompt; 0: the model's limit.
+            options: `step_tokens`, `mesh`, `deterministic` and `context`, as in the constructor.
 
-        The other arguments are those of the constructor.
+        `needs_weights` is that of the constructor too.
 
         Raises:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
@@ -162,11 +158,8 @@ class LanguageModel:
             name=str(name_or_path),
             path=path,
             dtype=dtype,
-            step_tokens=step_tokens,
-            mesh=mesh,
-            deterministic=deterministic,
-            context=context,
             needs_weights=needs_weights,
+            **options,
         )
 
     @classmethod
@@ -224,7 +217,7 @@ class LanguageModel:
 
     @property
     def step_tokens(self) -> int:
-        return self._step_tokens or programs.step_tokens(self.platform)
+        return self._step_tokens or execution_lib.step_tokens(self.platform)
 
     @property
     def execution(self) -> execution_lib.Execution:
@@ -278,10 +271,10 @@ class LanguageModel:
             UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because
                 weights are damaged or overflow.
         """
-        function = programs.suffix_reader(self.deterministic, blocks)
+        function = execution_lib.suffix_reader(self.deterministic, blocks)
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
-            step_tokens = programs.step_tokens(self.platform) // 2
+            step_tokens = execution_lib.step_tokens(self.platform) // 2
             prompts = packing.arrange_alone(prompts)
             shape_of = functools.partial(packing.shape_alone, step_tokens=step_tokens)
         outputs: list[Any] = []
@@ -300,7 +293,7 @@ class LanguageModel:
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
         slot_N = slot_N if index_N is None else slot_N[index_N]
         row_sharding = parallel.row_sharding(self.mesh, len(slot_N))
-        selected = jax.block_until_ready(programs.select(outputs, slot_N, row_sharding))
+        selected = jax.block_until_ready(execution_lib.select(outputs, slot_N, row_sharding))
         self.statistics.seconds += time.monotonic() - started
         hidden_NE, log_z_N, by_block = selected
         return head_lib.States(hidden_NE, log_z_N, self.deterministic, by_block)
@@ -323,7 +316,7 @@ class LanguageModel:
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shape_of(group))
             tokens_TJ = continuations_lib.target_tokens(targets, packed)
-            calls = parallel.replicate(self.execution.apply(packed, progress, programs.score_suffixes, tokens_TJ))
+            calls = parallel.replicate(self.execution.apply(packed, progress, execution_lib.score_suffixes, tokens_TJ))
             log_p = np.concatenate([np.ravel(call_log_p) for call_log_p, _ in calls])
             is_greatest = np.concatenate([np.ravel(call_is_greatest) for _, call_is_greatest in calls])
             for number, slots in zip(group.number_N, continuations_lib.slots(targets, packed), strict=True):

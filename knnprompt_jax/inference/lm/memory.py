@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import AbstractMesh
 
 from knnprompt_jax.common import parallel
-from knnprompt_jax.inference.lm import programs
+from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import attention, kernel_proof, registry, sharding
 from knnprompt_jax.models import config as config_lib
@@ -81,7 +81,7 @@ def model_axis(config: config_lib.DecoderConfig, dtype: str, step_tokens: int = 
     devices = jax.devices()
     platform = devices[0].platform
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", math.inf)
-    tokens = step_tokens or programs.step_tokens(platform)
+    tokens = step_tokens or execution.step_tokens(platform)
     return smallest_model_axis(config, dtype, tokens, len(devices), limit, platform)
 
 

@@ -10,8 +10,6 @@ import os
 import pathlib
 import threading
 import time
-import zipfile
-import zlib
 
 import numpy as np
 from absl import logging
@@ -20,9 +18,6 @@ from knnprompt_jax.common import errors, files, parallel
 
 _MIN_ROWS_ON_DISK = 32
 KEY_DTYPE = np.dtype("V32")  # A SHA-256.
-# zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
-# A header may claim more rows than memory holds.
-_DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile, zlib.error)
 
 
 def open_disk_cache(gigabytes: float, is_capped: bool = False) -> "DiskCache | None":
@@ -180,7 +175,7 @@ def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], min_rows:
         return array
     except OSError:
         return None
-    except _DAMAGED as error:
+    except Exception as error:  # Libraries raise several kinds, e.g. for a header that claims too many rows.
         logging.warning("%s: damaged, and removed: %s", path, error)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

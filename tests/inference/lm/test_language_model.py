@@ -7,7 +7,7 @@ import pytest
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm, states
-from knnprompt_jax.inference.lm import execution, programs
+from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import attention
 from tests import prompt_groups
@@ -88,10 +88,10 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     model = language_model(small_decoder("gpt2"), step_tokens=128)
     for prompts in sets:
         steps = packing.pack(prompts.groups[0], shape).num_steps
-        assert steps % programs.STEPS_PER_CALL, "the last call must be one that is not full"
+        assert steps % execution.STEPS_PER_CALL, "the last call must be one that is not full"
         assert len(states_of(model, prompts, shape)) == prompts.num_prompts
         model.execution.free_prefix()
-    assert steps < programs.STEPS_PER_CALL < packing.pack(sets[0].groups[0], shape).num_steps
+    assert steps < execution.STEPS_PER_CALL < packing.pack(sets[0].groups[0], shape).num_steps
     assert model.statistics.compilations == 2, "one for prefixes, one for suffixes"
     assert model.statistics.prompts == sum(prompts.num_prompts for prompts in sets)
     assert model.statistics.prefix_tokens == 61 + 61 + 53

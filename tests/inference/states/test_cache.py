@@ -85,12 +85,6 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
     assert cache_in(tmp_path).find(keys_N, WIDTH)[0].all()
 
 
-def seem_encrypted(content):
-    """Flip one bit of the flags in the directory of the zip file."""
-    place = content.index(b"PK\x01\x02") + 8
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
 def with_rows(rows_bytes):
     """Return a function that replaces the array of rows in a file."""
 
@@ -114,8 +108,8 @@ def array_file(rows):
 @pytest.mark.parametrize(
     "damage",
     [
-        *(lambda _: b"", lambda _: b"junk", lambda content: content[:-40], seem_encrypted),
-        *(with_rows(array_file(rows)) for rows in (2, 10**13, 10**30)),
+        *(lambda _: b"", lambda _: b"junk", lambda content: content[:-40]),
+        *(with_rows(array_file(rows)) for rows in (2, 10**13)),
     ],
 )
 def test_a_damaged_file_is_removed(tmp_path, damage):
@@ -124,13 +118,6 @@ def test_a_damaged_file_is_removed(tmp_path, damage):
     (path,) = (tmp_path / "states").iterdir()
     path.write_bytes(damage(path.read_bytes()))
     assert not cache_in(tmp_path).find(keys_N, WIDTH)[0].any() and not path.exists()
-
-
-def test_rows_of_another_width_are_not_found(tmp_path):
-    for cache in (cache_in(tmp_path), states.MemoryCache(2**20)):
-        keys_N, rows_NF = made(3)
-        cache.keep(keys_N, rows_NF)
-        assert not cache.find(keys_N, WIDTH + 1)[0].any()
 
 
 def test_the_file_used_longest_ago_is_removed_first(tmp_path):
@@ -160,6 +147,7 @@ def test_memory_is_bounded_and_the_row_used_longest_ago_goes_first():
     keys_N, rows_NF = made(5)
     cache = states.MemoryCache(3 * rows_NF[0].nbytes)
     cache.keep(keys_N[:3], rows_NF[:3])
+    assert not cache.find(keys_N, WIDTH + 1)[0].any()
     cache.find(keys_N[:1], WIDTH)
     cache.keep(keys_N[3:4], rows_NF[3:4])
     assert cache.find(keys_N, WIDTH)[0].tolist() == [True, False, True, True, False]
