@@ -1,12 +1,15 @@
 """Defects of rows: repeated texts, conflicting labels, test texts in train, and labels that are probably mistakes."""
 
 import collections
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import task
 from knnprompt_jax.tasks.task import Example
 
 _MAX_NAMED = 5  # Rows that a message names.
+_SEPARATOR = re.compile(r"[,;|/+&]")  # Between several labels in one cell.
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
@@ -62,7 +65,7 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
 
 
 def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
-    """Yield warnings about labels of train rows that differ only in case and blanks."""
+    """Yield warnings about labels of train rows that differ only in case and blanks, or that join other labels."""
     counts = collections.Counter(row.label for row in rows)
     same = collections.defaultdict(list)
     for label in counts:
@@ -71,6 +74,16 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
         if len(labels) > 1:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
             yield f"labels that differ only in case and blanks are different classes (rows): {counted}"
+    if joined := [label for label in counts if _SEPARATOR.search(label) and _parts(label) <= same.keys()]:
+        yield (
+            f"labels that join other labels are classes of their own: {errors.join_names(map(repr, joined))}; give each "
+            "row one label"
+        )
+
+
+def _parts(label: str) -> set[str]:
+    """Return the labels that a label joins, folded."""
+    return {task.fold(part) for part in _SEPARATOR.split(label)}
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

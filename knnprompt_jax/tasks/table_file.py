@@ -29,9 +29,11 @@ STOP, SKIP = ON_BAD = ("stop", "skip")
 STANDARD = "-"  # Standard input.
 DELIMITERS = {",": ",", ";": ";", "tab": "\t", "|": "|"}
 KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
+_HEAD = 100  # Lines from which the delimiter is chosen.
 _MAX_CELL = 2**26  # Characters.
 _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
 _BATCH = 1024  # Rows of a Parquet file.
+_REJECTED = ("reject", "ignore")  # In the column `answer` of labelling tools.
 
 csv.field_size_limit(_MAX_CELL)
 codecs.register_error("undecodable", lambda error: (_UNDECODABLE, getattr(error, "end", 0)))
@@ -47,7 +49,7 @@ class Table:
         text_columns: the columns of the task's fields, in their order; by default named like the fields.
         on_bad: "stop" at a row without a text or a label, or "skip" it: a warning counts such rows.
         encoding: the encoding of a text file without a UTF-8 byte order mark.
-        delimiter: one of `DELIMITERS`; by default the one that splits the header.
+        delimiter: one of `DELIMITERS`; by default the one that splits the header and the first records alike.
         kind: one of `KINDS`; by default the ending of the file's name.
     """
 
@@ -112,6 +114,10 @@ class Table:
         examples = list(self._examples(rows, fields, label_of))
         if not examples:
             raise errors.UserError(f"{self.path}: no rows with a text and a label")
+        answers = [str({**row.fields, **row.extra}.get("answer")).strip().lower() for row in examples]
+        if rejected := sum(answer in _REJECTED for answer in answers):
+            message = "%s: %d rows say reject or ignore in the column 'answer': remove them if their labels are wrong"
+            logging.warning(message, self.path, rejected)
         return examples
 
     def _examples(
@@ -185,8 +191,10 @@ class Table:
         encoding = "utf-8-sig" if file.peek(3).startswith(codecs.BOM_UTF8) else self.encoding
         try:
             text = io.TextIOWrapper(file, encoding, errors="undecodable", newline="")
+            is_unicode = codecs.lookup(encoding).name.startswith("utf")
             for number, line in enumerate(text, start=1):
-                if _UNDECODABLE in line:
+                is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
+                if is_other or _UNDECODABLE in line:
                     raise errors.UserError(
                         f"{name}:{number}: not {encoding.upper()}: name the file's encoding with --encoding= (utf-8, cp1252 "
                         "and utf-16 are common), or save it as UTF-8"
@@ -196,14 +204,22 @@ class Table:
             raise errors.UserError(f"{name}: --encoding={encoding}: {error}") from None
 
 
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
     """Yield the records below a header, without those of empty cells and without columns that have no name.
 
     The place of a record is its first line.
     """
-    first = next(lines, "")
-    delimiter = delimiter or _delimiter(name, first)
-    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
+    head = list(itertools.islice(lines, _HEAD))
+    delimiter = delimiter or _delimiter(name, head)
+    reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True)
     header: list[str] = []
     line = 1
     try:
@@ -235,14 +251,29 @@ def _check_width(cells: Sequence[str], header: Sequence[str]) -> None:
         )
 
 
-def _delimiter(name: str, header: str) -> str:
-    """Return the delimiter that splits the header; raise UserError if several do."""
-    found = [each for each in DELIMITERS.values() if len(next(csv.reader([header], delimiter=each))) > 1]
+def _delimiter(name: str, head: Sequence[str]) -> str:
+    """Return the delimiter that splits the header, and if several do, splits it like the first records."""
+    widths = {delimiter: _widths(head, delimiter) for delimiter in DELIMITERS.values()}
+    found = [delimiter for delimiter, numbers in widths.items() if numbers and numbers[0] > 1]
     if len(found) > 1:
-        raise errors.UserError(
-            f"{name}: several delimiters split its header: give --delimiter= ({', '.join(DELIMITERS)})"
-        )
+        found = [delimiter for delimiter in found if len(set(widths[delimiter])) == 1]
+        if len(found) != 1:
+            raise errors.UserError(
+                f"{name}: cannot tell what separates its cells: give --delimiter= ({', '.join(DELIMITERS)})"
+            )
     return found[0] if found else ","
+
+
+def _widths(head: Sequence[str], delimiter: str) -> list[int]:
+    """Return the numbers of cells of the header and the first records; 0 for a malformed record."""
+    reader = csv.reader(head, delimiter=delimiter, strict=True)
+    widths: list[int] = []
+    try:
+        widths.extend(len(cells) for cells in reader if cells)
+    except csv.Error:
+        if reader.line_num < _HEAD:  # Otherwise the head may end within a record.
+            widths.append(0)
+    return widths
 
 
 def _read_jsonl(lines: Iterator[str], name: str) -> Iterator[Row]:

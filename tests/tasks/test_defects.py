@@ -33,6 +33,11 @@ def test_texts_of_several_fields_are_compared_in_any_order():
         (["a", "b", "b", "c"], []),
         (["Wet", "wet", "Wet", "dry"], ["differ only in case and blanks .*: 'Wet' .2., 'wet' .1."]),
         (["a b", "a  b"], ["differ only in case and blanks"]),
+        (
+            ["billing", "outage", "billing, outage", "Outage|Billing"],
+            ["join other labels .*'billing, outage', 'Outage|B"],
+        ),
+        (["a", "a+", "b/c", "c"], []),
     ],
 )
 def test_labels_that_are_probably_mistakes(labels, expected):

@@ -72,7 +72,8 @@ def test_any_file_is_read_or_refused_in_one_line(tmp_path_factory, content):
         ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', {}, "rows.csv:4: not CSV .*: 3 cells, but the header has 2"),
         ("rows.csv", 'text,label\n"open,x\nb,y\n"c",z\n', {}, "rows.csv:2: not CSV .*: ',' expected after '\"'"),
         ("rows.csv", "text,label, text\na,b,c\n", {}, "rows.csv:1: .*: more than one column is named 'text'"),
-        ("rows.csv", "a,b;c\nd,e;f\n", {}, "rows.csv: several delimiters split its header: give --delimiter="),
+        ("rows.csv", "a,b;c\nd,e;f\n", {}, "rows.csv: cannot tell what separates its cells: give --delimiter="),
+        ("rows.csv", "text\n" + "a\n" * 9999 + "grün\n", {"encoding": "cp1252"}, "rows.csv:10001: not CP1252"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', {}, "rows.jsonl:3: not a JSON object: Expecting value"),
         ("rows.parquet", "PAR1 or so", {}, "rows.parquet: not readable as Parquet"),
         ("none.csv", None, {}, "none.csv: cannot read the file: No such file"),
@@ -90,7 +91,7 @@ def test_malformed_files_are_refused_with_their_line(tmp_path, name, content, op
 @pytest.mark.parametrize(
     ("content", "options", "rows"),
     [
-        ("id;text (short, plain);label\n0;a;x\n1;b, c;y\n", {"delimiter": ";"}, [("0", "a", "x"), ("1", "b, c", "y")]),
+        ("id;text (short, plain);label\n0;a;x\n1;b, c;y\n", {}, [("0", "a", "x"), ("1", "b, c", "y")]),
         ('a,b;c\nd,"e";f\n', {"delimiter": ";"}, [('d,"e"', "f")]),
         ("a\tb\nc,c\td\n", {"delimiter": "tab"}, [("c,c", "d")]),
         ('text\n"a, b"\n', {}, [("a, b",)]),
@@ -98,7 +99,7 @@ def test_malformed_files_are_refused_with_their_line(tmp_path, name, content, op
         (",text, ,label\n0,a,,x\n,,,\n\n1,b,,y\n", {}, [("a", "x"), ("b", "y")]),
     ],
 )
-def test_the_delimiter_splits_the_header(tmp_path, content, options, rows):
+def test_the_delimiter_splits_the_header_and_the_first_records_alike(tmp_path, content, options, rows):
     assert [tuple(row.values()) for row in read(write(tmp_path, content), **options)] == rows
 
 
@@ -214,3 +215,11 @@ def test_a_table_goes_round(tmp_path, caplog):
     assert [row.label for row in found] == ["a", "@a", "@a", "b", "b"]
     assert found[0].extra["checked"] == "x" and found[0].extra["reason"] == "why not"
     assert f"{path}: 1 rows without a text or a label are left out, the first at {path}:8" in caplog.text
+
+
+def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog):
+    answers = ["accept", "Reject", "ignore"]
+    rows = [{"text": f"a {n}", "label": "x", "answer": answer} for n, answer in enumerate(answers)]
+    path = write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
+    Table(path, text_columns=("text",)).infer()
+    assert "2 rows say reject or ignore in the column 'answer'" in caplog.text
