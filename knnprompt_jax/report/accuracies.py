@@ -10,6 +10,7 @@ from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Cell, Table
 
 _TRUNCATED = 0.05  # The paper's limit on the share of truncated prompts, by which it chooses M_T.
+_AVERAGES = "Averages are over the tasks run; in rows without runs of ours, they are as printed."
 
 
 def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes: Sequence[str]) -> Table:
@@ -19,7 +20,7 @@ def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes
         name: the name of the table.
         caption: its caption.
         ours: the records, as `results.frame` returns them.
-        paper: the paper's numbers on the same axes.
+        paper: the paper's numbers on the same axes; keys without a record are shown as well.
         axes: the axes of the rows.
     """
     by_task = paper[paper.task != published.AVERAGE]
@@ -28,17 +29,19 @@ def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes
     tasks_of_model = {model: set(runs.task) for (model,), runs in results.groups(ours, ["model"]).items()}
     runs_of = results.groups(ours, axes)
     numbers_of = results.groups(paper, axes)
-    for key, runs in runs_of.items():
+    for key in runs_of | numbers_of:
+        runs = runs_of.get(key, ours[:0])
         if set(runs.task) == set().union(*(tasks_of_model[model] for model in runs.model)):
             cells[*key, published.AVERAGE] = _average(runs, numbers_of.get(key, paper[:0]))
-    return tables.build(name, caption, axes, columns(tasks), cells, [*seed_notes(paper)])
+    notes = [*seed_notes(paper), *([_AVERAGES] if len(paper) and len(ours) else [])]
+    return tables.build(name, caption, axes, columns(tasks), cells, notes)
 
 
 def _average(runs: pd.DataFrame, numbers: pd.DataFrame) -> Cell:
-    """Return the average of a row, and the paper's if it is over the same tasks."""
-    ours = results.average(runs)
+    """Return the average of a row, and the paper's if it is over the same tasks or nothing was run."""
+    ours = results.average(runs) if len(runs) else None
     printed = numbers[numbers.task == published.AVERAGE]
-    if len(printed) and set(printed.tasks.iloc[0]) == set(runs.task):
+    if len(printed) and (runs.empty or set(printed.tasks.iloc[0]) == set(runs.task)):
         return Cell(ours, printed.score.iloc[0], paper_digits=2)
     return Cell(ours)
 

@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page, with their text kept as text; curves of accuracies along an axis."""
+"""Figures as SVG inside a page, with their text kept as text; curves, box plots and heatmaps of accuracies."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,8 @@ _MARKERS = "os^Dvp*X"
 _DASHES = ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
 _MAX_TICKS = 7
-_MARKS = "Bars: ± one sample standard deviation over seeds. Hollow marks on dotted lines: the paper's numbers."
+_BARS = "Bars: ± one sample standard deviation over seeds."
+_BOX_PARTS = ("boxprops", "whiskerprops", "capprops", "medianprops", "flierprops")
 _HOLLOW = {"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.9, "alpha": 0.7}
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),
@@ -138,19 +139,21 @@ class Plot:
 
 
 def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Figure:
-    """Draw accuracies along an axis; hollow marks are the paper's for the same models."""
-    line_styles = _line_styles(plot.line, ours[plot.line])
+    """Draw accuracies along an axis; hollow marks are the paper's."""
+    line_styles = _line_styles(plot.line, [*ours[plot.line], *paper[plot.line]])
     panels = [_curves(title, part, numbers, plot, line_styles) for title, part, numbers in _parts(ours, paper, plot)]
     titles = {names.text(plot.line, value): options for value, options in line_styles.items()}
-    return Figure(name, f"{caption} {_MARKS}", tuple(panels), legend(titles))
+    models = ", ".join(map(names.model, names.ordered("model", paper.model)))
+    marks = f" Hollow marks on dotted lines: the paper's numbers of {models}." if models else ""
+    return Figure(name, f"{caption} {_BARS}{marks}", tuple(panels), legend(titles))
 
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Yield the title, records and printed numbers of each panel."""
+    """Yield the title, records and printed numbers of each panel; the paper's models stand beside any other model."""
     models = {"": ours} if plot.line == "model" else results.by_model(ours)
     for model, runs in models.items():
         prefix = f"{names.model(model)}, " if len(models) > 1 else ""
-        numbers = paper[paper.model.isin(runs.model)]
+        numbers = paper[paper.model.isin(runs.model)] if model in set(paper.model) else paper
         is_average = numbers.task == published.AVERAGE
         tasks = set(runs.task)
         if plot.average and len(tasks) > 1:
@@ -184,8 +187,9 @@ def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, lin
         averages = {x: results.average(group) for x, group in points.items()}
         bars = np.array([score.std or 0 for score in averages.values()])
         _line(panel, {x: score.mean for x, score in averages.items()}, plot, line_style, bars)
-        printed = by_x(paper[paper[plot.line] == value])
-        _line(panel, {x: rows.score.iloc[0].mean for x, rows in printed.items()}, plot, line_style | _HOLLOW)
+        for numbers in results.groups(paper[paper[plot.line] == value], ["model"]).values():
+            means = {x: rows.score.iloc[0].mean for x, rows in by_x(numbers).items()}
+            _line(panel, means, plot, line_style | _HOLLOW)
     if plot.law:
         panel.axes.set_yscale("log")
         panel.axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
@@ -212,6 +216,45 @@ def _line(
     law = plot.law(accuracy) if plot.law else None
     if law:
         panel.axes.plot(x, law.error(x), **line_style | {"marker": ""})
+
+
+def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Figure:
+    """Draw a box over seeds for each x and line."""
+    panels = []
+    line_styles = _line_styles(plot.line, ours[plot.line])
+    for title, part, _ in _parts(ours, paper, plot):
+        panel = Panel(title, plot.label, "accuracy, %")
+        columns = names.ordered(plot.x, part[plot.x])
+        for index, (value, line_style) in enumerate(line_styles.items()):
+            positions = np.arange(len(columns)) + 0.3 * (index - (len(line_styles) - 1) / 2)
+            values = [part.accuracy[(part[plot.x] == x) & (part[plot.line] == value)] for x in columns]
+            color = {"color": line_style["color"], "markeredgecolor": line_style["color"]}
+            colors = dict.fromkeys(_BOX_PARTS, color)
+            panel.axes.boxplot(values, positions=positions, widths=0.22, manage_ticks=False, **colors)
+        panel.axes.set_xticks(range(len(columns)), [names.text(plot.x, x) for x in columns])
+        panels.append(panel.svg)
+    titles = {names.text(plot.line, value): options for value, options in line_styles.items()}
+    return Figure(name, caption, tuple(panels), legend(titles))
+
+
+def heatmaps(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Figure:
+    """Draw the mean accuracy over seeds at each (line, x); the highest value of a panel is the darkest."""
+    panels = []
+    for title, part, _ in _parts(ours, paper, plot):
+        values = part.pivot_table("accuracy", plot.line, plot.x)
+        panel = Panel(title, plot.label, names.HEADERS[plot.line])
+        low = values.min().min()
+        high = values.max().max()
+        darkest = 2 * high - low + 1e-9  # The darker half of the colours is unused, so that text is readable.
+        panel.axes.pcolormesh(values, cmap="Blues", vmin=low, vmax=darkest)
+        for (row, column), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                panel.axes.text(column + 0.5, row + 0.5, f"{value:.1f}", ha="center", va="center")
+        panel.axes.set_xticks(np.arange(len(values.columns)) + 0.5, list(map(str, values.columns)))
+        panel.axes.set_yticks(np.arange(len(values)) + 0.5, list(map(str, values.index)))
+        panel.axes.grid(False)
+        panels.append(panel.svg)
+    return Figure(name, caption, tuple(panels))
 
 
 def _line_styles(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A table of our scores, the paper's beside them and their difference; as CSV, Markdown and text."""
+"""A table of our scores, the paper's beside them and their difference; as CSV and text."""
 
 import dataclasses
 import math
@@ -127,7 +127,7 @@ def pivot(
     marks: Callable[[pd.DataFrame], str] = lambda runs: "",
     **options: Any,
 ) -> dict[tuple, Cell]:
-    """Return the cell of each key that has a score of ours; a key is a value on every axis, the last the column's.
+    """Return the cell of each key that has a score; a key is a value on every axis, the last the column's.
 
     Args:
         ours: our records (`results.frame`).
@@ -140,7 +140,8 @@ def pivot(
     runs = results.groups(ours, axes)
     printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, axes).items()}
     cells = {key: Cell(value(group), printed.get(key), marks(group), **options) for key, group in runs.items()}
-    return {key: cell for key, cell in cells.items() if cell.ours}
+    cells |= {key: Cell(None, score, **options) for key, score in printed.items() if key not in runs}
+    return {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
 
 
 def build(
@@ -171,13 +172,24 @@ def build(
     return Table(name, caption, headers, tuple(columns.values()), tuple(rows), tuple(notes))
 
 
+def ours_only(table: Table) -> Table:
+    """Return the table without the rows and columns that have no score of ours."""
+    rows = [row for row in table.rows if any(cell.ours for cell in row.cells)]
+    indices = [index for index in range(len(table.columns)) if any(row.cells[index].ours for row in rows)]
+    return dataclasses.replace(
+        table,
+        columns=tuple(table.columns[index] for index in indices),
+        rows=tuple(TableRow(row.headers, tuple(row.cells[index] for index in indices)) for row in rows),
+    )
+
+
 def to_csv(table: Table) -> str:
     """Return a line per cell, numbers to six digits."""
     lines = [
         _csv_line((*table.headers, "column"), (*row.headers, column), cell)
         for row in table.rows
         for column, cell in zip(table.columns, row.cells, strict=True)
-        if cell.ours
+        if cell.ours or cell.paper
     ]
     return pd.DataFrame(lines).to_csv(index=False, float_format="%.6g", lineterminator="\n")
 

@@ -49,7 +49,8 @@ class Experiment:
         text: a description of the section.
         axes: the axes of its rows. Records with equal values differ in their seeds only.
         caption: the caption of its table of accuracies.
-        figure: the caption of its curves, and their axes; None without a figure.
+        figure: the caption of its figure, and its axes; None without a figure.
+        make_figure: the function of `report.drawing` that draws the figure.
         draw: returns its tables and figures; by default the table of accuracies and the figure.
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
@@ -63,6 +64,7 @@ class Experiment:
     axes: tuple[str, ...] = AXES
     caption: str = SPREAD
     figure: tuple[str, drawing.Plot] | None = None
+    make_figure: Callable[..., drawing.Figure] = drawing.curves
     draw: Callable[["Experiment", Data], tuple[list[Table], list[drawing.Figure]]] | None = None
     settings: type[grids.GridSettings] = grids.GridSettings
     cells: Callable[[Any, job_inputs.Rows, int], Iterator[paper_cells.GridCell]] = paper_cells.regimes
@@ -96,13 +98,11 @@ class Experiment:
 
     def draw_accuracies(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
         """Return the table of accuracies, and the figure if there is one."""
-        if data.ours.empty:
-            return [], []
         tables = [accuracies.build(data.name, self.caption, data.ours, data.paper, self.axes)]
-        if not self.figure or not data.with_figures:
+        if not self.figure or not data.with_figures or data.ours.empty:
             return tables, []
         caption, plot = self.figure
-        return tables, [drawing.curves(data.name, caption, data.ours, data.paper, plot)]
+        return tables, [self.make_figure(data.name, caption, data.ours, data.paper, plot)]
 
 
 def with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -53,19 +53,18 @@ def _draw_priors(experiment: Experiment, data: Data) -> tuple[list[Table], list[
 
     paper = _paper_priors()
     axes = (*_PRIOR_AXES, "ratio")
-    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, axes).items()}
     cells = tables.pivot(ours, paper, axes, average, accuracies.cell_marks, comparable=same_tasks)
     for row in {key[:-1] for key in cells}:
         means = {key[-1]: cell.ours.mean for key, cell in cells.items() if key[:-1] == row and cell.ours}
-        summaries = {"average": statistics.fmean(means.values())}
+        summaries = {"average": statistics.fmean(means.values())} if means else {}
         skewed = [mean for ratio, mean in means.items() if ratio != paper_cells.BALANCED]
         if skewed and paper_cells.BALANCED in means:
             summaries["drop"] = min(skewed) - means[paper_cells.BALANCED]
         comparable = same_tasks and means.keys() == {*paper.ratio} - {"average", "drop"}
-        for summary, mean in summaries.items():
-            cells[*row, summary] = Cell(
-                Score(mean), printed.get((*row, summary)), comparable=comparable, paper_digits=2
-            )
+        for summary in ("average", "drop"):
+            score = Score(summaries[summary]) if summary in summaries else None
+            printed = cells.get((*row, summary), Cell()).paper
+            cells[*row, summary] = Cell(score, printed, comparable=comparable, paper_digits=2)
     ratios = names.ordered("ratio", {key[-1] for key in cells} - {"average", "drop"})
     titles = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {"average": "average", "drop": "drop"}
     tasks_run = ", ".join(map(names.task, names.ordered("task", tasks)))
@@ -186,11 +185,12 @@ _DECLARED = (
         "Train rows per class split between demonstrations (D) and anchors (A).",
         axes=("model", "method", "demo_shots", "anchor_shots"),
         figure=(
-            "Accuracy against anchors per class, |A|, for each number of demonstrations, |D|.",
+            "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
             drawing.Plot(
                 "anchor_shots", "|A|, anchors per class", line="demo_shots", panel=("method", "task"), average=False
             ),
         ),
+        make_figure=drawing.heatmaps,
         settings=grids.SplitSettings,
         cells=paper_cells.split_sizes,
     ),

@@ -64,13 +64,13 @@ def _first(full: Data, few: Data) -> drawing.Figure:
     """Draw the paper's first figure for a model: the context limits in-context learning, but not kNN Prompting."""
     models = results.by_model(joined(few.ours, full.ours))
     model = published.MODEL if published.MODEL in models else next(iter(models))
+    paper = joined(few.paper, full.paper)
+    paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
     caption = (
         f"In-context learning, whose curve ends where the context is full, and kNN Prompting with {names.model(model)}; "
         "|D| = M_T, and 1 in few-shot runs."
     )
-    return drawing.curves(
-        "first", caption, models[model], joined(few.paper, full.paper), drawing.Plot("m", drawing.SHOTS)
-    )
+    return drawing.curves("first", caption, models[model], paper, drawing.Plot("m", drawing.SHOTS))
 
 
 def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
@@ -111,9 +111,10 @@ class PowerLaw:
 def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
     """Return α and β for every model and task, beside those of a fit through the paper's numbers at the same m.
 
-    Averages are fitted at the m that all tasks of the model have.
+    Averages are fitted at the m that all tasks of the model have. A model that only the paper ran has a row for its
+    average.
     """
-    averages = [(model, published.AVERAGE) for model in ours.model]
+    averages = [(model, published.AVERAGE) for model in (*ours.model, *paper.model)]
     cells: dict[tuple, Cell] = {}
     for model, task in dict.fromkeys([*averages, *results.groups(ours, ("model", "task"))]):
         runs = ours[ours.model == model]
@@ -125,8 +126,8 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
         measured = {m: results.average(group).mean for (m,), group in results.groups(runs, ["shots"]).items()}
         printed = _printed(paper[paper.model == model], set(runs.task))
         law = fit_power_law(measured)
-        if law:
-            printed_law = fit_power_law({m: printed[m] for m in measured if m in printed})
+        printed_law = fit_power_law({m: printed[m] for m in measured or printed if m in printed})
+        if law or printed_law:
             cells |= {(model, task, name): _law_cell(name, law, printed_law) for name in _TITLES}
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. "
@@ -135,22 +136,23 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
     return tables.build("power_law", caption, ("model", "task"), _TITLES, cells)
 
 
-def _law_cell(name: str, law: PowerLaw, printed: PowerLaw | None) -> Cell:
+def _law_cell(name: str, law: PowerLaw | None, printed: PowerLaw | None) -> Cell:
     """Return the cell of a parameter of two laws, with two digits of its standard error."""
-    ours = getattr(law, name)
+    ours = getattr(law, name) if law else None
     paper = getattr(printed, name) if printed else None
+    score = ours or paper
     digits = 2 if name == "r_squared" else 3
-    if ours.std:
-        digits = min(4, max(1, 1 - math.floor(math.log10(ours.std))))
+    if score and score.std:
+        digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
     return Cell(ours, paper, comparable=name != "r_squared", digits=digits)
 
 
 def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:
-    """Return the paper's accuracies by m, averaged over `tasks`."""
+    """Return the paper's accuracies by m, averaged over `tasks`, or over all of its own if `tasks` is empty."""
     numbers = paper[(paper.m != results.FILLS_CONTEXT) & (paper.task != published.AVERAGE)]
     numbers = numbers.assign(mean=[score.mean for score in numbers.score])
     by_task = numbers.pivot(index="m", columns="task", values="mean")
-    return by_task.reindex(columns=sorted(tasks)).dropna().mean(axis=1).to_dict()
+    return by_task.reindex(columns=sorted(tasks or by_task.columns)).dropna().mean(axis=1).to_dict()
 
 
 def _draw_spreads(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
@@ -190,6 +192,11 @@ ROBUSTNESS = Experiment(
     "robustness",
     "Robustness",
     "How much the draw of train rows matters.",
-    figure=("Accuracy against m and its spread over seeds.", drawing.Plot("m", drawing.SHOTS)),
+    figure=(
+        "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; circles: seeds "
+        "beyond.",
+        drawing.Plot("m", drawing.SHOTS, average=False),
+    ),
+    make_figure=drawing.boxes,
     draw=_draw_spreads,
 )

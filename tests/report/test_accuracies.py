@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.report import accuracies, names, published, results
+from knnprompt_jax.report import accuracies, names, published, results, tables
 from knnprompt_jax.report.results import Score
 
 FEW = {"regime": "few-shot"}
@@ -31,7 +31,9 @@ def test_a_cell_is_the_mean_over_seeds_beside_the_papers(make_record):
     expected = [100 * np.mean(np.array(record.predicted) == np.array(record.true)) for record in records]
     assert (cell.ours.mean, cell.ours.std) == pytest.approx((np.mean(expected), np.std(expected, ddof=1)))
     assert cell.paper == Score(63.7, 5.5, 10)
-    assert table.columns == ("TREC",) and len(table.rows) == 1, "the paper's other numbers are not shown"
+    assert row(table, "8", "Noisy channel")["TREC"] == tables.Cell(paper=Score(41.6, 9.5, 10)), "nobody ran it"
+    ours = tables.ours_only(table)
+    assert (len(ours.rows), ours.columns) == (1, ("TREC", "average"))
     assert any("10 seeds" in note for note in table.notes)
     other_model = build([dataclasses.replace(record, model="tiny") for record in records])
     assert row(other_model, "8", "kNN Prompting", model="the tiny model")["TREC"].paper is None

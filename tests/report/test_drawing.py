@@ -1,4 +1,4 @@
-"""Drawings: SVG that is safe in a page beside others, and curves with a panel per task."""
+"""Drawings: SVG that is safe in a page beside others, and accuracies with a panel per task."""
 
 import pathlib
 import re
@@ -61,3 +61,39 @@ def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
         assert {title, "accuracy, %", drawing.SHOTS, "2", "8"} <= set(svg_texts(panel))
     assert [name for _, name in figure.legend] == ["In-context learning", "kNN Prompting"]
     assert "one sample standard deviation" in figure.caption and "Hollow marks" in figure.caption
+
+
+@pytest.mark.parametrize(("model", "models"), [("gpt2-xl", 1), ("tiny", len(published.SIZES))])
+def test_the_papers_models_stand_beside_a_model_that_it_lacks(make_record, model, models, monkeypatch):
+    lines = []
+    monkeypatch.setattr(drawing, "_line", lambda panel, accuracy, plot, style, bars=None: lines.append(accuracy))
+    paper = published.of("data_scaling")
+    curves([make_record("data_scaling", "sst2", "knn", 32, 1, model=model)], paper[paper.method == "knn"])
+    assert len(lines) == 1 + models
+
+
+def test_heatmaps_show_the_mean_of_each_split(make_record):
+    records = [
+        make_record("split_strategy", "sst2", "knn", 8, seed, demo_shots=demos, cell={"anchor_shots": 8 - demos})
+        for demos in (2, 4)
+        for seed in (1, 2)
+    ]
+    plot = drawing.Plot("anchor_shots", "|A|", line="demo_shots", average=False)
+    (panel,) = drawing.heatmaps("name", "Caption.", results.frame(records), published.of(""), plot).panels
+    means = [sum(record.accuracy for record in pair) * 50 for pair in (records[:2], records[2:])]
+    assert {"SST2", "|A|", "|D|", "2", "4", "6", *(f"{mean:.1f}" for mean in means)} <= set(svg_texts(panel))
+
+
+def test_boxes_have_a_place_per_m_and_a_colour_per_method(make_record):
+    records = [
+        make_record("robustness", "sst2", method, m, seed)
+        for method in ("icl", "knn")
+        for m in (32, 64)
+        for seed in (1, 2, 3)
+    ]
+    plot = drawing.Plot("m", drawing.SHOTS, average=False)
+    figure = drawing.boxes("name", "Caption.", results.frame(records), published.of(""), plot)
+    (panel,) = figure.panels
+    assert {"SST2", "M_T", "32", "64"} <= set(svg_texts(panel)), "in-context learning fills the context"
+    assert all(color in panel for color in drawing.PALETTE[:2])
+    assert [name for _, name in figure.legend] == ["In-context learning", "kNN Prompting"]

@@ -34,6 +34,15 @@ def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_
     assert rows["TP for 1,024 tokens: truncated prompts, %"][0].ours.mean == 3
 
 
+def test_the_page_has_the_papers_numbers_of_models_that_nobody_ran(found):
+    rows = {row.headers: row.cells for row in found["data_scaling"].tables[0].rows}
+    cells = rows["opt-30b (30B)", "1024", "kNN Prompting"]
+    assert len(cells) == 11 and all(cell.paper and not cell.ours for cell in cells)
+    laws = {row.headers: row.cells for table in found["data_scaling"].tables[-1:] for row in table.rows}
+    assert all(cell.paper and not cell.ours for cell in laws["opt-30b (30B)", "average"])
+    assert "opt-30b (30B)" in [name for _, name in found["data_scaling"].figures[-1].legend]
+
+
 def test_facts_describe_the_runs(found):
     facts = found["few_shot"].facts
     assert (facts["Model"], facts["Seeds"]) == ("gpt2-xl (1.5B)", "1–3")
