@@ -89,7 +89,7 @@ def test_commands_and_their_flags_exist(page):
     text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text(encoding="utf-8"))
     for file, command, rest in re.findall(r"(?:python experiments/(\w+)\.py|knnprompt (\w+)(?= --))(.*)", text):
         name, rest = file or command, rest.partition("#")[0].partition("`")[0]
-        config = re.search(r"--config=\S+:[a-z]\w+", rest)
+        config = re.search(r"--config=configs/\w+\.py(:\w+)?", rest)
         kind = test_options_all.begin(name, *([config[0]] if config else []), "--help")[2]
         names = {option for option, _, _ in options.declarations(kind)} | {"help", "helpfull", "config"}
         assert set(re.findall(r" --([\w.]+)", rest)) <= names, rest
