@@ -8,6 +8,7 @@ import hashlib
 import importlib.metadata
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from knnprompt_jax.common import errors, files
@@ -172,10 +173,7 @@ def _download(name: str, config_only: bool, weights: bool) -> pathlib.Path:
         elif not weights:
             path = fetch(*_SMALL)
         else:
-            for pattern in (weight_file.replace(".", "*.") for weight_file in convert.FORMATS):
-                path = fetch(*_SMALL, pattern)
-                if any(path.glob(pattern)):
-                    break
+            path = _fetch_weights(fetch)
     except (OSError, ValueError, hub_errors.HTTPError) as error:
         raise errors.UserError(
             f"model {name!r} is not a folder, not a .gguf file, not one of {', '.join(SHIPPED)}, and not "
@@ -183,4 +181,14 @@ def _download(name: str, config_only: bool, weights: bool) -> pathlib.Path:
         ) from None
     if not path.exists():
         raise errors.UserError(f"model {name!r}: {repository} has no file {file}")
+    return path
+
+
+def _fetch_weights(fetch: Callable[..., pathlib.Path]) -> pathlib.Path:
+    """Return the folder of a model with its weights in the first format that the repository has."""
+    for name in convert.FORMATS:
+        pattern = name.replace(".", "*.")
+        path = fetch(*_SMALL, pattern)
+        if any(path.glob(pattern)):
+            break
     return path

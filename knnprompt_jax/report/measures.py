@@ -145,11 +145,14 @@ def percent(share: float) -> str:
 def list_overall(measured: Measures) -> Listing:
     """Return the measures of all rows."""
     overall = measured.overall
-    low, high = (100 * overall["accuracy_interval"][end] for end in ("low", "high"))
+    interval = overall["accuracy_interval"]
     smallest = measured.per_class.rows[measured.per_class.rows > 0].min()
     rows = (
         ("Accuracy", percent(overall["accuracy"])),
-        (f"Wilson's {100 * CONFIDENCE:.0f} % interval of the accuracy", f"{low:.1f} to {high:.1f}\u00a0%"),
+        (
+            f"Wilson's {100 * CONFIDENCE:.0f} % interval of the accuracy",
+            f"{100 * interval['low']:.1f} to {percent(interval['high'])}",
+        ),
         ("Accuracy of always predicting the most common class", percent(overall["commonest_class"])),
         (f"Macro F1: mean of all classes; the smallest has {smallest:,} rows", percent(overall["macro_f1"])),
         ("Log loss: mean −log of the true class's probability, in nats", f"{max(0, overall['log_loss']):.3f}"),
