@@ -15,7 +15,6 @@ MODULES = (
     "knnprompt_jax",
     "knnprompt_jax.inference.lm",
     "knnprompt_jax.methods.method",
-    "knnprompt_jax.classifier.experts.pool",
     "knnprompt_jax.classifier",
     "knnprompt_jax.inference.states",
     "knnprompt_jax.datastore",

@@ -65,7 +65,9 @@ class Measures:
     @property
     def confusion_CC(self) -> np.ndarray:
         """The number of rows of each class (rows) that are predicted as each class (columns)."""
-        return metrics.confusion_matrix(self.y_Q, self.predicted_Q, labels=range(len(self.labels)))
+        counts_CC = np.zeros((len(self.labels), len(self.labels)), int)
+        np.add.at(counts_CC, (self.y_Q, self.predicted_Q), 1)
+        return counts_CC
 
     @property
     def is_right_Q(self) -> np.ndarray:

@@ -38,6 +38,6 @@ def test_records(folder):
     tally = injection.every_fault(
         folder,
         lambda folder: records.write(folder / "results", record),
-        lambda folder: records.read(folder / "results" / record.file_name),
+        lambda folder: records.read_all(folder / "results"),
     )
     assert tally.survived == tally.tried > 10
