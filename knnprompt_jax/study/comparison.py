@@ -88,7 +88,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {num_seeds} seed{'s' * (num_seeds != 1)}",
-            f"up to {first.shots} train rows per class: {'; '.join(_sizes(first))}",
+            _sizes(first),
             "",
             text_tables.render(header, rows),
             "",
@@ -145,12 +145,12 @@ def _describe_methods(by_method: Mapping[str, Sequence[records.Record]]) -> Iter
             yield f"{title}{seed}: {first.note}."
 
 
-def _sizes(record: records.Record) -> list[str]:
-    """Count the demonstrations and anchors of each class; classes with the same counts stand together."""
+def _sizes(record: records.Record) -> str:
+    """Count the train rows, demonstrations and anchors of each class; classes with the same counts stand together."""
     words = collections.defaultdict(list)
     for counts in record.class_counts.values():
-        words[counts["demonstrations"], counts["anchors"]].append(counts["word"])
-    return [
-        f"{demonstrations} demonstrations and {anchors} anchors of {', '.join(labels)}"
-        for (demonstrations, anchors), labels in words.items()
-    ]
+        words[f"{counts['demonstrations']} demonstrations, {counts['anchors']} anchors"].append(counts["word"])
+    if len(words) == 1:
+        return f"{record.shots} train rows per class: {next(iter(words))}"
+    sizes = [f"{size} of {', '.join(labels)}" for size, labels in words.items()]
+    return f"up to {record.shots} train rows per class: {'; '.join(sizes)}"
