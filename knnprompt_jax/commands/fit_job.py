@@ -46,7 +46,7 @@ def run(settings: commands.FitSettings) -> Result:
     """
     job_inputs.join_processes(settings.distributed)
     path = pathlib.Path(settings.classifier)
-    parallel.call_in_main(lambda: _check_replaceable(path, settings.overwrite))
+    parallel.call_in_main(lambda: _check_replaceable(path, settings))
     options = classifier_options(settings)
     task, train = _load_rows(settings)
     table = label_table.read(settings.table(settings.train_file)) if settings.train_file else ()
@@ -68,9 +68,11 @@ def run(settings: commands.FitSettings) -> Result:
     return Result(fitted.content, statistics.requested_prompts, statistics.prompts)
 
 
-def _check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
-    """Raise UserError if the classifier cannot be written to the path."""
-    if path.exists() and path.stat().st_size and not overwrite:
+def _check_replaceable(path: pathlib.Path, settings: commands.FitSettings) -> None:
+    """Raise UserError if the classifier would replace its own table, or another file without `overwrite`."""
+    if path.resolve() == pathlib.Path(settings.train_file).resolve():
+        raise errors.UserError(f"--classifier={path}: it is the train file, which would be lost")
+    if path.exists() and path.stat().st_size and not settings.overwrite:
         raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
     files.check_writable(path)
 
