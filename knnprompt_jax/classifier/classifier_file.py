@@ -14,6 +14,7 @@ version and a digest of the tensors, so nothing else in a file needs a check. Me
 for many rows. Reading a file runs no code in it. A file is replaced whole.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -113,6 +114,18 @@ def save(fitted: Fitted, path: pathlib.Path) -> None:
         UserError: the system refuses to write.
     """
     parallel.call_in_main(lambda: files.write(path, _to_bytes(fitted)))
+
+
+def check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
+    """Raise UserError if the file exists, unless it is a classifier of any version and `overwrite` is True."""
+    if not path.exists():
+        return
+    if not overwrite:
+        raise errors.UserError(f"{path}: exists already; choose another file, or set --overwrite (overwrite=True)")
+    with contextlib.suppress(OSError, safetensors.SafetensorError), safetensors.safe_open(path, "numpy") as file:
+        if _KEY in (file.metadata() or {}):
+            return
+    raise errors.UserError(f"{path}: exists and is not a classifier; choose another file")
 
 
 def _to_bytes(fitted: Fitted) -> bytes:

@@ -233,12 +233,11 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """Write everything but the model's weights into a file.
 
         Raises:
-            UserError: the file exists and `overwrite` is False, or the system refuses.
+            UserError: the file exists, and `overwrite` is False or it is not a classifier; or the system refuses.
         """
         fitted = self._check_fitted()
         path = pathlib.Path(path).expanduser()
-        if path.exists() and not overwrite:
-            raise errors.UserError(f"{path}: exists already; choose another file, or give overwrite=True")
+        classifier_file.check_replaceable(path, overwrite)
         classifier_file.save(fitted, path)
 
     def _check_fitted(self) -> Fitted:

@@ -266,16 +266,23 @@ class Fitted:
         """Return the k nearest anchors of each text in the first view."""
         return expert.search(self.store, self.first_view(readings), k)
 
-    def search_among_anchors(self, k: int) -> search_lib.Neighbours:
+    def search_among_anchors(self, k: int, text_N: np.ndarray | None = None) -> search_lib.Neighbours:
         """Return the k nearest other anchors of each anchor; raise UserError if there are fewer.
 
-        k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k
-        are kept.
+        More than k are searched for. Where an anchor is not among its own nearest, because many others equal it, the
+        first k are kept.
+
+        Args:
+            text_N: a number for the text of each anchor, if copies of an anchor do not count as others.
         """
-        if not 1 <= k < len(self.store):
-            raise errors.UserError(f"k={k}: choose from 1 to {len(self.store) - 1}, the number of other anchors")
-        nearest = self.store.search(parallel.put_rows(self.states.without_blocks(), self.model.mesh), k + 1)
-        itself_Nk = nearest.indices_Qk == jnp.arange(len(self.store))[:, None]
+        text_N = np.arange(len(self.store)) if text_N is None else text_N
+        num_excluded = np.bincount(text_N).max()
+        if not 1 <= k <= len(self.store) - num_excluded:
+            raise errors.UserError(
+                f"k={k}: choose from 1 to {len(self.store) - num_excluded}, the number of other anchors"
+            )
+        nearest = self.store.search(parallel.put_rows(self.states.without_blocks(), self.model.mesh), k + num_excluded)
+        itself_Nk = jnp.asarray(text_N)[nearest.indices_Qk] == text_N[:, None]
         # Sort the other anchors first, in their order, and the anchor itself last.
         order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
         return jax.tree.map(lambda array: jnp.take_along_axis(array, order_Nk, -1), nearest)
@@ -325,18 +332,21 @@ class Fitted:
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in class order.
 
-        `KNNPrompting` leaves out only the anchor itself, `AutoClassifier` a fold of anchors.
+        `KNNPrompting` leaves out the anchor and its copies, `AutoClassifier` a fold of anchors.
 
         Raises:
-            UserError: there is a single anchor.
+            UserError: there is a single text.
         """
-        count = len(self.content.anchors)
-        if count < 2:
-            raise errors.UserError("leave-one-out needs at least two anchors: add rows")
-        if self.content.choice is None:
-            return self._vote(self.search_among_anchors(min(self.content.k, count - 1)))
-        given = (self.readings, self.content.y_N, self.task.num_classes, resources_of(self.content, self.model))
-        p_NC = pool_fitting.held_out_probabilities(self.content.choice, *given)
+        content = self.content
+        text_N = views.number_texts(content.anchors)
+        num_others = len(text_N) - np.bincount(text_N).max()
+        if not num_others:
+            raise errors.UserError("leave-one-out needs at least two anchors of different texts: add rows")
+        if content.choice is None:
+            return self._vote(self.search_among_anchors(min(content.k, num_others), text_N))
+        folds_N = views.deal_folds(content.y_N, text_N)
+        given = (self.readings, content.y_N, folds_N, self.task.num_classes, resources_of(content, self.model))
+        p_NC = pool_fitting.held_out_probabilities(content.choice, *given)
         return p_NC.argmax(-1), p_NC
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:

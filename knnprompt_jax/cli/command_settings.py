@@ -88,7 +88,7 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
     )
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
-    overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the file.")
+    overwrite: bool = options.option(False, "Replace an earlier classifier in the file.")
     datastore: StoreOptions = options.group(StoreOptions)
 
     def __post_init__(self) -> None:

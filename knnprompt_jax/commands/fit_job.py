@@ -13,7 +13,7 @@ from knnprompt_jax.classifier.arguments import AUTO, AutoOptions
 from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
-from knnprompt_jax.common import errors, files, parallel, progress
+from knnprompt_jax.common import errors, parallel, progress
 from knnprompt_jax.inference import states
 from knnprompt_jax.study import job_inputs
 from knnprompt_jax.tasks import catalogue, defects
@@ -46,7 +46,7 @@ def run(settings: commands.FitSettings) -> Result:
     """
     job_inputs.join_processes(settings.distributed)
     path = pathlib.Path(settings.classifier)
-    parallel.call_in_main(lambda: _check_replaceable(path, settings))
+    parallel.call_in_main(lambda: classifier_file.check_replaceable(path, settings.overwrite))
     options = classifier_options(settings)
     task, train = _load_rows(settings)
     table = label_table.read(settings.table(settings.train_file)) if settings.train_file else ()
@@ -66,15 +66,6 @@ def run(settings: commands.FitSettings) -> Result:
     classifier_file.save(fitted, path)
     statistics = model.statistics
     return Result(fitted.content, statistics.requested_prompts, statistics.prompts)
-
-
-def _check_replaceable(path: pathlib.Path, settings: commands.FitSettings) -> None:
-    """Raise UserError if the classifier would replace its own table, or another file without `overwrite`."""
-    if path.resolve() == pathlib.Path(settings.train_file).resolve():
-        raise errors.UserError(f"--classifier={path}: it is the train file, which would be lost")
-    if path.exists() and path.stat().st_size and not settings.overwrite:
-        raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
-    files.check_writable(path)
 
 
 def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]:

@@ -74,9 +74,24 @@ def test_each_anchor_is_classified_by_the_others(model, rows, task):
     np.testing.assert_array_equal(classes_N, votes_NC.argmax(-1))
 
 
-def test_leave_one_out_needs_two_anchors(model):
-    with pytest.raises(kp.UserError, match="leave-one-out needs at least two anchors"):
-        classifier(model).fit(["a"], ["no"]).fitted_.left_out()
+@pytest.mark.parametrize("kind", [kp.KNNPrompting, kp.AutoClassifier])
+def test_leave_one_out_needs_two_texts(model, kind):
+    with pytest.raises(kp.UserError, match="leave-one-out needs at least two anchors of different texts"):
+        kind(model, demo_shots=0, **{"k": 1} if kind is kp.KNNPrompting else {}).fit(
+            ["a", " A"], ["no", "yes"]
+        ).left_out()
+
+
+@pytest.mark.parametrize("kind", [kp.KNNPrompting, kp.AutoClassifier])
+def test_no_row_is_classified_by_its_copy(model, rows, kind):
+    """Labels are random, so that only copies could tell them."""
+    texts = [*rows[0][:40], *(f" {text}".upper() for text in rows[0][:40])]
+    labels = 2 * np.random.default_rng(0).choice(["x", "y"], 40).tolist()
+    classifier = kind(model, demo_shots=2).fit(texts, labels)
+    p_N, right_N = classifier.fitted_.held_out()
+    assert 0.25 < np.mean(right_N) < 0.75
+    with pytest.raises(kp.UserError, match="max_error=0.1: cannot be promised"):
+        classifier.predict(["a"], max_error=0.1)
 
 
 def test_one_class_only(model):

@@ -97,12 +97,3 @@ def test_anything_else_starts_anew(path, damage, capsys):
     anew = FileOutput(path, job, b"HEADER\n")
     assert anew.rows == 0 and draft.read_bytes() == b"HEADER\n" and "starting anew" in capsys.readouterr().err
     assert FileOutput(path, "third", b"").rows == 0
-
-
-def test_an_earlier_file_is_replaced_when_the_new_one_is_complete(path):
-    path.write_bytes(b"old\n")
-    output = FileOutput(path, "job", b"header\n", overwrite=True)
-    output.write(b"one\n", 1)
-    assert path.read_bytes() == b"old\n"
-    output.finish()
-    assert path.read_bytes() == b"header\none\n"

@@ -106,11 +106,16 @@ class Pool:
 
 
 def held_out_probabilities(
-    choice: Choice, readings: Readings, y_N: np.ndarray, num_classes: int, resources: Resources
+    choice: Choice,
+    readings: Readings,
+    y_N: np.ndarray,
+    folds_N: np.ndarray,
+    num_classes: int,
+    resources: Resources,
 ) -> np.ndarray:
     """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
     p_NC = np.zeros((len(y_N), num_classes))
-    for rest, members in views.held_out(views.deal_folds(y_N)):
+    for rest, members in views.held_out(folds_N):
         pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
         p_NC[members] = pool.probabilities(readings.take(members))
     return p_NC
@@ -175,7 +180,8 @@ def weigh(
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
-    choice = _choose(names, readings, y_n, resources.of_classes(present_P))
+    folds_n = views.deal_folds(y_n, views.number_texts([rows[index] for index in sample]))
+    choice = _choose(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
         further = read(np.flatnonzero(~is_sampled_N).tolist(), choice.views)
@@ -188,7 +194,8 @@ def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[st
     """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
-    choice = _choose((expert_lib.Words.name,), readings, compact_N, Resources())
+    folds_N = views.deal_folds(compact_N, views.number_texts([Example({"text": text}, "") for text in texts]))
+    choice = _choose((expert_lib.Words.name,), readings, compact_N, folds_N, Resources())
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
 
@@ -203,7 +210,9 @@ def _one_thread() -> Iterator[None]:
 
 
 @_one_thread()
-def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources: Resources) -> Choice:
+def _choose(
+    names: Sequence[str], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, resources: Resources
+) -> Choice:
     """Hold out the rows for each expert, and weigh the experts that can score them.
 
     A view with a small share of the pool is left out: each of its prompts costs as much as those of the others.
@@ -219,7 +228,6 @@ def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources
     able = [expert for expert in experts if not expert.obstacle(readings)]
     if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
-    folds_N = views.deal_folds(y_N)
     held_out = _hold_out(able, readings, y_N, folds_N)
     choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
@@ -233,14 +241,15 @@ def _choose(names: Sequence[str], readings: Readings, y_N: np.ndarray, resources
 def _hold_out(
     experts: Sequence[expert_lib.Expert], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray
 ) -> list[pool_lib.HeldOut]:
-    """Return the scores of each expert; all zero where every class has a single row, so that none can be held out."""
+    """Return the scores of each expert; all zero where every class has a single text, so that none can be held out."""
     num_classes = int(y_N.max()) + 1
+    has_rest = len(set(zip(y_N, folds_N, strict=True))) > num_classes
     held_out = []
     with progress.bar(len(experts), "comparing experts", "expert") as report:
         for expert in experts:
             scores_NC = np.zeros((len(y_N), num_classes))
             setting = expert.default_setting
-            if np.bincount(y_N).max() > 1:
+            if has_rest:
                 scores_NC, setting = expert.held_out(readings, y_N, folds_N, num_classes)
             held_out.append(pool_lib.HeldOut(expert.name, expert.demo_shots, scores_NC, setting))
             report(1, 0)

@@ -2,9 +2,9 @@
 
 A view reads every row and every new text after the same number of demonstrations per class.
 
-A row cannot follow itself as a demonstration. So the rows that are demonstrations of new texts are dealt to folds, and
-each fold is read after demonstrations from the other rows. With few rows, all of them can thus be demonstrations, and
-still each of them counts as a labelled text.
+A row must not follow itself, or a copy of its text, as a demonstration. So the rows that are demonstrations of new
+texts are dealt to folds, and each fold is read after demonstrations from the other rows. With few rows, all of them can
+thus be demonstrations, and still each of them counts as a labelled text.
 """
 
 import collections
@@ -72,19 +72,28 @@ def held_out(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.flatnonzero(folds_N != fold), np.flatnonzero(folds_N == fold)
 
 
-def deal_folds(y_N: np.ndarray) -> np.ndarray:
+def number_texts(rows: Sequence[Example]) -> np.ndarray:
+    """Return a number [N] for the text of each row; copies of one text (`Example.text_key`) have one number."""
+    numbers: dict[tuple[str, ...], int] = {}
+    return np.array([numbers.setdefault(row.text_key, len(numbers)) for row in rows], int)
+
+
+def deal_folds(y_N: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     """Return the fold [N] of each row, from 0; each class is spread evenly over at most ten folds.
+
+    Copies of one text share a fold, so that no row is classified by its copy.
 
     A fold that is held out then leaves the other rows with the same shares of classes. Leaving out one row instead
     would make its class rarer than in the whole, which few rows turn into a bias against the true class.
     """
-    counts_C = np.bincount(y_N)
-    num_folds = max(2, min(_MAX_FOLDS, counts_C.max()))
-    order_N = np.random.default_rng(0).permutation(len(y_N))
-    order_N = order_N[np.argsort(y_N[order_N], kind="stable")]
-    folds_N = np.empty(len(y_N), int)
-    folds_N[order_N] = np.arange(len(y_N)) % num_folds
-    return folds_N
+    _, first_U, copies_N = np.unique(text_N, return_index=True, return_inverse=True)
+    y_U = y_N[first_U]
+    num_folds = max(2, min(_MAX_FOLDS, np.bincount(y_U).max()))
+    order_U = np.random.default_rng(0).permutation(len(y_U))
+    order_U = order_U[np.argsort(y_U[order_U], kind="stable")]
+    folds_U = np.empty(len(y_U), int)
+    folds_U[order_U] = np.arange(len(y_U)) % num_folds
+    return folds_U[copies_N]
 
 
 class Group(NamedTuple):
@@ -114,31 +123,32 @@ def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
     """
     order = ranked(rows, seed)
     demonstrations = first_of_each(rows, order, demo_shots)
-    drawn = set(demonstrations)
-    rest = [index for index in order if index not in drawn]
+    text_N = number_texts(rows)
+    rest = [index for index in order if text_N[index] not in text_N[demonstrations]]
     groups = [Group(tuple(demonstrations), tuple(sorted(rest)))]
     following = first_of_each(rows, rest, demo_shots)
     labels = {row.label for row in rows}
     if len(following) == demo_shots * len(labels):
-        groups.append(Group(tuple(following), tuple(sorted(demonstrations))))
+        groups.append(Group(tuple(following), tuple(sorted(set(order).difference(rest)))))
     else:
-        groups += _cross_fitted(rows, order, demonstrations, demo_shots)
+        groups += _cross_fitted(rows, order, demonstrations, text_N, demo_shots)
     return View(tuple(demonstrations), tuple(group for group in groups if group.members))
 
 
 def _cross_fitted(
-    rows: Sequence[Example], order: Sequence[int], demonstrations: Sequence[int], demo_shots: int
+    rows: Sequence[Example], order: Sequence[int], demonstrations: Sequence[int], text_N: np.ndarray, demo_shots: int
 ) -> list[Group]:
-    """Return the demonstrations in folds, each after rows of the other folds."""
+    """Return the demonstrations and their copies in folds, each after rows of the other folds."""
     counts: collections.Counter[str] = collections.Counter()
-    members: dict[int, list[int]] = collections.defaultdict(list)
+    fold_of: dict[int, int] = {}
     for index in demonstrations:
-        members[counts[rows[index].label] % _NUM_FOLDS].append(index)
+        fold_of.setdefault(text_N[index], counts[rows[index].label] % _NUM_FOLDS)
         counts[rows[index].label] += 1
+    folds_N = np.array([fold_of.get(text, -1) for text in text_N])
     groups = []
-    for fold in members.values():
-        rest = [index for index in order if index not in set(fold)]
-        groups.append(Group(tuple(first_of_each(rows, rest, demo_shots)), tuple(sorted(fold))))
+    for fold in dict.fromkeys(fold_of.values()):
+        following = first_of_each(rows, [index for index in order if folds_N[index] != fold], demo_shots)
+        groups.append(Group(tuple(following), tuple(np.flatnonzero(folds_N == fold).tolist())))
     return groups
 
 

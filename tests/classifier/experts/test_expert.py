@@ -39,7 +39,7 @@ def y_N():
 def test_held_out_scores_are_those_of_the_expert_without_the_fold(resources, y_N, name):
     readings = make_readings(y_N, 1)
     one = expert.KINDS[name](resources, 4)
-    folds_N = views.deal_folds(y_N)
+    folds_N = views.deal_folds(y_N, np.arange(len(y_N)))
     scores_NC, setting = one.held_out(readings, y_N, folds_N, CLASSES)
     rest = np.flatnonzero(folds_N != 0)
     members = np.flatnonzero(folds_N == 0)

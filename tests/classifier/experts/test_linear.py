@@ -38,7 +38,7 @@ def test_ridge_is_scikit_learns_with_balanced_weights(data, penalty, limit, monk
 def test_held_out_scores_are_those_of_regressions_without_the_fold(data, kind):
     """The weights of all rows are kept."""
     x_NF, y_N = data
-    folds_N = views.deal_folds(y_N)
+    folds_N = views.deal_folds(y_N, np.arange(len(y_N)))
     penalties = (0.3, 3.0)
     found_JNC = linear.held_out_ridge(kind(x_NF), y_N, folds_N, CLASSES, penalties)
     weights_N = linear.class_weights(y_N)

@@ -67,15 +67,28 @@ def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
     assert views.ranked(rows, 3) != views.ranked(rows, 4)
 
 
-def test_equal_texts_are_separate_rows():
-    rows = [Example({"text": "same"}, "0", row) for row in range(7)]
-    assert sorted(views.ranked(rows, 0)) == list(range(7))
+@pytest.mark.parametrize("shots", [2, 8, 100])
+def test_copies_share_a_fold_and_no_row_follows_its_copy(shots):
+    """Copies differ in case, blanks and the order of fields; without copies, folds and views stay the same."""
+    rows = [Example(row.fields | {"more": f"x{row.row}"}, row.label, row.row) for row in make_rows(31)]
+    copied = [
+        Example({"text": row.fields["more"], "more": f" {row.fields['text']}".upper()}, row.label) for row in rows
+    ]
+    y_N = np.array([int(row.label) for row in rows])
+    once_N = views.deal_folds(y_N, views.number_texts(rows))
+    np.testing.assert_array_equal(once_N, views.deal_folds(y_N, np.arange(31)))
+    twice_N = views.deal_folds(np.tile(y_N, 2), views.number_texts([*rows, *copied]))
+    np.testing.assert_array_equal(twice_N, np.tile(once_N, 2))
+    view = views.deal([*rows, *copied], shots, seed=0)
+    assert sorted(index for group in view.groups for index in group.members) == list(range(62))
+    for group in view.groups:
+        assert not {index % 31 for index in group.demonstrations} & {index % 31 for index in group.members}
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (1, 1), (40, 3), (2, 9, 100)])
 def test_folds_have_the_classes_of_the_whole(sizes):
     y_N = np.repeat(np.arange(len(sizes)), sizes)
-    folds_N = views.deal_folds(y_N)
+    folds_N = views.deal_folds(y_N, np.arange(len(y_N)))
     for label, size in enumerate(sizes):
         counts = np.bincount(folds_N[y_N == label], minlength=folds_N.max() + 1)
         assert counts.max() - counts.min() <= 1 and counts.sum() == size
