@@ -16,11 +16,12 @@ FLAGS = app.Flags(commands.FineTuneSettings)
 
 def main() -> None:
     from knnprompt_jax.common import parallel
-    from knnprompt_jax.study import fine_tuning as job
+    from knnprompt_jax.report import accuracies, page
+    from knnprompt_jax.study import fine_tuning
 
-    done = job.run(FLAGS.value)
+    done = fine_tuning.run(FLAGS.value)
     if parallel.is_main():
-        app.show(job.render(done))
+        app.show(page.to_text(accuracies.section(done)))
         app.show(f"\nrecords: {FLAGS.value.output}/; to see them: knnprompt report --records={FLAGS.value.output}")
 
 

@@ -11,9 +11,9 @@ FLAGS = app.Flags(commands.ReportSettings)
 
 
 def main() -> None:
-    from knnprompt_jax.study import paper_report
+    from knnprompt_jax.study import paper_tables
 
-    app.show(paper_report.run(FLAGS.value))
+    app.show(paper_tables.report(FLAGS.value))
 
 
 if __name__ == "__main__":

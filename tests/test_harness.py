@@ -144,12 +144,6 @@ def test_bad_arguments_are_refused(given, message):
         harness.HarnessModel("tiny", **given)
 
 
-def test_texts_that_are_cut_give_a_warning(caplog):
-    model = harness.HarnessModel("tiny", max_length=16)
-    model.loglikelihood(requests(("one word " * 40, " more"), ("short", " more"), ("short", " more")))
-    assert "1 of 2 prompts are longer than the context of 16 tokens" in caplog.text
-
-
 def test_generation_exits_with_one_line(tmp_path, monkeypatch, capsys):
     write_task(tmp_path, "default")
     text = (tmp_path / "choice.yaml").read_text().replace("multiple_choice", "generate_until")

@@ -127,7 +127,7 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
     sums: dict[str, dict[int, np.ndarray]] = collections.defaultdict(dict)
     for record, number in zip(records, numbers, strict=True):
         by_seed = sums[record.task]
-        by_seed[record.seed] = by_seed.get(record.seed, 0) + signs.get(number, 0) * results.right_rows(record)
+        by_seed[record.seed] = by_seed.get(record.seed, 0) + signs.get(number, 0) * intervals.right_rows(record)
     difference = intervals.bootstrap([_stack(by_seed) for by_seed in sums.values()])
     other = {"row": "column", "column": "row"}[axis]
     num_other = len({record.cell[other] for record in records})
@@ -148,7 +148,7 @@ def skew_effect(
         if sign:
             is_test_skewed = record.cell["column"].startswith("test")  # These have other test rows.
             by_seed = changes.setdefault(record.task, {}).setdefault(is_test_skewed, {})
-            by_seed[record.seed] = by_seed.get(record.seed, 0) + sign * results.right_rows(record)
+            by_seed[record.seed] = by_seed.get(record.seed, 0) + sign * intervals.right_rows(record)
     return intervals.bootstrap([tuple(map(_stack, parts.values())) for parts in changes.values()])
 
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from knnprompt_jax.report import records
+
 _REPLICATES = 5_000
 
 
@@ -26,6 +28,11 @@ class Difference(NamedTuple):
     def sign(self) -> int:
         """1 if the interval lies above zero, −1 if it lies below, and 0 if it contains zero."""
         return (self.low > 0) - (self.high < 0)
+
+
+def right_rows(record: records.Record) -> np.ndarray:
+    """Return which predictions of a record are right, [rows] in 0 and 1."""
+    return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
 
 
 def bootstrap(differences: Sequence[np.ndarray | tuple[np.ndarray, ...]]) -> Difference:

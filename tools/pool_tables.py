@@ -69,7 +69,7 @@ class Results:
             m = results.m_of(method, results.regime_of(record), record.shots)
             by_seed = self._right.setdefault((model, method, record.task, m), {})
             if record.seed not in by_seed:
-                by_seed[record.seed] = results.right_rows(record)
+                by_seed[record.seed] = intervals.right_rows(record)
                 self.records.append(record)
 
     def cells(self, model: str, column: Column) -> Mapping[str, Sequence[int]]:
@@ -150,7 +150,7 @@ def estimates(own: Results) -> str:
     found = []
     for record in own.records:
         if record.method == AUTO and (printed := _ESTIMATE.search(record.note)):
-            found.append([100 * results.right_rows(record).mean(), *map(float, printed.groups())])
+            found.append([100 * intervals.right_rows(record).mean(), *map(float, printed.groups())])
     test_R, estimate_R, low_R, high_R = np.array(found).T
     num_inside = int(((low_R - _MARGIN <= test_R) & (test_R <= high_R + _MARGIN)).sum())
     bias = float((estimate_R - test_R).mean())

@@ -92,7 +92,7 @@ def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple
     first, second = compared
     found: dict[tuple[str, str], dict[float, list[np.ndarray]]] = collections.defaultdict(dict)
     for record in sorted(records, key=lambda record: record.seed):
-        found[record.task, record.method].setdefault(record.cell[axis], []).append(results.right_rows(record))
+        found[record.task, record.method].setdefault(record.cell[axis], []).append(intervals.right_rows(record))
     values = sorted({value for by_value in found.values() for value in by_value})
     methods = {method for _, method in found}
     rows = []

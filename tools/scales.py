@@ -10,7 +10,7 @@ import numpy as np
 from knnprompt_jax.common import errors
 from knnprompt_jax.report import names, published, results
 from knnprompt_jax.report import records as records_lib
-from knnprompt_jax.study import paper_cells
+from knnprompt_jax.study import paper_experiment
 from tools import intervals
 
 MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
@@ -79,7 +79,7 @@ class Scale:
     """
 
     def __init__(self, records: Iterable[records_lib.Record]):
-        self.records = [record for record in records if record.note != paper_cells.REUSED]
+        self.records = [record for record in records if record.note != paper_experiment.REUSED]
         (self._regime,) = set(map(results.regime_of, self.records))
         self._most_common = _most_common_rows(self.records)
         self._right = self._right_by_run()
@@ -103,7 +103,7 @@ class Scale:
             by_seed = found.setdefault(self._key(model_of(record), record.method, record.shots, record.task), {})
             if record.seed in by_seed:
                 raise errors.UserError(f"{record.file_name}: an earlier record is of the same run")
-            by_seed[record.seed] = results.right_rows(record)
+            by_seed[record.seed] = intervals.right_rows(record)
         return found
 
     def _key(self, model: str, method: str, m: int, task: str) -> tuple:

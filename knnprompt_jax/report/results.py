@@ -5,11 +5,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods, noisy_channel
+from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import records as records_lib
 
 Record = records_lib.Record
@@ -22,24 +22,15 @@ _WITH_TEMPLATES = [method.name for method in noisy_channel.METHODS]
 
 @dataclasses.dataclass(frozen=True)
 class KnownMethod:
-    """The description of a method in tables.
-
-    Attributes:
-        title: its name in tables.
-        printed_as: its names in the paper's tables.
-        rows_used: which of a split's train rows it uses, as `methods.method.Method` describes; "train": all.
-    """
+    """A method that trains a model, as tables describe it; the fields are those of `methods.method.Method`."""
 
     title: str
     printed_as: tuple[str, ...] = ()
     rows_used: str = "train"
 
 
-METHODS = {
-    **{
-        name: KnownMethod(method.title, method.printed_as, method.rows_used)
-        for name, method in all_methods.METHODS.items()
-    },
+METHODS: dict[str, method_lib.Method | KnownMethod] = {
+    **all_methods.METHODS,
     "fine_tuning": KnownMethod("Fine-tuning"),
     "fine_tuning_bert": KnownMethod("Fine-tuning, BERT-large", ("BERT Large FT",)),
     "fine_tuning_gpt2": KnownMethod("Fine-tuning, GPT-2 large", ("GPT Large FT",)),
@@ -101,11 +92,6 @@ def m_of(method: str, regime: str, shots: int) -> int:
     return FILLS_CONTEXT if fills_context else shots
 
 
-def right_rows(record: Record) -> np.ndarray:
-    """Return which predictions are right, [rows] in 0 and 1."""
-    return (np.array(record.predicted) == np.array(record.true)).astype(np.int8)
-
-
 def check(frame: pd.DataFrame, axes: Sequence[str]) -> None:
     """Raise UserError unless records with equal values on the axes differ in their seeds and in no other setting."""
     for runs in groups(frame, axes).values():
@@ -131,11 +117,6 @@ def _settings(record: Record) -> dict[str, Any]:
     options = {name: value for name, value in record.source.items() if value}
     own = {"demo_shots": record.demo_shots, "model": record.model, "cell": record.cell, "row options": options}
     return {**settings, "weights": settings.get("model"), **own}
-
-
-def cell_axes(frame: pd.DataFrame) -> list[str]:
-    """Return the axes of the frame's grid that are not fields of every record."""
-    return [name for name in frame.columns if name not in _COLUMNS]
 
 
 def rows_used(method: str) -> str:
@@ -178,7 +159,8 @@ def average(frame: pd.DataFrame) -> Score:
 def with_best_template(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace the accuracy of records with several templates by that of the template with the best mean over seeds."""
     frame = frame.copy()
-    axes = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes(frame)]
+    axes_of_grid = [name for name in frame.columns if name not in _COLUMNS]
+    axes = ["model", "task", "method", "shots", "demo_shots", "regime", *axes_of_grid]
     with_templates = frame[frame.method.isin(_WITH_TEMPLATES) & (frame.candidates.map(len) > 1)]
     for group in groups(with_templates, axes).values():
         best = noisy_channel.best_template(group.candidates.tolist())

@@ -204,11 +204,6 @@ def _csv_line(headers: Sequence[str], texts: Sequence[str], cell: Cell) -> dict[
 
 def to_text(table: Table) -> str:
     """Return the table as the page shows it, for a terminal."""
-    header, *rows = _lines(table)
-    return "\n\n".join([table.caption, terminal.render(header, rows), *table.footnotes]) + "\n"
-
-
-def _lines(table: Table) -> list[list[str]]:
-    """Return the header line and the rows as texts."""
     rows = [[*row.headers, *(cell.line for cell in row.cells)] for row in table.rows]
-    return [[*table.headers, *table.columns], *rows]
+    rendered = terminal.render([*table.headers, *table.columns], rows)
+    return "\n\n".join([table.caption, rendered, *table.footnotes]) + "\n"

@@ -78,8 +78,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
     labels_N = words[[task.class_index(row.label) for row in rows]]
     knn_Q = words[[task.class_index(label) for label in record.predicted]]
     icl_N = words[inputs.label_probabilities(both).argmax(-1)]
-    icl_right_N = icl_N == labels_N
-    knn_right_Q = knn_Q == labels_N[num_anchors:]
+    is_case_Q = (knn_Q == labels_N[num_anchors:]) & (icl_N != labels_N)[num_anchors:]
     options = KNNOptions(**record.settings["options"])
     neighbours = knn.find_neighbours(inputs, options, min(NEIGHBOURS, num_anchors))
     points = []
@@ -93,24 +92,13 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
         points.append(point)
     return maps.Map(
         title=names.task(record.task),
-        caption=_caption(record, knn_right_Q, icl_right_N),
+        caption=f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} anchors and "
+        f"{len(knn_Q)} test rows by the Hellinger distance of their distributions; shapes and colours are true labels.",
         labels=tuple(words.tolist()),
         points=tuple(points),
         positions_N2=_positions(distances.log_probabilities(inputs.head, both)),
         other="In-context learning",
-        cases=_draw_cases(knn_right_Q & ~icl_right_N[num_anchors:], num_anchors),
-    )
-
-
-def _caption(record: Record, knn_right_Q: np.ndarray, icl_right_N: np.ndarray) -> str:
-    num_anchors = len(icl_right_N) - len(knn_right_Q)
-    shares = [part.mean() for part in (knn_right_Q, icl_right_N[num_anchors:], icl_right_N[:num_anchors])]
-    knn, icl, icl_anchors = (f"{100 * share:.1f} %" for share in shares)
-    return (
-        f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} anchors and "
-        f"{len(knn_right_Q)} test rows by the Hellinger distance of their distributions; shapes and colours are true "
-        f"labels. kNN Prompting is right in {knn} and in-context learning in {icl} of the test rows; of the anchors, "
-        f"ICL is right in {icl_anchors}."
+        cases=_draw_cases(is_case_Q, num_anchors),
     )
 
 

@@ -3,7 +3,6 @@
 import collections
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -12,7 +11,6 @@ from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import text_tables
 from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
-from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import records
 from knnprompt_jax.study import engine
 from knnprompt_jax.study import job_inputs as inputs
@@ -33,28 +31,20 @@ def run(settings: grids.ComparisonSettings, model: lm.LanguageModel | None = Non
     """
     inputs.join_processes(settings.distributed)
     model = model or inputs.read_model(settings.model, settings, context=settings.context)
-    row_options = inputs.row_options(settings)
-    problems = inputs.read_problems(settings, model)
-    runs = _make_runs(settings, model, problems, row_options)
+    runs = _make_runs(settings, model)
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
-    missing = [run for run in runs if run.file_name not in done]
-    groups = engine.group_runs(missing)
+    groups = engine.group_runs(run for run in runs if run.file_name not in done)
     for record in engine.run_groups(groups, folder, settings.cache_gb):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 
 
-def _make_runs(
-    settings: grids.ComparisonSettings,
-    model: lm.LanguageModel,
-    problems: Sequence[method_lib.Problem],
-    row_options: Mapping[str, Any],
-) -> list[engine.MethodRun]:
-    """Return a run for each problem and each method that applies to it; log why "all" excludes methods."""
+def _make_runs(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> list[engine.MethodRun]:
+    """Return a run for each seed and each method that applies to its problem; log why "all" excludes methods."""
     runs = []
     excluded: dict[str, str] = {}
-    for problem in problems:
+    for problem in inputs.read_problems(settings, model):
         selected, reasons = all_methods.select(settings.methods, problem, settings)
         excluded |= reasons
         for method in selected:
@@ -65,7 +55,7 @@ def _make_runs(
                 problem=problem,
                 model=model,
                 store_options=settings.datastore,
-                source=row_options,
+                source=inputs.row_options(settings),
             )
             runs.append(run)
     for reason in dict.fromkeys(excluded.values()):
@@ -93,7 +83,6 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             text_tables.render(header, rows),
             "",
             f"{spread}LM tokens are per seed and count the demonstrations only once.",
-            *_describe_pass(done),
             *_describe_methods(by_method),
         ]
     )
@@ -110,26 +99,6 @@ def _rows_of(title: str, method_records: Sequence[records.Record]) -> list[list[
         return [row]
     means = text_tables.spread([float(np.mean(accuracies)) for accuracies in candidates])
     return [row, [f"· mean of its {len(candidates[0])}", means, *[""] * (len(row) - 2)]]
-
-
-def _describe_pass(done: Sequence[records.Record]) -> list[str]:
-    """Return a line about the passes that methods share; none if no method shares prompts.
-
-    The records of a seed share one pass and repeat its time. Prompts from the cache take none.
-    """
-    sharing = {record.seed: record for record in done if all_methods.get(record.method).needs}
-    if not sharing:
-        return []
-    passes = [record for record in sharing.values() if record.seconds["language_model"]]
-    if not any(record.demo_shots for record in passes):
-        passes = passes[:1]  # Without demonstrations, all seeds share one pass.
-    seconds = sum(record.seconds["language_model"] for record in passes)
-    prompts = sum(record.seconds["language_model"] * record.prompts_per_second for record in passes)
-    if not prompts:
-        return ["All prompts were in the cache of states."]
-    return [
-        f"The model read about {prompts:,.0f} prompts in {seconds:.2f} seconds ({prompts / seconds:.1f} prompts/s)."
-    ]
 
 
 def _describe_methods(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:

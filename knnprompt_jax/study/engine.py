@@ -5,13 +5,11 @@ import dataclasses
 import functools
 import itertools
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 from absl import logging
 
 from knnprompt_jax.common import files, parallel
@@ -163,16 +161,8 @@ def run_groups(
             results = states.read_sets(members[0].model, prompts, cache, titles)
             for group, group_prompts, result in zip(members, prompts, results, strict=True):
                 yield from _write_records(group, group_prompts, result, cache, folder, before_writing)
-                _report_records(group, number_of[id(group)], len(groups))
         members[0].model.free()
     parallel.wait_for_all("records")
-
-
-def _report_records(group: RunGroup, number: int, count: int) -> None:
-    """Print that the records of a group are written; process 0 prints, and only if there are several groups."""
-    if count > 1 and parallel.is_main():
-        line = f"{number}/{count} {group.title}: {len(group.runs)} records written"
-        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 def _build_prompts(groups: Sequence[RunGroup]) -> list[layout.Prompts]:

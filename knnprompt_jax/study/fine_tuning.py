@@ -5,7 +5,7 @@ import functools
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -15,13 +15,13 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.cli.command_settings import FineTuneSettings, Hyperparameters
-from knnprompt_jax.common import files, parallel, text_tables
+from knnprompt_jax.common import files, parallel
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.report import records
-from knnprompt_jax.report.results import METHODS, OWN_MODELS
+from knnprompt_jax.report.results import OWN_MODELS
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.study import sequence_classifier
 from knnprompt_jax.tasks import splits
@@ -164,16 +164,3 @@ def _run(planned: FineTuningRun, settings: FineTuneSettings) -> records.Record:
         note=note,
     )
     return records.Record.of(planned, outcome)
-
-
-def render(done: Sequence[records.Record]) -> str:
-    """Return a table with the mean accuracy ± standard deviation over seeds of each task and number of shots."""
-    groups: dict[tuple[str, int], list[records.Record]] = {}
-    for record in done:
-        groups.setdefault((record.task, record.shots), []).append(record)
-    rows = []
-    for (task, shots), members in groups.items():
-        accuracy = text_tables.spread([record.accuracy for record in members])
-        rows.append([task, f"{shots:,}", f"{len(members)}", accuracy, members[-1].note])
-    title = f"{METHODS[done[0].method].title}: {done[0].model}"
-    return f"{title}\n\n" + text_tables.render(["task", "m", "seeds", "accuracy %", "training of the last seed"], rows)

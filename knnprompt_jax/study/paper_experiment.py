@@ -1,21 +1,262 @@
-"""Declaration of a table or figure of the paper: its options, its cells, and how its records are drawn."""
+"""The declaration of a table or figure of the paper: its options, its cells, and how its records are drawn.
 
+A cell is a method, its draw of train rows and its rows to classify; it becomes one record. Draws are the published
+ones, all rows as demonstrations, or draws in which one class is rare.
+"""
+
+import collections
 import dataclasses
+import functools
+import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.methods import method
+from knnprompt_jax.common import errors
+from knnprompt_jax.common import options as options_lib
+from knnprompt_jax.datastore import distances
+from knnprompt_jax.methods import all_methods, knn
+from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import accuracies, drawing, page, published, records, results
 from knnprompt_jax.report.records import Record
 from knnprompt_jax.report.tables import Table
-from knnprompt_jax.study import job_inputs, paper_cells
+from knnprompt_jax.study import job_inputs
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 AXES = ("model", "m", "method")
+REUSED = "re-uses in-context learning: |D| = m"
+BALANCED = 0.5  # λ of rows that are not skewed.
+_UPPER_BOUND = "demonstration_upper_bound"
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """A draw of `shots` train rows per class, of which `demo_shots` are demonstrations: all, some or none.
+
+    Attributes:
+        seed: the seed of the draw.
+        shots: train rows per class.
+        demo_shots: demonstrations per class.
+        share: the share of the task's last class in all rows drawn, demonstrations included; their number stays the
+            same. None draws equally many rows of each class.
+    """
+
+    seed: int
+    shots: int
+    demo_shots: int
+    share: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GridCell:
+    """A method, its train rows and the rows to classify.
+
+    Attributes:
+        method: the name of the method.
+        draw: the train rows.
+        axes: the cell's value on each axis of the grid; an axis with the name of an option of the method sets it.
+        test_share: the share of the task's last class in the rows to classify; None leaves them unchanged.
+        replacement: a method that runs in place of the named one.
+    """
+
+    method: str
+    draw: Draw
+    axes: tuple[tuple[str, Any], ...] = ()
+    test_share: float | None = None
+    replacement: method_lib.Method | None = dataclasses.field(default=None, compare=False)
+
+    @property
+    def reuses_icl(self) -> bool:
+        """Whether all shots are demonstrations and the method has no anchors, as in the paper's footnote."""
+        no_anchors = self.draw.demo_shots == self.draw.shots
+        return no_anchors and all_methods.get(self.method).rows_used not in ("demonstrations", "texts")
+
+    @property
+    def declared(self) -> method_lib.Method:
+        """The method that runs."""
+        if self.reuses_icl:
+            return all_methods.get("icl")
+        return self.replacement or all_methods.get(self.method)
+
+    def options(self, settings: grids.GridSettings) -> options_lib.Options:
+        """Return the grid's options of the method, with the values of axes and the grid's direction of divergences."""
+        options = self.declared.options(settings)
+        names = {field.name for field in dataclasses.fields(options)}
+        changes = {name: value for name, value in self.axes if name in names}
+        if "distance" in names:
+            changes["distance"] = distances.with_direction(options.distance, settings.direction)
+        return dataclasses.replace(options, **changes)
+
+
+def regimes(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+    """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
+    del rows
+    for regime, shots in settings.regime_shots:
+        for name in settings.methods:
+            drawn_shots, demo_shots = _shots(all_methods.get(name), regime, shots, max_demo_shots)
+            # Beside the full regime, the few-shot regime goes no further than the context does.
+            if regime != settings.regime and demo_shots > max_demo_shots:
+                continue
+            for seed in settings.seeds:
+                yield GridCell(name, Draw(seed, drawn_shots, demo_shots), (("regime", regime),))
+
+
+def _shots(method: method_lib.Method, regime: str, shots: int, max_demo_shots: int) -> tuple[int, int]:
+    """Return the train rows per class that a method draws, and how many of them are demonstrations."""
+    if method.rows_used == "demonstrations":
+        demo_shots = shots if regime == results.FEW_SHOT else max_demo_shots
+        return demo_shots, demo_shots
+    return shots, min(shots, 1 if regime == results.FEW_SHOT else max_demo_shots)
+
+
+def upper_bound_once(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+    """Yield the cells of all regimes; the upper bound is searched for with the first seed only, as published."""
+    for cell in regimes(settings, rows, max_demo_shots):
+        if cell.method != _UPPER_BOUND or cell.draw.seed == settings.seeds[0]:
+            yield cell
+
+
+def skewed_priors(settings: grids.PriorSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+    """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each λ.
+
+    λ is the positive class's share of all train rows, demonstrations included, or of the test rows. The other rows have
+    λ = 0.5: the test rows in A, the train rows in B.
+    """
+    for setting, share in itertools.product(settings.prior_settings, settings.shares):
+        train_share = BALANCED if setting == "B" else share
+        test_share = BALANCED if setting == "A" else share
+        for cell in regimes(settings, rows, max_demo_shots):
+            draw = dataclasses.replace(cell.draw, share=train_share)
+            axes = (*cell.axes, ("setting", setting), ("ratio", share))
+            yield dataclasses.replace(cell, draw=draw, axes=axes, test_share=test_share)
+
+
+def rare_class(settings: grids.ImbalanceSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+    """Yield each cell at each share of the rare class in all train rows, demonstrations included."""
+    for share in settings.shares:
+        for cell in regimes(settings, rows, max_demo_shots):
+            draw = dataclasses.replace(cell.draw, share=share)
+            yield dataclasses.replace(cell, draw=draw, axes=(*cell.axes, ("ratio", share)))
+
+
+def split_sizes(settings: grids.SplitSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+    """Yield every |D| and |A| whose sum the context holds."""
+    del rows
+    for name, seed, demo_shots, anchor_shots in itertools.product(
+        settings.methods, settings.seeds, settings.demo_shots, settings.anchor_shots
+    ):
+        if demo_shots + anchor_shots <= max_demo_shots:
+            draw = Draw(seed, demo_shots + anchor_shots, demo_shots)
+            yield GridCell(name, draw, (("anchor_shots", anchor_shots),))
+
+
+def _predict_with_any_k(method_inputs: method_lib.Inputs, options: Any) -> method_lib.Prediction:
+    """Run kNN Prompting without the published limit of k to the number of anchors per class."""
+    return knn.vote(method_inputs, options, options.k)
+
+
+# Its code has another name, so that its records have other keys.
+_ANY_K = dataclasses.replace(all_methods.get("knn"), code_suffix=" with any k", predict=_predict_with_any_k)
+
+
+def every_k(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+    """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
+    for cell in regimes(settings, rows, max_demo_shots):
+        if cell.method != "knn":
+            yield cell
+            continue
+        for k in range(1, len(split(rows, cell.draw).anchors) + 1):
+            yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), replacement=_ANY_K)
+
+
+@functools.cache
+def split(rows: job_inputs.Rows, draw: Draw) -> splits.FewShotSplit:
+    """Return the rows of a draw.
+
+    Without anchors, all shots are demonstrations. With a share and anchors, the demonstrations stay balanced, and the
+    rare class has at least one anchor.
+
+    Raises:
+        UserError: the task has too few rows, or there is a share but the task does not have two classes.
+    """
+    task = rows.task
+    draw_published = functools.partial(splits.draw, rows.train, task, seed=draw.seed)
+    if draw.share is None and draw.demo_shots < draw.shots:
+        return draw_published(shots=draw.shots, demo_shots=draw.demo_shots)
+    expected = dict.fromkeys(task.labels, draw.shots)
+    if draw.share is not None:
+        check_binary(task)
+        rare = max(1, round(draw.share * 2 * draw.shots))
+        expected = dict(zip(task.labels, (2 * draw.shots - rare, rare), strict=True))
+    shots = max(expected.values())
+    if draw.demo_shots == draw.shots:
+        drawn = draw_published(shots=shots + 1, demo_shots=shots)  # A published draw has anchors.
+        demonstrations = _first_of_classes(drawn.demonstrations, expected)
+        anchors: tuple[Example, ...] = ()
+    else:
+        drawn = draw_published(shots=shots, demo_shots=draw.demo_shots)
+        demonstrations = tuple(drawn.demonstrations)
+        num_anchors = {label: max(1, number - draw.demo_shots) for label, number in expected.items()}
+        anchors = _first_of_classes(drawn.anchors, num_anchors)
+    counts = {}
+    warnings = []
+    for label, number in expected.items():
+        sizes = [sum(row.label == label for row in part) for part in (demonstrations, anchors)]
+        counts[label] = splits.ClassCounts(drawn.class_counts[label].train, *sizes)
+        if sum(sizes) < number:
+            warnings.append(f"task {task.name!r}: class {label!r} has {sum(sizes)} of the {number} rows asked for")
+    return dataclasses.replace(
+        drawn,
+        demonstrations=demonstrations,
+        anchors=anchors,
+        shots=draw.shots,
+        demo_shots=draw.demo_shots,
+        class_counts=counts,
+        warnings=tuple(warnings),
+    )
+
+
+def _first_of_classes(rows: Sequence[Example], counts: Mapping[str, int]) -> tuple[Example, ...]:
+    """Return the first rows of each label, in order, as many as its count."""
+    seen: collections.Counter[str] = collections.Counter()
+    first = []
+    for row in rows:
+        seen[row.label] += 1
+        if seen[row.label] <= counts[row.label]:
+            first.append(row)
+    return tuple(first)
+
+
+def evaluation(rows: job_inputs.Rows, share: float | None, seed: int) -> Sequence[Example]:
+    """Return the rows to classify.
+
+    With a share, rows of one class are dropped at random, so that the task's last class has this share.
+    """
+    if share is None:
+        return rows.evaluation
+    check_binary(rows.task)
+    last = [row for row in rows.evaluation if row.label == rows.task.labels[-1]]
+    others = [row for row in rows.evaluation if row.label != rows.task.labels[-1]]
+    num_last = max(1, round(len(others) * share / (1 - share)))
+    num_others = len(others)
+    if num_last > len(last):
+        num_last = len(last)
+        num_others = max(1, round(len(last) * (1 - share) / share))
+    generator = random.Random(seed)
+    sampled = [*generator.sample(last, num_last), *generator.sample(others, num_others)]
+    return sorted(sampled, key=lambda row: row.row)
+
+
+def check_binary(task: Task) -> None:
+    """Raise UserError unless the task has two classes, so that one of them can be made rare."""
+    if task.num_classes != 2:
+        raise errors.UserError(f"task {task.name!r} has {task.num_classes} classes; choose tasks with two classes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +267,6 @@ class Data:
     ours: pd.DataFrame
     paper: pd.DataFrame
     with_figures: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """The result of a check of finished records: its lines for the terminal, the conclusion first."""
-
-    lines: tuple[str, ...]
-    has_failed: bool = False
-
-    def __str__(self) -> str:
-        return "; ".join(self.lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +285,7 @@ class Experiment:
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
         count: replaces runs if no language model is required: maps the settings to a text for the terminal.
-        check: checks the finished records.
+        check: checks the finished records; returns whether they fail, and lines for the terminal.
     """
 
     name: str
@@ -67,11 +297,11 @@ class Experiment:
     make_figure: Callable[..., drawing.Figure] = drawing.curves
     draw: Callable[["Experiment", Data], tuple[list[Table], list[drawing.Figure]]] | None = None
     settings: type[grids.GridSettings] = grids.GridSettings
-    cells: Callable[[Any, job_inputs.Rows, int], Iterator[paper_cells.GridCell]] = paper_cells.regimes
+    cells: Callable[[Any, job_inputs.Rows, int], Iterator[GridCell]] = regimes
     count: Callable[[Any], str] | None = None
-    check: Callable[[Sequence[Record]], Verdict] | None = None
+    check: Callable[[Sequence[Record]], tuple[bool, list[str]]] | None = None
 
-    def before_writing(self, folder: pathlib.Path, record: Record, method_inputs: method.Inputs) -> None:
+    def before_writing(self, folder: pathlib.Path, record: Record, method_inputs: method_lib.Inputs) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""
 
     def read(self, folder: pathlib.Path) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.report import records
-from knnprompt_jax.study import engine, paper_cells, paper_tables
+from knnprompt_jax.study import engine, paper_experiment, paper_tables
 from knnprompt_jax.study import job_inputs as inputs
 
 
@@ -41,10 +41,10 @@ def run(settings: grids.GridSettings) -> None:
         pass
     _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
     if experiment.check and parallel.is_main():
-        verdict = experiment.check(experiment.read(folder))
-        if verdict.has_failed:
-            raise errors.UserError(str(verdict))
-        _print("\n  ".join(verdict.lines))
+        has_failed, lines = experiment.check(experiment.read(folder))
+        if has_failed:
+            raise errors.UserError("; ".join(lines))
+        _print("\n  ".join(lines))
 
 
 def plan(settings: grids.GridSettings, needs_weights: bool = True) -> list[engine.RunGroup]:
@@ -78,9 +78,9 @@ def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inpu
     source = inputs.row_options(settings)
 
     @functools.cache
-    def problem(draw: paper_cells.Draw, test_share: float | None) -> method.Problem:
-        evaluation = paper_cells.evaluation(rows, test_share, draw.seed)
-        return inputs.make_problem(settings, model, rows.task, paper_cells.split(rows, draw), evaluation)
+    def problem(draw: paper_experiment.Draw, test_share: float | None) -> method.Problem:
+        evaluation = paper_experiment.evaluation(rows, test_share, draw.seed)
+        return inputs.make_problem(settings, model, rows.task, paper_experiment.split(rows, draw), evaluation)
 
     runs = []
     for cell in dict.fromkeys(cells):
@@ -93,7 +93,7 @@ def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inpu
             store_options=settings.datastore,
             experiment=settings.experiment,
             cell=dict(cell.axes),
-            note=paper_cells.REUSED if cell.reuses_icl else "",
+            note=paper_experiment.REUSED if cell.reuses_icl else "",
             source=source,
         )
         if obstacle := run.method.obstacle(run.problem, run.options):

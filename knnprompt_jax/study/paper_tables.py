@@ -1,24 +1,34 @@
-"""The paper's tables and figures, as declarations in the order of the page.
+"""The paper's tables and figures, as declarations in the order of the page, and the report on a folder of records.
 
 To add one, add it to `EXPERIMENTS` and write its settings to a file in `configs/`.
 """
 
 import dataclasses
+import pathlib
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
-from knnprompt_jax.report import accuracies, drawing, names, published, results, tables
+from knnprompt_jax.report import accuracies, drawing, names, page, published, results, tables
+from knnprompt_jax.report import records as records_lib
 from knnprompt_jax.report.records import Record
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
-from knnprompt_jax.study import case_study, paper_cells, power_law, task_statistics
-from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment, Verdict
+from knnprompt_jax.study import case_study, paper_experiment, power_law, task_statistics
+from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment
 
+_TITLE = "kNN Prompting: results beside the paper's"
+_TEXT = (
+    "Tables and figures of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
+    "(Xu et al., ICLR 2023), then tables of other runs: mean over seeds ± the sample standard deviation. Tables show our "
+    "number above the paper's. For the same model, they show the difference, too: ✓ if it is at most two standard "
+    "errors, ✗ if it is more."
+)
 _PRIOR = "prior_reliance"
 _PRIOR_AXES = ("model", "setting", "method")
 _SST2 = "sst2"
@@ -57,9 +67,9 @@ def _draw_priors(experiment: Experiment, data: Data) -> tuple[list[Table], list[
     for row in {key[:-1] for key in cells}:
         means = {key[-1]: cell.ours.mean for key, cell in cells.items() if key[:-1] == row and cell.ours}
         summaries = {"average": statistics.fmean(means.values())} if means else {}
-        skewed = [mean for ratio, mean in means.items() if ratio != paper_cells.BALANCED]
-        if skewed and paper_cells.BALANCED in means:
-            summaries["drop"] = min(skewed) - means[paper_cells.BALANCED]
+        skewed = [mean for ratio, mean in means.items() if ratio != paper_experiment.BALANCED]
+        if skewed and paper_experiment.BALANCED in means:
+            summaries["drop"] = min(skewed) - means[paper_experiment.BALANCED]
         comparable = same_tasks and means.keys() == {*paper.ratio} - {"average", "drop"}
         for summary in ("average", "drop"):
             score = Score(summaries[summary]) if summary in summaries else None
@@ -91,21 +101,24 @@ def _sst2_table(ours: pd.DataFrame) -> Table:
 def _draw_sst2(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
     del experiment
     table = _sst2_table(data.ours)
-    notes = (str(check_sst2(list(data.ours.record))),) if len(data.ours) else ()
+    notes = ("; ".join(check_sst2(list(data.ours.record))[1]),) if len(data.ours) else ()
     return [dataclasses.replace(table, notes=notes)], []
 
 
-def check_sst2(records: Sequence[Record]) -> Verdict:
+def check_sst2(records: Sequence[Record]) -> tuple[bool, list[str]]:
     """Compare the records of gpt2-xl with the released accuracies, and count the rows that each seed differs in.
+
+    Returns whether too many rows differ, and lines for the terminal, the conclusion first.
 
     The accuracies need the published train file and the direction of the released code, reverse_kl. Another device or
     library may change a row or two; a wrong template, draw, direction or weight changes many more.
     """
-    model = published.tables()["released_code_sst2"]["model"]
+    released = published.tables()["released_code_sst2"]
+    model = released["model"]
     ours = results.frame([record for record in records if published.canonical(record.model) == model])
     ours = ours[ours.true.map(len) == _SST2_ROWS].assign(model=model)
     if ours.empty:
-        return Verdict((f"gate: no verdict: the expected accuracies are {model}'s on all {_SST2_ROWS} rows of SST2",))
+        return False, [f"gate: no verdict: the expected accuracies are {model}'s on all {_SST2_ROWS} rows of SST2"]
     lines = []
     differences = []
     table = _sst2_table(ours)
@@ -116,14 +129,14 @@ def check_sst2(records: Sequence[Record]) -> Verdict:
                 found = f"{cell.text}, expected {cell.paper_text}, {differences[-1]} rows differ"
                 lines.append(f"{row.headers[-1]} {column}: {found}")
     worst = max(differences, default=0)
-    num_missing = 2 * len(published.tables()["released_code_sst2"]["seeds"]) - len(differences)
+    num_missing = 2 * len(released["seeds"]) - len(differences)
     if worst > _TOLERANCE:
         conclusion = f"FAIL: up to {worst} of {_SST2_ROWS} rows differ, more than {_TOLERANCE}"
     elif num_missing:
         conclusion = f"incomplete: {num_missing} runs are missing"
     else:
         conclusion = f"pass: at most {worst} of {_SST2_ROWS} rows differ"
-    return Verdict((f"gate: {conclusion}", *lines), has_failed=worst > _TOLERANCE)
+    return worst > _TOLERANCE, [f"gate: {conclusion}", *lines]
 
 
 _DECLARED = (
@@ -153,7 +166,7 @@ _DECLARED = (
         "The best of many random prompts, chosen on the test rows themselves: a bound, not a method.",
         caption=f"{SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of "
         "prompts per 1,000 that are as good.",
-        cells=paper_cells.upper_bound_once,
+        cells=paper_experiment.upper_bound_once,
     ),
     Experiment("distance", "Distance", "KL divergence of distributions beside L2 distance of hidden states."),
     Experiment(
@@ -177,7 +190,7 @@ _DECLARED = (
         "of its unrounded numbers.",
         draw=_draw_priors,
         settings=grids.PriorSettings,
-        cells=paper_cells.skewed_priors,
+        cells=paper_experiment.skewed_priors,
     ),
     Experiment(
         "split_strategy",
@@ -192,7 +205,7 @@ _DECLARED = (
         ),
         make_figure=drawing.heatmaps,
         settings=grids.SplitSettings,
-        cells=paper_cells.split_sizes,
+        cells=paper_experiment.split_sizes,
     ),
     Experiment(
         "choice_of_k",
@@ -203,7 +216,7 @@ _DECLARED = (
             "Accuracy against the number of neighbours, for each m.",
             drawing.Plot("k", "k, nearest anchors", line="m", log=False),
         ),
-        cells=paper_cells.every_k,
+        cells=paper_experiment.every_k,
     ),
     Experiment(
         "imbalance",
@@ -217,7 +230,7 @@ _DECLARED = (
             drawing.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
         ),
         settings=grids.ImbalanceSettings,
-        cells=paper_cells.rare_class,
+        cells=paper_experiment.rare_class,
     ),
     case_study.EXPERIMENT,
     task_statistics.EXPERIMENT,
@@ -241,3 +254,50 @@ def of(settings: grids.GridSettings) -> Experiment:
             f"{', '.join(EXPERIMENTS)}"
         )
     return experiment
+
+
+def report(settings: commands.ReportSettings) -> str:
+    """Write the page and return its path, or return the tables that have records.
+
+    Raises:
+        UserError: there are no records of this version, or the format is html and a library for pages is missing.
+    """
+    folder = pathlib.Path(settings.records)
+    if settings.format == "html":
+        page.check_libraries("; --format=text needs none")
+        return f"page: {write(folder, pathlib.Path(settings.output))}"
+    return "\n".join(page.to_text(section) for section in sections(folder, with_figures=False) if section.tables)
+
+
+def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
+    """Write the page of the results in a folder, and its tables, to another folder; return the path of the page."""
+    with drawing.style():
+        return page.write(output, _TITLE, _TEXT, sections(folder))
+
+
+def sections(folder: pathlib.Path, with_figures: bool = True) -> list[page.Section]:
+    """Return the section of runs outside the paper, then those of experiments with records.
+
+    Records of an experiment are in the folder or in its subfolder; others are in the folder.
+
+    Args:
+        folder: the results, or a packed file of them.
+        with_figures: whether to draw figures, for which matplotlib is required.
+
+    Raises:
+        UserError: there is no folder, it has no records, or a file is of another version.
+    """
+    in_folder = records_lib.read_all(folder) if not folder.is_dir() or any(folder.glob("*.json")) else []
+    found = {name: [*experiment.read(folder / name)] for name, experiment in EXPERIMENTS.items()}
+    others: list[Record] = []
+    for record in in_folder:
+        found.get(record.experiment, others).append(record)
+    if not others and not any(found.values()):
+        raise errors.UserError(f"{folder}: no records here or in subfolders {', '.join(list(EXPERIMENTS)[:3])} …")
+    drawn: list[page.Section] = [accuracies.section(others)] if others else []
+    for name in filter(found.get, found):
+        own_folder = folder / name if (folder / name).is_dir() else folder
+        section = EXPERIMENTS[name].section(found[name], own_folder, with_figures)
+        if section.tables or section.figures or section.maps:
+            drawn.append(section)
+    return drawn

@@ -6,7 +6,6 @@ spread over ten seeds.
 """
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Mapping
 
@@ -127,24 +126,14 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
         printed = _printed(paper[paper.model == model], set(runs.task))
         law = fit_power_law(measured)
         printed_law = fit_power_law({m: printed[m] for m in measured or printed if m in printed})
-        if law or printed_law:
-            cells |= {(model, task, name): _law_cell(name, law, printed_law) for name in _TITLES}
+        for name in _TITLES if law or printed_law else ():
+            scores = (getattr(law, name, None), getattr(printed_law, name, None))
+            cells[model, task, name] = Cell(*scores, comparable=name != "r_squared", digits=3)
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. "
         "For the paper's models, we fitted the curve to the accuracies that the paper prints."
     )
     return tables.build("power_law", caption, ("model", "task"), _TITLES, cells)
-
-
-def _law_cell(name: str, law: PowerLaw | None, printed: PowerLaw | None) -> Cell:
-    """Return the cell of a parameter of two laws, with two digits of its standard error."""
-    ours = getattr(law, name) if law else None
-    paper = getattr(printed, name) if printed else None
-    score = ours or paper
-    digits = 2 if name == "r_squared" else 3
-    if score and score.std:
-        digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
-    return Cell(ours, paper, comparable=name != "r_squared", digits=digits)
 
 
 def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:

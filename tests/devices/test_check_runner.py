@@ -1,7 +1,6 @@
 """The record of `knnprompt check`: its lines, its exit status, and a quick run of several processes."""
 
 import json
-import types
 
 import pytest
 
@@ -86,13 +85,3 @@ def test_a_quick_run_of_two_processes_with_four_devices(tmp_path):
     assert (record["processes"], record["failed"]) == (2, 0)
     assert {line["result"] for line in lines} == {"pass"}
     assert any("meshes: 2 data × 2 model" in line["check"] for line in lines)
-
-
-@pytest.mark.parametrize(("given", "used"), [("cuda", "cuda,cpu"), ("cpu,tpu", "cpu,tpu"), ("", ""), (None, None)])
-def test_references_have_a_cpu(monkeypatch, given, used):
-    """JAX_PLATFORMS may name accelerators only."""
-    config = types.SimpleNamespace(jax_platforms=given)
-    config.update = lambda name, value: setattr(config, name, value)
-    monkeypatch.setattr(check_runner, "jax", types.SimpleNamespace(config=config))
-    check_runner._add_cpu()
-    assert config.jax_platforms == used

@@ -61,13 +61,6 @@ def test_the_published_numbers_of_opt_30b():
     assert whole["peak"] - whole["weights"] - whole["store"] == pytest.approx(2 * 50272 * 7168 / 2**30)
 
 
-def test_the_recommended_mesh_is_the_fastest():
-    """A job of few anchors mostly reads the prefix, which `model` divides and every data shard repeats."""
-    found = run(**LARGE, topology="h100:8", anchors=256)
-    assert "yes" in [row["fits"] for row in found["meshes"][:-1]]
-    assert found["recommended"] == "mesh.model=8 (mesh.data=1), the fastest that fits"
-
-
 def test_a_time_is_the_longest_of_operations_bytes_and_collectives():
     device = estimate.DEVICES["v5e"]
     assert estimate.roofline(device, "bfloat16", 197e12, 0.8e12) == 1

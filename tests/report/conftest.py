@@ -14,7 +14,7 @@ import pytest
 
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.report import drawing, maps, records
-from knnprompt_jax.study import case_study, paper_report, paper_tables
+from knnprompt_jax.study import case_study, paper_tables
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -110,10 +110,10 @@ def _case(made: records.Record) -> maps.Map:
 def page_and_sections(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list]:
     """The page of those results, and its sections."""
     with drawing.style():
-        drawn = paper_report.sections(results)
+        drawn = paper_tables.sections(results)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper_report, "sections", lambda folder: drawn)
-        return paper_report.write(results, tmp_path_factory.mktemp("page")), drawn
+        patch.setattr(paper_tables, "sections", lambda folder: drawn)
+        return paper_tables.write(results, tmp_path_factory.mktemp("page")), drawn
 
 
 @pytest.fixture(scope="session")

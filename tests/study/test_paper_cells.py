@@ -8,7 +8,7 @@ import pytest
 from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.study import job_inputs as inputs
-from knnprompt_jax.study import paper_cells as cells
+from knnprompt_jax.study import paper_experiment as cells
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Task
 from tests.study.conftest import cells_of, make_grid

@@ -12,7 +12,7 @@ from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.report import records
 from knnprompt_jax.study import comparison
-from knnprompt_jax.study import paper_cells as cells
+from knnprompt_jax.study import paper_experiment as cells
 from knnprompt_jax.study import paper_grid as grid_lib
 from tests.study.small_world import choosing, world  # noqa: F401
 

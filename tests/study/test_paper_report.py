@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.common import errors
 from knnprompt_jax.report import drawing, records
-from knnprompt_jax.study import paper_report, paper_tables
+from knnprompt_jax.study import paper_tables
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,6 @@ def test_the_page_has_the_papers_numbers_of_models_that_nobody_ran(found):
     assert "opt-30b (30B)" in [name for _, name in found["data_scaling"].figures[-1].legend]
 
 
-def test_facts_describe_the_runs(found):
-    facts = found["few_shot"].facts
-    assert (facts["Model"], facts["Seeds"]) == ("gpt2-xl (1.5B)", "1–3")
-    assert facts["KL direction"] == "KL(anchor ‖ test)"
-
-
 def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
     shown = found["case_study"].maps[0]
     assert shown.cases
@@ -72,7 +66,7 @@ def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp
     if records_at in ("any", "both"):
         records.write(tmp_path, dataclasses.replace(made, experiment=""))
     folder = tmp_path / "few_shot" if records_at == "few_shot" else tmp_path
-    printed = paper_report.run(commands.ReportSettings(records=str(folder), format="text"))
+    printed = paper_tables.report(commands.ReportSettings(records=str(folder), format="text"))
     for text in ("Model: the tiny model", "Test rows: 47 per task", "KL direction: KL(anchor ‖ test)", *texts):
         assert text in printed
     assert "Data scaling" not in printed and "64.0" not in printed, "tables without a record are not printed"
@@ -84,11 +78,11 @@ def test_text_needs_no_library_for_pages_and_has_no_rows_of_the_paper_only(make_
         records.write(tmp_path / experiment, made)
     for library in ("matplotlib", "jinja2"):
         monkeypatch.setitem(sys.modules, library, None)  # As if it were not installed.
-    printed = paper_report.run(commands.ReportSettings(records=str(tmp_path), format="text"))
+    printed = paper_tables.report(commands.ReportSettings(records=str(tmp_path), format="text"))
     assert "paper 63.7 ± 5.5" in printed and "Data scaling" in printed
     assert "SST2  " not in printed and "Noisy channel  " not in printed and "OPT" not in printed
     with pytest.raises(errors.UserError, match=r"needs jinja2, matplotlib: .*; --format=text needs none$"):
-        paper_report.run(commands.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page")))
+        paper_tables.report(commands.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page")))
 
 
 def test_records_of_other_runs_come_first_on_the_page(make_record, tmp_path):
@@ -96,13 +90,13 @@ def test_records_of_other_runs_come_first_on_the_page(make_record, tmp_path):
     for shots in (8, 16):
         records.write(tmp_path, make_record("", "trec", "knn", shots, 1))
     settings = commands.ReportSettings(records=str(tmp_path), output=str(tmp_path / "page"))
-    assert paper_report.run(settings) == f"page: {tmp_path / 'page' / 'index.html'}"
+    assert paper_tables.report(settings) == f"page: {tmp_path / 'page' / 'index.html'}"
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert 'id="table-accuracy_8"' in text and 'id="table-accuracy_16"' in text and "Data scaling" not in text
     assert {path.stem for path in (tmp_path / "page" / "tables").iterdir()} == {"accuracy_8", "accuracy_16"}
     records.write(tmp_path / "few_shot", made)
     with drawing.style():
-        assert [section.name for section in paper_report.sections(tmp_path)] == ["overview", "few_shot"]
+        assert [section.name for section in paper_tables.sections(tmp_path)] == ["overview", "few_shot"]
 
 
 @pytest.mark.parametrize(
@@ -120,5 +114,5 @@ def test_invalid_results_give_a_one_line_error(tmp_path, place, content, message
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_text(content, encoding="utf-8")
     with pytest.raises(errors.UserError, match=message):
-        paper_report.run(commands.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page")))
+        paper_tables.report(commands.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page")))
     assert not (tmp_path / "page").exists()

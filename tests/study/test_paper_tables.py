@@ -34,12 +34,6 @@ def test_every_cell_of_a_config_finds_its_options(name, rows):
         cell.options(settings)
 
 
-@pytest.mark.parametrize(("name", "method"), [("data_scaling", "knn_l2"), ("choice_of_k", "icl")])
-def test_a_section_needs_no_method_of_the_shipped_config(make_record, name, method):
-    found = section(name, [make_record(name, "mr", method, 32, 1)])
-    assert any(cell.ours for table in found.tables for cell in table.cells)
-
-
 @pytest.mark.parametrize("name", ["distance", "sst2"])
 @pytest.mark.parametrize(
     ("seed", "changes", "message"),
@@ -111,7 +105,7 @@ def gate(make_record):
                 made = make_record("sst2", "sst2", method, m, seed, model=model)
                 records.append(dataclasses.replace(made, accuracy=right / 256, true=("0",) * 256))
         left = [record for record in [*records, *others] if (record.method, record.seed) not in excluded]
-        return str(paper_tables.check_sst2(left))
+        return "; ".join(paper_tables.check_sst2(left)[1])
 
     return verdict
 

@@ -4,15 +4,8 @@ import itertools
 
 import pytest
 
-from knnprompt_jax.report import published
 from tests.tools.small_records import grid, make
-from tools import analyses, scale_tables, scales
-
-
-def test_a_method_is_compared_on_the_seeds_that_it_has():
-    records = [make("knn", task, 8, seed, 5) for task in ("sst2", "mpqa") for seed in (1, 2, 3)]
-    records += [make("ensemble", task, 8, seed, 2 * seed) for task in ("sst2", "mpqa") for seed in (2, 3)]
-    assert [text[:6] for text in analyses.on_tasks(scales.Scale(records), "ensemble", 8)] == ["+0.0 ["] * 2
+from tools import analyses, scales
 
 
 def test_the_effect_of_a_split_is_that_of_its_ends_averaged_over_the_other_axis():
@@ -37,30 +30,6 @@ def test_skewed_train_rows_are_compared_with_balanced_ones():
     assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0", "–", "–"]
 
 
-def test_the_strongest_skew_is_shown_beside_the_papers():
-    records = [
-        make("knn", "mr", 16, 1, 7, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
-        for setting, ratio in itertools.product("ABC", (0.125, 0.25, 0.5))
-    ]
-    columns = [record.cell["column"] for record in analyses.skewed(records)]
-    assert sorted(columns) == ["balanced", "test skewed", "train and test skewed", "train skewed"]
-    assert analyses.printed_skewed()[2] == [
-        "Paper, 1.5B: kNN Prompting",
-        "80.3",
-        "77.1",
-        "79.8",
-        "79.0",
-        "-2.6",
-        "-1.3",
-    ]
-
-
-def test_the_papers_leads_over_a_method_are_those_of_its_table():
-    rows = {(row["method"], row["m"]): row["scores"] for row in published.tables()["few_shot"]["rows"]}
-    leads = [rows["kNN Prompting", 4][task]["mean"] - rows["ICL", 4][task]["mean"] for task in ("TREC", "MR")]
-    assert analyses.papers(["trec", "mr"], ("knn", 4), ("icl", 4), "few_shot") == f"{sum(leads) / 2:+.1f}"
-
-
 def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
     grown = scales.Scale(grid())
     records = [
@@ -81,24 +50,3 @@ def test_other_methods_are_averaged_over_the_splits_that_were_fine_tuned():
     assert found == ["100.0 / 0.0", "25.0 / 50.0"]
     with pytest.raises(ValueError, match="lacks runs of .*'trec', 1"):
         analyses.beside_fine_tuning(tuned, scales.Scale(others[:2]), "smollm2", ["knn"], 8)
-
-
-def test_fine_tuning_and_the_upper_bound_have_a_column_per_task():
-    tuned = [make("fine_tuning", task, 8, 2, 3, model="bert", accuracy=0.429) for task in ("sst2", "trec")]
-    others = [make("knn", "sst2", 8, seed, 7, accuracy=accuracy) for seed, accuracy in ((2, 0.714), (3, 1.0))]
-    found = analyses.fine_tuned(tuned, scales.Scale(others), "smollm2", ["knn"], 8)
-    assert scale_tables.means_table(found).splitlines()[2:] == [
-        "| Fine-tuning | 42.9 | 42.9 |",
-        "| kNN Prompting | 71.4 | – |",
-    ]
-    bound = [
-        make("demonstration_upper_bound", task, 8, 1, 4, experiment="upper_bound", accuracy=0.571)
-        for task in ("sst2", "trec")
-    ]
-    table = scale_tables.means_table(analyses.upper_bound(bound + tuned), analyses.printed_upper_bound())
-    assert [row.split("|")[2:4] for row in table.splitlines()[2:]] == [
-        [" 57.1 ", " 57.1 "],
-        [" 92.6 ", " 73.0 "],
-        [" 81.3 ", " 54.2 "],
-        [" 88.2 ", " 83.0 "],
-    ]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.common import errors
 from knnprompt_jax.devices import machine, workload
 from knnprompt_jax.inference import lm
 from knnprompt_jax.models import registry
@@ -22,12 +21,6 @@ SIZES = {
     "intermediate_size": 67,
     "sliding_window": 29,
 }
-CODE = """import os
-class Peers:
-    works = lambda peers, much: 2 * much
-    dies = lambda peers: os._exit(3)
-    def fails(self): raise ValueError("so\\nmuch")
-"""
 
 
 def make_group(prefix, vocabulary=101):
@@ -69,17 +62,3 @@ def test_peers_compute_our_distributions(monkeypatch, prefix):
     assert not absent and list(found) == ["torch_one", "torch_cached"]
     assert max(each["largest_difference"] for each in found.values()) < 1e-4
     assert max(each["largest_kl"] for each in found.values()) < 1e-6
-
-
-def test_a_process_answers_and_fails_in_one_line(tmp_path, monkeypatch):
-    (tmp_path / "broken_peers.py").write_text(CODE)
-    monkeypatch.syspath_prepend(tmp_path)
-    process = peer_process.PeerProcess("Broken", "broken_peers")
-    with process.pool:
-        seconds, result = process.call("works", much=3, returns_result=True)
-        assert 0 < seconds < 60
-        assert result == 6
-        with pytest.raises(errors.UserError, match="^Broken, fails: ValueError: so much$"):
-            process.call("fails")
-        with pytest.raises(errors.UserError, match="^Broken, dies: BrokenProcessPool: A process in the process pool"):
-            process.call("dies")

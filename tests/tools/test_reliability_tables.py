@@ -39,16 +39,6 @@ def test_a_run_without_a_promise_breaks_none():
     assert tables.calibration_error(RECORDS | more, 128) == "3.5", "tasks count alike"
 
 
-def test_each_kind_of_texts_out_of_scope_has_a_row():
-    scope = {"rows": 1076, "area_under_curve": 0.9, "recall": 0.5, "in_scope_accuracy": 0.7}
-    record = {"test_rows": 300, "ood-oos": [scope, scope | {"recall": 0.6}], "id-oos": [scope, scope]}
-    records = {Unit("novelty", "banking50", 20, 1): record}
-    _, _, others, near = tables.novelty(records).splitlines()
-    assert others.endswith("| 1,076 of other domains | 90.0 | 50.0 | 70.0 | 60.0 | 70.0 |")
-    assert near.endswith("| 1,076 of 27 other banking intents | 90.0 | 50.0 | 70.0 | 50.0 | 70.0 |")
-    assert tables.novelty_rows(records) == "300"
-
-
 def test_labels_needed_are_those_of_the_mean_curve():
     runs = {
         Unit("labels", "trec", 64, seed): {"steps": [8, 32, 64], "accuracies": curve, "at_random": 0.7}

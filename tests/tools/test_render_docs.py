@@ -3,7 +3,7 @@
 import pytest
 
 from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.study import paper_report as page
+from knnprompt_jax.study import paper_tables as page
 from tools import pool_tables, render_docs, scales
 
 
@@ -36,7 +36,7 @@ def test_methods_beside_the_pool_have_the_demonstrations_that_the_page_names(met
 
 def test_shipped_records_have_a_report():
     path = render_docs.DOCS / "records" / "analyses.jsonl.gz"
-    printed = page.run(commands.ReportSettings(records=str(path), format="text"))
+    printed = page.report(commands.ReportSettings(records=str(path), format="text"))
     assert "kNN Prompting" in printed and "SmolLM2-135M" in printed
 
 

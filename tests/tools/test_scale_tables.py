@@ -1,12 +1,11 @@
 """Tables of the pages: columns, means, spreads and paired differences."""
 
-import dataclasses
 import itertools
 
 import numpy as np
 
 from tests.tools.small_records import grid, make
-from tools import analyses, scale_tables, scales
+from tools import scale_tables, scales
 
 
 def test_spreads_are_those_of_the_tasks_at_every_m():
@@ -29,18 +28,3 @@ def test_an_axis_has_a_column_for_each_value_and_a_paired_difference():
     header, _, *rows = scale_tables.axis_table(records, "k", (3, 1)).splitlines()
     assert header == "|  | k = 1 | k = 3 | 3 − 1 |" and rows[1] == "| MR | 64.3 | 64.3 | +0.00 [0.00, 0.00] |"
     assert rows[0].startswith("| CR | 21.4 | 64.3 | +42.9 [")
-
-
-def test_means_are_over_tasks_and_seeds():
-    splits = [
-        make("knn", task, 8, seed, 7, accuracy=seed / 4, demo_shots=demos, cell={"anchor_shots": anchors})
-        for task, demos, anchors, seed in itertools.product(("mr", "cr"), (1, 2), (1, 2), (1, 2))
-        if (task, demos, anchors) != ("cr", 2, 2)
-    ]
-    splits = analyses.splits([dataclasses.replace(record, experiment="split_strategy") for record in splits])
-    assert len(splits) == 12
-    few = [record for record in splits if record.demo_shots == 1]
-    last = {"2 − 1": {"1 demonstration": "+0.0"}}
-    header, _, row, printed = scale_tables.means_table(few, [["Paper", "1.0", "2.0", "+1.0"]], last).splitlines()
-    assert header == "|  | 1 anchor | 2 anchors | 2 − 1 |" and row == "| 1 demonstration | 37.5 | 37.5 | +0.0 |"
-    assert printed == "| Paper | 1.0 | 2.0 | +1.0 |"

@@ -1,12 +1,10 @@
 """Cells that all compared methods have, and the verdicts on differences."""
 
 import dataclasses
-import itertools
 
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.study import paper_cells
 from tests.tools.small_records import grid, make
 from tools import intervals, scale_tables, scales
 
@@ -62,26 +60,6 @@ def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
     assert "| 100.0 |" in table and table.startswith("| m = 8 | SmolLM2-135M |")
     header_alone = scale_tables.shared_table(scale, ["auto"], 32)
     assert len(header_alone.splitlines()) == 2
-
-
-def test_more_rows_of_some_methods_are_shown_without_the_others():
-    records = [*grid()]
-    for task, seed in itertools.product(("mr", "cr"), (1, 2)):
-        records += [make("knn", task, m, seed, 7) for m in (64, 128)]
-        records.append(make("linear_probe", task, 8, seed, 7))
-    scale = scales.Scale(records)
-    assert scale.shots == [8] and scale.of(("icl", "knn")).shots == [8, 32, 64, 128]
-    assert scale.between("smollm2", "linear_probe", "knn", 8).mean == pytest.approx(100 * 3.5 / 7)
-    grown = scale.of(("icl", "knn"))
-    assert grown.between("smollm2", "linear_probe", "knn", 8) is None
-    assert grown.differences("smollm2", "knn", "no") == {}
-    assert grown.means("smollm2", "knn")[128] == 100
-
-
-def test_copies_of_in_context_learning_are_left_out():
-    copies = [make("knn", "sst2", 8, seed, 1, note=paper_cells.REUSED) for seed in (1, 2, 3)]
-    others = [make("icl", "sst2", 2, seed, 1) for seed in (1, 2, 3)]
-    assert scales.Scale([*grid(), *others, *copies]).cells(["smollm2"], 8).keys() == {"cr", "mr"}
 
 
 def test_two_records_of_a_run_and_other_test_rows_are_refused():
