@@ -234,7 +234,7 @@ def _describe(measured: Measures, thresholds: Sequence[float | None]) -> dict[st
     return {
         "rows": len(right_Q),
         "right": int(right_Q.sum()),
-        "calibration_error": round(measured.calibration_error, 5),
+        "calibration_error": round(measured.overall["expected_calibration_error"], 5),
         "promises": rows,
     }
 

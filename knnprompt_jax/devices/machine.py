@@ -48,11 +48,6 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def speed_of_all(speed: float, num_devices: int) -> float:
-    """Return the speed of several devices from that of one. CPU devices of a process share its cores."""
-    return speed * (jax.process_count() if jax.default_backend() == "cpu" else num_devices)
-
-
 def stopwatch(work: Callable[[], Any]) -> Turn:
     """Return a turn that times `work` until its result is ready."""
 

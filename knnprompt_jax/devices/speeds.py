@@ -57,7 +57,9 @@ def measure(
     turns = {OURS: machine.stopwatch(lambda: states.read(model, work.prompts)), "product": product, **contenders}
     seconds = machine.medians(turns, settings.repetitions)
     required = operations.required(model.config, work.prompts.groups) / seconds[OURS]
-    peak = machine.speed_of_all(product_operations / seconds["product"], model.mesh.size)
+    # CPU devices of a process share its cores.
+    num_devices = jax.process_count() if jax.default_backend() == "cpu" else model.mesh.size
+    peak = num_devices * product_operations / seconds["product"]
     num_prompts = work.prompts.num_prompts
     suffix_tokens = sum(len(suffix) for group in work.prompts.groups for suffix in group.suffixes)
     return {

@@ -113,12 +113,8 @@ def _svg(figure: Any) -> str:
     svg = svg[svg.index("<svg") :]
     for pattern, replacement in _CLEANINGS:
         svg = re.sub(pattern, replacement, svg, flags=re.DOTALL)
-    return re.sub(r"<[^>]+>", _shorten_numbers, svg)
-
-
-def _shorten_numbers(tag: re.Match[str]) -> str:
-    """Return a tag with two digits after each point; text between tags keeps its digits."""
-    return re.sub(r"(\.\d\d)\d+", r"\1", tag[0])
+    # Two digits after each point; text between tags keeps its digits.
+    return re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Measures:
     def overall(self) -> dict[str, Any]:
         """Measures of all rows, by name; shares are from 0 to 1."""
         p_Q = self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q]
+        bins = self.calibration
         interval = stats.binomtest(int(self.is_right_Q.sum()), len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
         return {
             "rows": len(self.y_Q),
@@ -50,7 +51,8 @@ class Measures:
             "log_loss": float(-np.log(np.maximum(p_Q, np.finfo(np.float64).eps)).mean()),
             # Summed over classes: from 0 to 2.
             "brier_score": float(((self.probabilities_QC**2).sum(-1) - 2 * p_Q + 1).mean()),
-            "expected_calibration_error": self.calibration_error,
+            # The mean distance between confidence and accuracy over predictions.
+            "expected_calibration_error": float(np.average(abs(bins.confidence - bins.accuracy), weights=bins.rows)),
         }
 
     @functools.cached_property
@@ -85,12 +87,6 @@ class Measures:
         rows = pd.DataFrame({"confidence": self.confidence_Q, "accuracy": self.is_right_Q, "rows": 1})
         bins_Q = np.minimum((self.confidence_Q * 10).astype(int), 9)
         return rows.groupby(bins_Q).agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
-
-    @property
-    def calibration_error(self) -> float:
-        """The expected calibration error: the mean distance between confidence and accuracy over predictions."""
-        bins = self.calibration
-        return float(np.average(abs(bins.confidence - bins.accuracy), weights=bins.rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measures of all rows and of each class, and the confusion matrix."""
@@ -151,10 +147,7 @@ def list_overall(measured: Measures) -> Listing:
     smallest = measured.per_class.rows[measured.per_class.rows > 0].min()
     rows = (
         ("Accuracy", percent(overall["accuracy"])),
-        (
-            f"Wilson's {100 * CONFIDENCE:.0f} % interval of the accuracy",
-            f"{100 * interval['low']:.1f} to {percent(interval['high'])}",
-        ),
+        ("Wilson's 95 % interval of the accuracy", f"{100 * interval['low']:.1f} to {percent(interval['high'])}"),
         ("Accuracy of always predicting the most common class", percent(overall["commonest_class"])),
         (f"Macro F1: mean of all classes; the smallest has {smallest:,} rows", percent(overall["macro_f1"])),
         ("Log loss: mean −log of the true class's probability, in nats", f"{max(0, overall['log_loss']):.3f}"),
@@ -182,17 +175,12 @@ def list_confusions(measured: Measures) -> Listing:
     """Return the pairs of a label and another prediction that have the most rows."""
     pairs = pd.DataFrame({"true": measured.y_Q, "predicted": measured.predicted_Q})[~measured.is_right_Q]
     counts = pairs.groupby(["true", "predicted"]).size().sort_values(ascending=False, kind="stable")
-    entries = tuple(
-        (
-            measured.labels[true],
-            measured.labels[predicted],
-            f"{count:,}",
-            percent(count / measured.per_class.rows[true]),
-        )
-        for (true, predicted), count in counts.head(_MAX_PAIRS).items()
-    )
+    entries = []
+    for (true, predicted), count in counts.head(_MAX_PAIRS).items():
+        share = percent(count / measured.per_class.rows[true])
+        entries.append((measured.labels[true], measured.labels[predicted], f"{count:,}", share))
     caption = "The most confused pairs of classes. Share: of the rows that have the label."
-    return Listing(caption, ("Label", "Prediction", "Rows", "Share"), entries)
+    return Listing(caption, ("Label", "Prediction", "Rows", "Share"), tuple(entries))
 
 
 def list_certainty(certainty: Sequence[Mapping[str, Any]]) -> Listing:
@@ -217,10 +205,7 @@ def list_scope(scope: Mapping[str, Any]) -> Listing:
     rows = (
         ("Area under the curve: how often novelty ranks a pair rightly", percent(scope["area_under_curve"])),
         ("Out-of-scope recall: share of the texts out of scope that are rejected", percent(scope["recall"])),
-        (
-            f"Rows of the classes that are rejected; {percent(threshold)} is expected",
-            percent(scope["in_scope_rejected"]),
-        ),
+        (f"Rows of the classes rejected; {percent(threshold)} is expected", percent(scope["in_scope_rejected"])),
         ("Accuracy, if rejected rows count as wrong", percent(scope["in_scope_accuracy"])),
     )
     caption = f"Texts out of scope: {scope['rows']:,}; rejected: novelty p-value at most {threshold:g}."

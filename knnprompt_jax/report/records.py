@@ -48,7 +48,9 @@ class Run:
     @property
     def identity(self) -> Mapping[str, Any]:
         """Everything that can change the outcome, as JSON values, with rows and weights by content."""
-        raise NotImplementedError
+        split = self.problem.split
+        digest = self.problem.digest  # Of the task and all rows.
+        return {"task": digest, "shots": split.shots, "demo_shots": split.demo_shots, "seed": split.seed}
 
     @functools.cached_property
     def key(self) -> str:
@@ -80,17 +82,22 @@ def environment() -> Mapping[str, str]:
     return {**found, "device": jax.devices()[0].device_kind, "devices": str(jax.device_count())}
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
     """The result of a run.
 
     Attributes:
-        predicted: the predicted label of each row of `problem.evaluation`.
+        predicted: the predicted label of each evaluation row.
         prompts, truncated_prompts, lm_tokens: what the run would read if no other run shared its prompts.
         seconds: wall time of the shared pass ("language_model") and of the method itself ("method").
         prompts_per_second: the rate of the shared pass.
         note: a remark shown with the result.
         candidates: accuracies of the prompts or templates of which the best on these rows was chosen.
+        key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` (`Run.identity`) lists by content.
+        source: the options that chose the rows.
+        true: the label of each evaluation row.
+        class_counts: for each label its word and the numbers of train rows, demonstrations and anchors.
+        experiment, cell: the grid of the run, and its position on axes that are not fields of a record.
     """
 
     accuracy: float
@@ -102,20 +109,6 @@ class Outcome:
     lm_tokens: int = 0
     note: str = ""
     candidates: tuple[float, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Record(Outcome):
-    """An outcome with its run.
-
-    Attributes:
-        key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` (`Run.identity`) lists by content.
-        source: the options that chose the rows.
-        true: the label of each evaluation row.
-        class_counts: for each label its word and the numbers of train rows, demonstrations and anchors.
-        experiment, cell: the grid of the run, and its position on axes that are not fields of a record.
-    """
-
     key: str
     file_name: str
     task: str
@@ -134,9 +127,10 @@ class Record(Outcome):
     format: int = FORMAT
 
     @classmethod
-    def of(cls, run: Run, outcome: Outcome) -> "Record":
-        """Make the record of a finished run."""
+    def of(cls, run: Run, predicted: tuple[str, ...], **outcome: Any) -> "Record":
+        """Make the record of a finished run from its predictions and its other fields."""
         task = run.problem.task
+        true = tuple(example.label for example in run.problem.evaluation)
         split = run.problem.split
         words = dict(zip(task.labels, task.label_words, strict=True))
         return cls(
@@ -148,7 +142,9 @@ class Record(Outcome):
             seed=split.seed,
             shots=split.shots,
             demo_shots=split.demo_shots,
-            true=tuple(example.label for example in run.problem.evaluation),
+            accuracy=float(metrics.accuracy_score(true, predicted)),
+            predicted=predicted,
+            true=true,
             settings=run.identity,
             source=run.source,
             class_counts={
@@ -156,7 +152,7 @@ class Record(Outcome):
             },
             experiment=run.experiment,
             cell=run.cell,
-            **{field.name: getattr(outcome, field.name) for field in dataclasses.fields(Outcome)},
+            **outcome,
         )
 
     @property
@@ -223,18 +219,13 @@ def _read(path: pathlib.Path) -> list[Record]:
         raise errors.UserError(f"{path}: not a record of knnprompt_jax with format {FORMAT}: {problem}") from None
 
 
-def _unpacked(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a record of a packed file, in which labels are class indices."""
-    labels = list(content["class_counts"])
-    by_label = {name: [labels[number] for number in content[name]] for name in ("predicted", "true")}
-    return {**content, **by_label, "environment": {}}
-
-
 def _from_json(content: dict[str, Any], is_packed: bool = False) -> Record:
     if content["format"] != FORMAT:
         raise ValueError(f"it has format {content['format']}")
-    values: dict[str, Any] = {}
-    for name, value in (_unpacked(content) if is_packed else content).items():
-        values[name] = tuple(value) if isinstance(value, list) else value
-    del values["macro_f1"]
-    return Record(**values)
+    del content["macro_f1"]
+    if is_packed:  # Its labels are class indices.
+        labels = list(content["class_counts"])
+        content |= {name: [labels[number] for number in content[name]] for name in ("predicted", "true")}
+        content["environment"] = {}
+    content |= {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
+    return Record(**content)

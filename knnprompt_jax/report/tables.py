@@ -1,6 +1,7 @@
 """A table of our scores, the paper's beside them and their difference; as CSV and text."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -185,21 +186,17 @@ def ours_only(table: Table) -> Table:
 
 def to_csv(table: Table) -> str:
     """Return a line per cell, numbers to six digits."""
-    lines = [
-        _csv_line((*table.headers, "column"), (*row.headers, column), cell)
-        for row in table.rows
-        for column, cell in zip(table.columns, row.cells, strict=True)
-        if cell.ours or cell.paper
-    ]
+    lines = []
+    for row, (index, column) in itertools.product(table.rows, enumerate(table.columns)):
+        cell = row.cells[index]
+        if cell.ours or cell.paper:
+            texts = map(terminal.to_cell, (*row.headers, column))
+            line: dict[str, Any] = dict(zip((*table.headers, "column"), texts, strict=True))
+            for prefix, score in (("", cell.ours), ("paper ", cell.paper)):
+                line |= {f"{prefix}{name}": getattr(score, name, None) for name in ("mean", "std", "count")}
+            line |= {"difference": cell.difference, "two standard errors": cell.margin, "within": cell.within}
+            lines.append(line | {"marks": cell.marks})
     return pd.DataFrame(lines).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-
-
-def _csv_line(headers: Sequence[str], texts: Sequence[str], cell: Cell) -> dict[str, Any]:
-    line: dict[str, Any] = {name: terminal.to_cell(text) for name, text in zip(headers, texts, strict=True)}
-    for prefix, score in (("", cell.ours), ("paper ", cell.paper)):
-        line |= {f"{prefix}{name}": getattr(score, name, None) for name in ("mean", "std", "count")}
-    line |= {"difference": cell.difference, "two standard errors": cell.margin, "within": cell.within}
-    return line | {"marks": cell.marks}
 
 
 def to_text(table: Table) -> str:

@@ -79,6 +79,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
     knn_Q = words[[task.class_index(label) for label in record.predicted]]
     icl_N = words[inputs.label_probabilities(both).argmax(-1)]
     is_case_Q = (knn_Q == labels_N[num_anchors:]) & (icl_N != labels_N)[num_anchors:]
+    cases = np.random.default_rng(0).permutation(np.flatnonzero(is_case_Q))[:_CASES]
     options = KNNOptions(**record.settings["options"])
     neighbours = knn.find_neighbours(inputs, options, min(NEIGHBOURS, num_anchors))
     points = []
@@ -98,7 +99,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
         points=tuple(points),
         positions_N2=_positions(distances.log_probabilities(inputs.head, both)),
         other="In-context learning",
-        cases=_draw_cases(is_case_Q, num_anchors),
+        cases=tuple(sorted((cases + num_anchors).tolist())),
     )
 
 
@@ -111,12 +112,6 @@ def _positions(log_p_NV: jax.Array) -> np.ndarray:
     roots_NV = np.exp(np.asarray(log_p_NV, np.float64) / 2)
     components = decomposition.PCA(min(_COMPONENTS, *roots_NV.shape), svd_solver="full")
     return maps.layout(components.fit_transform(roots_NV))
-
-
-def _draw_cases(is_case_Q: np.ndarray, num_anchors: int) -> tuple[int, ...]:
-    """Draw some of the marked test rows at random; return their indices among the points, in order."""
-    cases = np.random.default_rng(0).permutation(np.flatnonzero(is_case_Q))[:_CASES]
-    return tuple(sorted((cases + num_anchors).tolist()))
 
 
 EXPERIMENT = _CaseStudy(

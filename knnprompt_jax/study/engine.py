@@ -45,13 +45,9 @@ class MethodRun(records.Run):
 
         Batch, packing and, in float32, devices may change the last digits of a state and are not part of it.
         """
-        split = self.problem.split
         method_model = self.method.model_name(self.options)
         return {
-            "task": self.problem.digest,  # Of the task and all rows.
-            "shots": split.shots,
-            "demo_shots": split.demo_shots,
-            "seed": split.seed,
+            **super().identity,
             "label_token": self.problem.label_token,
             "model": self.model.fingerprint,
             "context": self.model.context,
@@ -79,6 +75,10 @@ class RunGroup:
         return self.runs[0].model
 
     @property
+    def task(self) -> str:
+        return self.runs[0].problem.task.name
+
+    @property
     def demonstrations(self) -> Sequence[Example]:
         return self.runs[0].problem.split.demonstrations
 
@@ -86,13 +86,7 @@ class RunGroup:
     def title(self) -> str:
         """The model, the task, the seeds and the number of demonstrations, for the progress bar."""
         seeds = ",".join(map(str, sorted({run.problem.split.seed for run in self.runs})))
-        task = self.runs[0].problem.task.name
-        return f"{self.model.short_name} {task} seed {seeds}, {len(self.demonstrations)} demonstrations in all"
-
-    @property
-    def packing_key(self) -> tuple[lm.LanguageModel, str, int]:
-        """Consecutive groups with equal keys share their pack shapes."""
-        return self.model, self.runs[0].problem.task.name, len(self.demonstrations)
+        return f"{self.model.short_name} {self.task} seed {seeds}, {len(self.demonstrations)} demonstrations in all"
 
     @functools.cached_property
     def examples(self) -> dict[str, Example]:
@@ -154,7 +148,8 @@ def run_groups(
     cache = states.open_disk_cache(cache_gb)
     number_of = {id(group): number for number, group in enumerate(groups, 1)}
     for _, model_groups in itertools.groupby(groups, lambda group: group.model):
-        for _, same_shape in itertools.groupby(model_groups, lambda group: group.packing_key):
+        # Groups of a task with equally many demonstrations share their pack shapes.
+        for _, same_shape in itertools.groupby(model_groups, lambda group: (group.task, len(group.demonstrations))):
             members = list(same_shape)
             titles = [f"{number_of[id(group)]}/{len(groups)} {group.title}" for group in members]
             prompts = _build_prompts(members)
@@ -199,29 +194,27 @@ def _write_records(
             prediction = run.method.predict(inputs, run.options)
             predictions[run.key] = prediction, time.monotonic() - started
         own_prompts = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
-        record = records.Record.of(run, _outcome(run, prompts, own_prompts, result, *predictions[run.key]))
+        record = _make_record(run, prompts, own_prompts, result, *predictions[run.key])
         if before_writing:
             before_writing(record, inputs)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
         yield record
 
 
-def _outcome(
+def _make_record(
     run: MethodRun,
     prompts: layout.Prompts,
     own_prompts: np.ndarray,
     result: states.PassResult,
     prediction: method_lib.Prediction,
     seconds: float,
-) -> records.Outcome:
-    """Return the outcome of a run, which read the prompts of these indices and whose method took some seconds."""
+) -> records.Record:
+    """Return the record of a run, which read the prompts of these indices and whose method took some seconds."""
     labels = run.problem.task.labels
-    predicted = tuple(labels[index] for index in np.asarray(prediction.classes_Q))
-    is_right = [label == row.label for label, row in zip(predicted, run.problem.evaluation, strict=True)]
     num_truncated = np.isin(prompts.truncated_index, own_prompts).sum()
-    return records.Outcome(
-        accuracy=float(np.mean(is_right)),
-        predicted=predicted,
+    return records.Record.of(
+        run,
+        tuple(labels[index] for index in np.asarray(prediction.classes_Q)),
         prompts=len(own_prompts) + prediction.prompts,
         truncated_prompts=int(num_truncated) + prediction.truncated,
         seconds={"language_model": round(result.seconds, 3), "method": round(seconds, 3)},

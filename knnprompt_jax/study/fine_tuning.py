@@ -62,12 +62,8 @@ class FineTuningRun(records.Run):
     @functools.cached_property
     def identity(self) -> Mapping[str, Any]:
         """Everything that can change the outcome, as JSON values, with rows and weights by content."""
-        split = self.problem.split
         return {
-            "task": self.problem.digest,
-            "shots": split.shots,
-            "demo_shots": split.demo_shots,
-            "seed": split.seed,
+            **super().identity,
             "model": self.model.fingerprint,
             "runs": "fine_tuning",
             "options": self.hyperparameters.to_dict(),
@@ -155,12 +151,11 @@ def _run(planned: FineTuningRun, settings: FineTuneSettings) -> records.Record:
         note += f", last loss {losses[-1]:.3f}"
     # The backward pass costs about two forward passes.
     trained = 3 * hyperparameters.steps * hyperparameters.batch * train_rows.lengths_N.mean()
-    outcome = records.Outcome(
-        accuracy=float(np.mean([label == row.label for label, row in zip(predicted, problem.evaluation, strict=True)])),
-        predicted=predicted,
+    return records.Record.of(
+        planned,
+        predicted,
         prompts=len(queries),
         seconds={"language_model": 0.0, "method": round(time.monotonic() - started, 3)},
         lm_tokens=int(queries.lengths_N.sum() + trained),
         note=note,
     )
-    return records.Record.of(planned, outcome)

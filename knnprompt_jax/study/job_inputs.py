@@ -169,22 +169,15 @@ def _load_split(settings: shared.RowOptions, task: Task, name: str, split: str) 
 def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) -> int:
     """Return the number of demonstrations per class, for draws of `shots` rows per class or of `splits.ALL_ROWS`.
 
-    -1 asks for M_T or, if that is not below the rows per class, for the largest of 1, 2, 4, …, 32 that is.
-
-    Raises:
-        UserError: fewer than 2 shots leave no room for both a demonstration and an anchor.
+    -1 asks for M_T or, if that is not below the rows per class, for the largest of 0, 1, 2, 4, …, 32 that is.
     """
     if requested >= 0:
         return requested
-    uses_all = shots == splits.ALL_ROWS
-    rows_per_class = max(collections.Counter(row.label for row in rows.train).values()) if uses_all else shots
-    if rows_per_class < 2:
-        place = "1 row per class" if uses_all else f"--shots={shots}"
-        raise errors.UserError(
-            f"{place}: give at least 2 rows per class (a demonstration and an anchor), or --demo_shots=0"
-        )
+    rows_per_class = shots
+    if shots == splits.ALL_ROWS:
+        rows_per_class = max(collections.Counter(row.label for row in rows.train).values())
     max_shots = max_demo_shots(rows, model)
-    smaller = [size for size in statistics.DEMO_SHOTS if size < rows_per_class]
+    smaller = [size for size in (0, *statistics.DEMO_SHOTS) if size < rows_per_class]
     return max_shots if max_shots < rows_per_class else max(smaller)
 
 

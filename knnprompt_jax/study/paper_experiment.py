@@ -4,7 +4,6 @@ A cell is a method, its draw of train rows and its rows to classify; it becomes 
 ones, all rows as demonstrations, or draws in which one class is rare.
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
@@ -224,13 +223,9 @@ def split(rows: job_inputs.Rows, draw: Draw) -> splits.FewShotSplit:
 
 def _first_of_classes(rows: Sequence[Example], counts: Mapping[str, int]) -> tuple[Example, ...]:
     """Return the first rows of each label, in order, as many as its count."""
-    seen: collections.Counter[str] = collections.Counter()
-    first = []
-    for row in rows:
-        seen[row.label] += 1
-        if seen[row.label] <= counts[row.label]:
-            first.append(row)
-    return tuple(first)
+    labels = pd.Series([row.label for row in rows], dtype=str)
+    positions = labels.groupby(labels).cumcount()
+    return tuple(row for row, position in zip(rows, positions, strict=True) if position < counts[row.label])
 
 
 def evaluation(rows: job_inputs.Rows, share: float | None, seed: int) -> Sequence[Example]:

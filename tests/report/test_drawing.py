@@ -38,16 +38,6 @@ def curves(records, paper):
     return drawing.curves("name", "Caption.", results.frame(records), paper, drawing.Plot("m", drawing.SHOTS))
 
 
-def test_regimes_have_panels_of_their_own(make_record):
-    records = [make_record("few_shot", "sst2", "knn", 8, 1, cell={"regime": each}) for each in ("full", "few-shot")]
-    plot = drawing.Plot("m", drawing.SHOTS, panel=("task", "regime"), average=False)
-    figure = drawing.curves("name", "Caption.", results.frame(records), published.of(""), plot)
-    titles = [
-        [title for title in ("SST2, full", "SST2, few-shot") if title in svg_texts(each)] for each in figure.panels
-    ]
-    assert sorted(titles) == [["SST2, few-shot"], ["SST2, full"]]
-
-
 def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
     records = [
         make_record("few_shot", task, method, m, 1, cell={"regime": "few-shot"})

@@ -155,13 +155,7 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
         ({"task": "nope"}, "unknown task 'nope'; choose from"),
         ({"context": 129}, "context=129: .* reads at most 128 tokens"),
         ({"model": "./nowhere"}, "nowhere"),
-        ({"data_dir": "nowhere"}, "nowhere"),
-        ({"split": "test"}, "test"),
         ({"train_file": "only.csv"}, "go together"),
-        (
-            {"train_file": "a.csv", "eval_file": "b.csv", "data_dir": "", "split": "test"},
-            "--split: has no effect with --eval_file",
-        ),
     ],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
@@ -188,8 +182,6 @@ def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp
     for seeds in ((long, short), (short, long)):
         caplog.clear()
         settings = {"shots": 4, "demo_shots": 1, "seeds": seeds, "context": 100, "methods": "knn", "cache_gb": 0}
-        done = comparison.run(
-            grids.ComparisonSettings(model="tiny", **given, **settings, output=str(tmp_path / f"{seeds[0]}"))
-        )
-        assert {record.source["split"] for record in done} == {""}, "files have no split"
+        output = str(tmp_path / f"{seeds[0]}")
+        comparison.run(grids.ComparisonSettings(model="tiny", **given, **settings, output=output))
         assert "1 texts exceed the context of 100 tokens" in caplog.text

@@ -2,7 +2,6 @@
 
 import csv
 import pathlib
-import signal
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from knnprompt_jax.report import records
 from knnprompt_jax.study import fine_tuning as job
 from knnprompt_jax.study import sequence_classifier as trainer
 from knnprompt_jax.tasks import catalogue
-from tests import processes
 
 WORDS = {"bad": ["cold", "grey", "rain", "wind", "storm"], "good": ["warm", "gold", "sun", "calm", "clear"]}
 
@@ -90,40 +88,6 @@ def test_everything_that_changes_a_result_changes_the_key(options, monkeypatch):
         assert next(job.plan(FineTuneSettings(**options | change))).key == base.key
     monkeypatch.setattr(parallel, "platform", lambda: "gpu")
     assert next(job.plan(FineTuneSettings(**options))).key != base.key
-
-
-KILLED = """
-import os, runpy, signal
-from knnprompt_jax.study import sequence_classifier as training
-
-save = training.Training._save
-
-def save_and_die(self):
-    save(self)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-training.Training._save = save_and_die
-runpy.run_path("experiments/fine_tune.py", run_name="__main__")
-"""
-
-
-def test_a_killed_run_resumes_and_ends_like_an_uninterrupted_one(options, tmp_path):
-    """The process is killed after its first checkpoint. The second run starts from there."""
-    options |= {"steps": 7, "dropout": 0.1}
-    (whole,) = job.run(FineTuneSettings(**options))
-    path = tmp_path / "results" / whole.file_name
-    path.unlink()
-    flags = [
-        f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
-        for name, value in options.items()
-    ]
-    processes.run("-c", KILLED, *flags, "--checkpoint_every=3", status=-signal.SIGKILL)
-    assert not path.exists(), "the run was killed before its end"
-    assert list((tmp_path / "checkpoints").glob("*/3")), "the run was killed after its first checkpoint"
-    (resumed,) = job.run(FineTuneSettings(**options))
-    assert resumed.predicted == whole.predicted
-    assert resumed.note == whole.note
-    assert resumed.key == whole.key
 
 
 def test_a_damaged_checkpoint_is_named(options, tmp_path, monkeypatch):

@@ -34,17 +34,6 @@ def test_every_cell_of_a_config_finds_its_options(name, rows):
         cell.options(settings)
 
 
-@pytest.mark.parametrize("name", ["distance", "sst2"])
-@pytest.mark.parametrize(
-    ("seed", "changes", "message"),
-    [(1, {"source": {"rows": 31}}, "row options.rows"), (2, {"demo_shots": 5}, "demo_shots"), (1, {}, "same seed")],
-)
-def test_records_of_other_settings_are_no_further_seeds(make_record, name, seed, changes, message):
-    made = [make_record(name, "sst2", "knn", 1024, 1), make_record(name, "sst2", "knn", 1024, seed, **changes)]
-    with pytest.raises(errors.UserError, match=f"2 records of the same cell .*{message}"):
-        section(name, made)
-
-
 @pytest.mark.parametrize("name", ["data_scaling", "imbalance"])
 def test_both_regimes_in_one_folder_are_drawn_apart(make_record, name):
     """Accuracies of the full regime do not vary over seeds."""
