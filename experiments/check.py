@@ -17,12 +17,12 @@ FLAGS = app.Flags(settings_lib.CheckSettings, keeps_programs=False)
 
 
 def main() -> None:
-    from knnprompt_jax.common import compilation_cache, parallel
+    from knnprompt_jax.common import files, parallel
     from knnprompt_jax.devices import check_runner, device_report
 
     settings = FLAGS.value
     if settings.quick:  # Nothing is measured.
-        compilation_cache.use()
+        files.keep_programs()
     path = device_report.new_path(settings.output, "check")
     record = check_runner.run(settings, path)
     if parallel.is_main() or record["failed"]:

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.common import compilation_cache, errors
+from knnprompt_jax.common import errors, files
 from tests import processes
 
 hypothesis.settings.register_profile("fixed", derandomize=True)
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("XLA_FLAGS", processes.COMPILE_QUICKLY)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")  # Otherwise each write looks at every entry.
-    compilation_cache.use()
+    files.keep_programs()
 
 
 MOST_BYTES = 3 * 2**30

@@ -17,7 +17,7 @@ from knnprompt_jax import harness  # noqa: E402
 from knnprompt_jax.common import errors, progress  # noqa: E402
 from knnprompt_jax.inference import lm  # noqa: E402
 from knnprompt_jax.models import hub  # noqa: E402
-from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
+from knnprompt_jax.tasks import catalogue  # noqa: E402
 
 TASK = catalogue.get("demo")
 CHOICES = """
@@ -61,7 +61,7 @@ def requests(*texts):
 
 def write_task(folder: pathlib.Path, sampler: str) -> None:
     for name, split, step in (("train", "train", 7), ("test", "dev_subsample", 9)):
-        rows = sources.load_rows(TASK, split)[::step]
+        rows = catalogue.load_rows(TASK, split)[::step]
         lines = [{"text": TASK.retrieval_text(row), "label": TASK.labels.index(row.label)} for row in rows]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "choice.yaml").write_text(CHOICES.format(folder, sampler, json.dumps(TASK.label_words)))
@@ -85,7 +85,7 @@ def test_the_same_numbers_as_the_hugging_face_backend(tmp_path, ours, theirs, sa
 
 
 def test_rolling_likelihoods_of_whole_texts(ours, theirs):
-    texts = [TASK.retrieval_text(row) for row in sources.load_rows(TASK, "train")]
+    texts = [TASK.retrieval_text(row) for row in catalogue.load_rows(TASK, "train")]
     asked = requests(*(("\n".join(texts[start : start + count]),) for start, count in ((0, 1), (3, 5), (11, 131))))
     got, want = (model.loglikelihood_rolling(asked, disable_tqdm=True) for model in (ours, theirs))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)

@@ -13,7 +13,7 @@ from knnprompt_jax.inference import lm  # noqa: E402
 from knnprompt_jax.inference import states as states_lib  # noqa: E402
 from knnprompt_jax.inference.prompts import layout  # noqa: E402
 from knnprompt_jax.models import hub  # noqa: E402
-from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
+from knnprompt_jax.tasks import catalogue  # noqa: E402
 from tests import prompt_groups  # noqa: E402
 
 TASK = catalogue.get("demo")
@@ -30,8 +30,8 @@ def theirs(tmp_path) -> transformers.PreTrainedModel:
 
 def test_log_probabilities_of_real_prompts(theirs):
     """Three prompts of about 50, 450 and 900 tokens; theirs are normalised in float64."""
-    ours, train = lm.LanguageModel.from_pretrained("smollm2"), sources.load_rows(TASK, "train")
-    counts, queries = (0, 13, 26), sources.load_rows(TASK, "dev_subsample")[:21:7]
+    ours, train = lm.LanguageModel.from_pretrained("smollm2"), catalogue.load_rows(TASK, "train")
+    counts, queries = (0, 13, 26), catalogue.load_rows(TASK, "dev_subsample")[:21:7]
     heads = [layout.demonstration_text(TASK, train[:count]) for count in counts]
     prompts = ours.tokenize([head + TASK.render(query) for head, query in zip(heads, queries, strict=True)])
     assert min(map(len, prompts)) < 60 and max(map(len, prompts)) > 800

@@ -15,7 +15,7 @@ import zipfile
 
 import pytest
 
-from knnprompt_jax.tasks import catalogue, sources
+from knnprompt_jax.tasks import catalogue
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ TASK = catalogue.get("demo")
 
 def tickets(split: str) -> list[dict[str, str]]:
     """The demo's rows, with their words as labels."""
-    rows = sources.load_rows(TASK, split)
+    rows = catalogue.load_rows(TASK, split)
     return [{"text": row.fields["sentence"], "label": TASK.label_words[int(row.label)]} for row in rows]
 
 

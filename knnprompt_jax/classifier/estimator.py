@@ -25,7 +25,7 @@ from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.datastore import search
 from knnprompt_jax.inference import lm as lm_lib
 from knnprompt_jax.inference import states as states_lib
-from knnprompt_jax.tasks import defects
+from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
 # A search over k, or repeated predictions of the same texts, read each text once.
@@ -125,10 +125,10 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         rows = arguments.labelled(task, X, y)
         if not rows:
             raise errors.UserError("X is empty: at least one row is required")
-        for warning in defects.label_warnings(rows):
+        for warning in splits.label_warnings(rows):
             logging.warning("%s", warning)
-        if found := defects.describe(rows, ()):
-            logging.warning("%s: %s", found, defects.places(rows))
+        if found := splits.describe_defects(rows, ()):
+            logging.warning("%s: %s", found, splits.defect_places(rows))
         self.fitted_ = fit_classifier.fit(
             self.model,
             task,

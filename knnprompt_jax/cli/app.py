@@ -19,7 +19,7 @@ import absl.app
 from absl import flags, logging
 
 from knnprompt_jax.cli import console
-from knnprompt_jax.common import compilation_cache, errors, files, options
+from knnprompt_jax.common import errors, files, options
 
 Kind = TypeVar("Kind", bound=options.Options)
 _HELP = ("--help", "-help", "-h")
@@ -36,7 +36,7 @@ class Flags(Generic[Kind]):
             kind: the class of the options.
             config: the default of `--config=FILE.py`, if the binary has that flag. The file's `get_config()` returns
                 options of `kind` or of a subclass. Their values are the defaults of the flags.
-            keeps_programs: whether compiled programs are kept for later runs (`compilation_cache`); False where
+            keeps_programs: whether compiled programs are kept for later runs (`files.keep_programs`); False where
                 compilation is measured.
         """
         self.kind = kind
@@ -86,7 +86,7 @@ class Flags(Generic[Kind]):
             logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
             logging.get_absl_handler().setFormatter(standard_logging.Formatter("%(levelname)s: %(message)s"))
             if self._keeps_programs:
-                compilation_cache.use()
+                files.keep_programs()
             self.value.check_names()
             main()
             sys.stdout.flush()

@@ -16,7 +16,7 @@ from knnprompt_jax.commands import label_table
 from knnprompt_jax.common import errors, parallel, progress
 from knnprompt_jax.inference import states
 from knnprompt_jax.study import job_inputs
-from knnprompt_jax.tasks import catalogue, defects
+from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.task import Example, Task
 
 _MEMORY = 256 * 2**20  # Bytes of states kept during a fit without a cache of states.
@@ -76,17 +76,17 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
         fields = errors.join_names(task.fields)
         left_out = errors.join_names(dict.fromkeys(column for row in train for column in row.extra))
         progress.note(f"columns in the prompt: {fields}; left out: {left_out}; to change them: --text_columns=")
-    rows = defects.drop(train, ()) if settings.drop_duplicates else train
+    rows = splits.drop_defects(train, ()) if settings.drop_duplicates else train
     if len(rows) < len(train):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", len(train) - len(rows), len(train))
-    elif found := defects.describe(train, ()):
-        logging.warning("%s (see --drop_duplicates): %s", found, defects.places(train))
+    elif found := splits.describe_defects(train, ()):
+        logging.warning("%s (see --drop_duplicates): %s", found, splits.defect_places(train))
     if len({row.label for row in rows}) < 2:
         raise errors.UserError(
             f"{settings.train_file or name}: the only label of {_count(len(rows), 'row')} is {train[0].label!r}; give rows "
             "of two classes or more"
         )
-    job_inputs.log_warnings(defects.label_warnings(rows))
+    job_inputs.log_warnings(splits.label_warnings(rows))
     return task, rows
 
 

@@ -1,4 +1,8 @@
-"""Write files so that they are whole or absent, even if the process dies. Errors of the system become UserError."""
+"""Whole or absent files, even if the process dies, and the user's cache folder. Errors of the system become UserError.
+
+Compiled programs are kept in the cache folder, so that no command compiles a large program again. JAX's own cache does
+the work: the name of an entry is a hash of the program, the compiler's options and version, and the devices.
+"""
 
 import contextlib
 import errno
@@ -7,15 +11,20 @@ import json
 import os
 import pathlib
 import stat
+import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 
 import filelock
 
 from knnprompt_jax.common import errors
 
 _LONGEST_ENDING = ".progress.writing.lock"  # The longest ending that a file beside an output adds to its name.
+_MAX_PROGRAM_BYTES = 2**30  # Beyond this the least recently used compiled programs are removed.
+_MIN_SECONDS = 0.05  # Programs that compile faster are not kept: JAX visits every entry whenever it writes one.
 _SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
 
 
@@ -143,6 +152,47 @@ def find_cache_folder() -> pathlib.Path | None:
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+def keep_programs() -> None:
+    """Keep the compiled programs of this process and its children.
+
+    Each version of JAX has a folder of its own. If JAX_COMPILATION_CACHE_DIR is set, or if there is no cache folder,
+    nothing changes.
+    """
+    cache = find_cache_folder()
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or cache is None:
+        return
+    programs = cache / "compiled" / f"jax-{metadata.version('jax')}"
+    try:
+        programs.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
+    except OSError:
+        return
+    _remove_torn_entries(programs)
+    settings = {
+        "jax_compilation_cache_dir": str(programs),
+        "jax_compilation_cache_max_size": _MAX_PROGRAM_BYTES,  # Makes JAX read and write entries under a lock.
+        "jax_persistent_cache_min_compile_time_secs": _MIN_SECONDS,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    # Where the disk is full or read-only, each program would give a warning of many lines.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+    for name, value in settings.items():
+        os.environ.setdefault(name.upper(), str(value))
+    if "jax" in sys.modules:  # JAX has read the environment already.
+        import jax
+
+        for name, value in settings.items():
+            jax.config.update(name, value)
+
+
+def _remove_torn_entries(folder: pathlib.Path) -> None:
+    """Remove entries that a killed process left incomplete: those without the time of their last use."""
+    jax_lock = filelock.FileLock(folder / ".lockfile", timeout=0)
+    with contextlib.suppress(filelock.Timeout, OSError), jax_lock:
+        for entry in folder.glob("*-cache"):
+            if not entry.with_name(f"{entry.name.removesuffix('-cache')}-atime").exists():
+                entry.unlink()
 
 
 def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: int) -> None:

@@ -17,7 +17,7 @@ from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hub, sharding
-from knnprompt_jax.tasks import catalogue, defects, sources, splits
+from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.task import Example, Task
 
 if TYPE_CHECKING:
@@ -119,21 +119,21 @@ def load_rows(
     Defects of the rows are logged, with their places except in the paper's data; `drop_duplicates` removes them.
 
     Raises:
-        UserError: the task or its rows cannot be read (`sources.load_rows`).
+        UserError: the task or its rows cannot be read (`catalogue.load_rows`).
     """
     task, train = load_train(settings, name, train_file)
     if eval_file:
         evaluation = settings.table(eval_file).labelled(task)
     else:
         evaluation = _load_split(settings, task, name, settings.split or shared.SPLIT)
-    if found := defects.describe(train, evaluation):
+    if found := splits.describe_defects(train, evaluation):
         removed = "; removed" if settings.drop_duplicates else ""
         is_published = name in catalogue.PAPER_TASKS and not train_file
-        places = "" if is_published else defects.places(train)
+        places = "" if is_published else splits.defect_places(train)
         logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
-    log_warnings(defects.label_warnings(train))
+    log_warnings(splits.label_warnings(train))
     if settings.drop_duplicates:
-        train = defects.drop(train, evaluation)
+        train = splits.drop_defects(train, evaluation)
     return Rows(task, train, evaluation[: count or None])
 
 
@@ -143,7 +143,7 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
     The task "own" is inferred from the file's columns.
 
     Raises:
-        UserError: the task or its rows cannot be read (`Table.labelled`, `sources.load_rows`).
+        UserError: the task or its rows cannot be read (`Table.labelled`, `catalogue.load_rows`).
     """
     if name == catalogue.OWN:
         if not path:
@@ -156,7 +156,7 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
 def _load_split(settings: shared.RowOptions, task: Task, name: str, split: str) -> list[Example]:
     """Load a split of a task from its folder, from the Hub or from the package."""
     hub_source = catalogue.hub_source(name) if settings.hub else None
-    return sources.load_rows(
+    return catalogue.load_rows(
         task,
         split,
         data_dir=settings.data_dir or None,

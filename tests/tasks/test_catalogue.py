@@ -1,13 +1,18 @@
-"""The declared tasks, to the character, and declarations in files."""
+"""The declared tasks, to the character, declarations in files, and rows from folders and the `datasets` library."""
 
+import dataclasses
 import json
+from unittest import mock
 
 import pytest
 import yaml
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import catalogue
+from knnprompt_jax.tasks.catalogue import HubSource
 from knnprompt_jax.tasks.task import Example, Task
+
+datasets = pytest.importorskip("datasets")
 
 REVIEW = "Review: A\nSentiment:", "0 1", "negative positive"
 TOPICS = "company school artist athlete politics transportation building nature village animal plant album film book"
@@ -48,9 +53,7 @@ def test_declarations_are_the_published_ones(name):
     assert {"train", "test"} <= set(source.splits)
 
 
-@pytest.mark.parametrize(
-    "words", [LINES["label_words"], "{01: outage, 2.0: login, no: billing}", "[billing, outage, login]"]
-)
+@pytest.mark.parametrize("words", ["{01: outage, 2.0: login, no: billing}", "[billing, outage, login]"])
 def test_labels_like_no_and_01_stay_strings(tmp_path, words):
     assert catalogue.get(write(tmp_path, label_words=words)) == Task(
         name="support",
@@ -61,14 +64,13 @@ def test_labels_like_no_and_01_stay_strings(tmp_path, words):
     )
 
 
-@pytest.mark.parametrize("suffix", catalogue.SUFFIXES)
-def test_a_published_name_needs_the_published_task(tmp_path, suffix):
-    path = tmp_path / f"mr{suffix}"
+def test_a_published_name_needs_the_published_task(tmp_path):
+    path = tmp_path / "mr.json"
     content = yaml.load((catalogue.demo_folder() / "../../tasks/published/mr.yaml").read_bytes(), yaml.BaseLoader)
     path.write_text(json.dumps(content))
     assert catalogue.get(str(path)) == catalogue.get("mr")
     path.write_text(json.dumps(content | {"label_words": ["bad", "good"]}))
-    with pytest.raises(errors.UserError, match=f"mr{suffix}: 'mr' is the name of one of this package's tasks"):
+    with pytest.raises(errors.UserError, match="mr.json: 'mr' is the name of one of this package's tasks"):
         catalogue.get(str(path))
 
 
@@ -94,21 +96,63 @@ def test_unknown_names_list_the_choices():
         catalogue.get("none.yaml")
 
 
-def test_rows_on_the_hub(tmp_path):
+def test_hub_declarations(tmp_path):
     path = write(tmp_path, hub="{dataset: us/support, columns: {title: t, body: b}, labels: {0: no, x: 01, 7: '2.0'}}")
-    source = catalogue.hub_source(path)
-    assert (source.dataset, source.columns, source.label_column) == ("us/support", {"title": "t", "body": "b"}, "label")
-    assert source.labels == {"0": "no", 0: "no", "x": "01", "7": "2.0", 7: "2.0"}
-    assert source.splits == {"train": "train", "dev": "dev", "test": "test"}
+    assert catalogue.hub_source(path) == HubSource(
+        "us/support",
+        columns={"title": "t", "body": "b"},
+        labels={"0": "no", 0: "no", "x": "01", "7": "2.0", 7: "2.0"},
+        splits={"train": "train", "dev": "dev", "test": "test"},
+    )
+    with pytest.raises(errors.UserError, match="support.yaml: 'hub' is not valid: .*missing .*dataset"):
+        catalogue.hub_source(write(tmp_path))
+    with pytest.raises(errors.UserError, match="'hub' is not valid: it should have a column for each field"):
+        catalogue.hub_source(write(tmp_path, hub="{dataset: a, columns: {title: t}}"))
 
 
-@pytest.mark.parametrize(
-    ("hub", "message"),
-    [
-        (None, "'hub' is not valid: .*missing .*dataset"),
-        ("{dataset: a, columns: {title: t}}", "'hub' is not valid: it should have a column for each field"),
-    ],
-)
-def test_errors_in_hub(tmp_path, hub, message):
-    with pytest.raises(errors.UserError, match=f"support.yaml: {message}"):
-        catalogue.hub_source(write(tmp_path, hub=hub))
+MOOD = Task("mood", ("sentence",), "{sentence}\nMood:", ("bad", "good"), ("bad", "good"))
+
+
+def test_published_layout(tmp_path):
+    (tmp_path / "mood").mkdir()
+    rows = [{"sentence": "dull ", "label": "bad"}, {"sentence": "bright \u2028 day", "label": "good", "idx": 5}]
+    path = tmp_path / "mood" / "train_subset.jsonl"
+    path.write_text("\ufeff\n" + "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows))
+    first, second = catalogue.load_rows(MOOD, "train", data_dir=str(tmp_path))
+    assert (first.fields, first.label, first.place) == ({"sentence": "dull "}, "bad", f"{path}:2")
+    assert (second.fields, second.extra, second.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 1)
+    with pytest.raises(errors.UserError, match=r"mood: no file dev\.jsonl; give --data_dir=DIR .*, --hub"):
+        catalogue.load_rows(MOOD, "dev", data_dir=str(tmp_path))
+    with pytest.raises(errors.UserError, match="task 'mood': its rows are not included; give --data_dir="):
+        catalogue.load_rows(MOOD, "dev")
+
+
+@pytest.mark.parametrize("name", catalogue.PAPER_TASKS)
+def test_every_published_evaluation_row_loads(shared, name):
+    examples = catalogue.load_rows(catalogue.get(name), "dev_subsample", data_dir=str(shared / "data"))
+    assert len(examples) == (56 if name == "cb" else 256)
+
+
+def test_a_dataset_folder_is_read_under_our_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "mood"
+    folder.mkdir()
+    for split, labels in {"train": [0, 1, 1], "test": [-1, -1]}.items():
+        rows = [{"text": f"{split} {i}", "label": label, "id": i} for i, label in enumerate(labels)]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = HubSource(str(folder), {"sentence": "text"}, {0: "bad", 1: "good"}, {"train": "train", "dev": "test"})
+    examples = catalogue.load_rows(MOOD, "train", hub_source=source)
+    assert [example.fields["sentence"] for example in examples] == ["train 0", "train 1", "train 2"]
+    assert [example.label for example in examples] == ["bad", "good", "good"]
+    assert examples[1].place == f"{folder}/train:1"
+    for split, changes, message in [
+        ("validation", {}, "no split 'validation'; choose from train, dev"),
+        ("train", {"columns": {"sentence": "sentence"}}, "has no column 'sentence'; it has text, label, id"),
+        ("train", {"labels": {0: "bad"}}, "train:1: unknown label '1'; choose from bad, good"),
+        ("dev", {}, "dev:0: no label column 'label', only sentence"),
+    ]:
+        with pytest.raises(errors.UserError, match=message):
+            catalogue.load_rows(MOOD, split, hub_source=dataclasses.replace(source, **changes))
+    monkeypatch.setattr(datasets, "load_dataset", mock.Mock(side_effect=OSError("busy\nlater")))
+    with pytest.raises(errors.UserError, match="^cannot load data set .*: busy later; see --data_dir=$"):
+        catalogue.load_rows(MOOD, "train", hub_source=source)

@@ -1,11 +1,12 @@
-"""Few-shot splits against the published procedure, redone step by step on plain rows."""
+"""Few-shot splits against the published procedure, redone step by step on plain rows; and defects of rows."""
 
 import random
+import re
 
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.tasks import catalogue, sources, splits
+from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -63,7 +64,7 @@ def test_real_rows_are_drawn_as_published(shared, name, shots, demo_shots):
     task = catalogue.get(name)
     path = shared / "data" / name / "train.jsonl"
     rows = [row for _, row in Table(str(path)).rows()]
-    examples = sources.load_rows(task, "train", data_dir=str(shared / "data"))
+    examples = catalogue.load_rows(task, "train", data_dir=str(shared / "data"))
     for seed in (1, 5):
         assert_as_published(task, rows, examples, shots, demo_shots, seed)
 
@@ -96,3 +97,50 @@ def test_impossible_shots_are_refused(shots, demo_shots, message):
     rows = [row for row in repetitive_rows(0) if row["label"] != "2"]
     with pytest.raises(errors.UserError, match=message):
         splits.draw(make_examples(rows), TASK, shots=shots, demo_shots=demo_shots, seed=1)
+
+
+PAIRS = (("a", "0"), ("b", "1"), (" A", "0"), ("c", "0"), ("C", "1"), ("d", "0"), ("c", "0"))
+TRAIN = [Example({"sentence": text}, label, row) for row, (text, label) in enumerate(PAIRS)]
+EVALUATION = [Example({"sentence": text}, "0") for text in "deD"]
+
+
+def test_defects_are_counted_without_case_and_blanks_and_removed():
+    assert splits.describe_defects(TRAIN, EVALUATION) == (
+        "2 of 3 evaluation texts also occur in train; 3 train rows repeat a text; 1 text has conflicting labels"
+    )
+    assert splits.describe_defects(TRAIN[:3], EVALUATION) == "1 train row repeats a text", "zero counts are left out"
+    left = splits.drop_defects(TRAIN, EVALUATION)
+    assert [example.row for example in left] == [0, 1] and not splits.describe_defects(left, EVALUATION)
+
+
+def test_texts_of_several_fields_are_compared_in_any_order():
+    first, second = (Example({"a": a, "b": b}, "x", place=f"rows.csv:{a}") for a, b in ("xy", "yx"))
+    assert splits.defect_places([first, second]) == "line y repeats line x"
+    assert (
+        splits.defect_places([first, Example({"a": "X ", "b": "y"}, "z", 7)]) == "row 7 ('z') contradicts line x ('x')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["a", "b", "b", "c"], []),
+        (["Wet", "wet", "Wet", "dry"], ["differ only in case and blanks .*: 'Wet' .2., 'wet' .1."]),
+        (["a b", "a  b"], ["differ only in case and blanks"]),
+        (["Wet", "dry", "Wet, dry", "dry|wet"], ["join other labels .*'Wet, dry', 'dry.wet'"]),
+        (["a", "a+", "b/c", "c"], []),
+    ],
+)
+def test_labels_that_are_probably_mistakes(labels, expected):
+    found = list(splits.label_warnings([Example({"text": "a"}, label) for label in labels]))
+    assert len(found) == len(expected) and all(map(re.search, expected, found)), found
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("mpqa", "^1646 train .*; 64 texts"), ("trec", "^72 train rows repeat a text$")]
+)
+def test_the_published_files_have_the_known_defects(shared, name, expected):
+    task, data_dir = catalogue.get(name), str(shared / "data")
+    train = catalogue.load_rows(task, "train", data_dir=data_dir)
+    evaluation = catalogue.load_rows(task, "dev_subsample", data_dir=data_dir)
+    assert re.search(expected, splits.describe_defects(train, evaluation))

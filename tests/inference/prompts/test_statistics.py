@@ -7,7 +7,7 @@ import pytest
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference.prompts import layout, statistics
-from knnprompt_jax.tasks import catalogue, sources
+from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("sentence",), "{sentence}:", ("0", "1"), ("b", "g"))
@@ -81,8 +81,8 @@ LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("sst2", "subj", 
 @pytest.mark.parametrize("name", ["cb", "cr", "mr", *LONG])
 def test_statistics_agree_with_the_papers_appendix(shared, gpt2, paper, name):
     task, data_dir = catalogue.get(name), str(shared / "data")
-    train = sources.load_rows(task, "train", data_dir=data_dir)
-    queries = sources.load_rows(task, "dev_subsample", data_dir=data_dir)
+    train = catalogue.load_rows(task, "train", data_dir=data_dir)
+    queries = catalogue.load_rows(task, "dev_subsample", data_dir=data_dir)
     place = [task.lower() for task in paper["tasks"]].index(name)
     for row in statistics.describe(task, train, queries, gpt2, [1024, 2048]):
         assert row["num_classes"] == paper["num_classes"][place]
