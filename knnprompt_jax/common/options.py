@@ -146,23 +146,28 @@ def from_config(kind: type[T], config: Mapping[str, Any]) -> T:
     Raises:
         UserError: an option is unknown, or its value is not allowed.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
-    values: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in flattened(config).items():
-        first, _, rest = name.partition(".")
-        if first not in fields or bool(rest) != ("group" in fields[first].metadata):
-            raise errors.UserError(f"{name}: no such option; choose from {', '.join(sorted(fields))}")
-        if rest:
-            groups.setdefault(first, {})[rest] = value
-        else:
-            values[name] = value
-    for name, members in groups.items():
-        try:
-            values[name] = from_config(fields[name].metadata["group"], members)
-        except errors.UserError as error:
-            raise errors.UserError(f"{name}.{error}") from error
-    return kind(**values)
+    values = flattened(config)
+    names = sorted(name for name, _, _ in declarations(kind))
+    for name in values:
+        if name not in names:
+            near = [other for other in names if other.rpartition(".")[0] == name.rpartition(".")[0]]
+            raise errors.UserError(f"{name}: no such option; choose from {errors.join_names(near or names)}")
+    return _create(kind, values, "")
+
+
+def _create(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
+    """Create the options of a class from the values whose names begin with `prefix`."""
+    given = {}
+    for field in dataclasses.fields(kind):
+        name = prefix + field.name
+        if "group" in field.metadata:
+            given[field.name] = _create(field.metadata["group"], values, f"{name}.")
+        elif name in values:
+            given[field.name] = values[name]
+    try:
+        return kind(**given)
+    except errors.UserError as error:
+        raise errors.UserError(f"{prefix}{error}") from error
 
 
 def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:

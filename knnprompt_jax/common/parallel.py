@@ -24,6 +24,10 @@ from knnprompt_jax.common import errors, rounding
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
+_SCHEDULERS = {  # The environment variables from which JAX learns of processes; on a TPU it needs none.
+    "Slurm": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+    "Open MPI": ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+}
 # An error of a collective operation contains one of these when a participating process is gone or communication fails.
 _LOST_PROCESS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
 
@@ -52,14 +56,22 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
         options["local_device_ids"] = []  # All devices. If None, JAX uses one device per task of Slurm or Open MPI.
     try:
         jax.distributed.initialize(**options)
-    except (ValueError, RuntimeError) as error:
-        source = "the environment of Slurm, Open MPI or a TPU" if auto else address
+    except (ValueError, RuntimeError, KeyError) as error:
+        reason = auto and _describe_missing_variables() or errors.one_line(error)
+        source = "--distributed.auto" if auto else address
         raise errors.UserError(
-            f"the processes of this run cannot be joined by {source}: {errors.one_line(error)}; choose "
-            "--distributed.address, num_processes and process_id"
+            f"the processes of this run cannot be joined by {source}: {reason}; give --distributed.address, num_processes "
+            "and process_id"
         ) from error
     if jax.process_count() > 1:
         _exit_when_a_process_is_lost()
+
+
+def _describe_missing_variables() -> str:
+    """Return which variables of each scheduler are missing, for a message; "" if one has set all of its variables."""
+    missing = {name: [each for each in required if each not in os.environ] for name, required in _SCHEDULERS.items()}
+    described = [f"{', '.join(variables)} ({name})" for name, variables in missing.items()]
+    return f"the environment lacks {' and '.join(described)}" if all(missing.values()) else ""
 
 
 def _is_alone_on_host() -> bool:
@@ -166,19 +178,12 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
         UserError: there are too few devices, or a process would have none.
     """
     devices = find_devices()
-    num_devices = len(devices)
-    divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
-    if data < 0 or model < 1 or data * model > num_devices or (not data and model not in divisors):
-        sizes = f"mesh data={data}, mesh model={model}" if data else f"mesh model={model}"
-        advice = f"their product can be at most {num_devices}" if data else f"choose from {errors.join_names(divisors)}"
-        owner = "this machine has" if jax.process_count() == 1 else "the processes of this run have"
-        raise errors.UserError(f"{sizes}: {owner} {num_devices} device{'s' * (num_devices > 1)}; {advice}")
-    data = data or num_devices // model
-    if jax.process_count() > 1 and data * model < num_devices:
-        raise errors.UserError(
-            f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {num_devices} devices"
-        )
-    return make_mesh_on(devices[: data * model], data, model)
+    least = len(devices) if jax.process_count() > 1 or not data else 1
+    size = (data or len(devices) // max(1, model)) * model
+    if data < 0 or model < 1 or not least <= size <= len(devices):
+        advice = "give sizes whose product is at most that; data=0, and several processes, use every device"
+        raise errors.UserError(f"mesh data={data}, mesh model={model}: there are {len(devices)} devices; {advice}")
+    return make_mesh_on(devices[:size], size // model, model)
 
 
 def make_mesh_on(devices: Sequence[jax.Device], data: int, model: int) -> Mesh:

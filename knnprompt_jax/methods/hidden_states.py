@@ -68,10 +68,10 @@ def logistic_regression(
 
 def predict_by_probe(inputs: method.Inputs, options: ProbeOptions) -> method.Prediction:
     """Fit the probe on the anchors and predict the queries."""
-    anchors_NE = _inputs(inputs.head, inputs.states[method.ANCHORS], options.representation)
-    queries_QE = _inputs(inputs.head, inputs.states[method.QUERIES], options.representation)
+    anchors_NE = _inputs(inputs.model.head, inputs.states[method.ANCHORS], options.representation)
+    queries_QE = _inputs(inputs.model.head, inputs.states[method.QUERIES], options.representation)
     mean_E = anchors_NE.mean(0)
-    scale_EE = _scale(inputs.head, anchors_NE - mean_E, options.representation)
+    scale_EE = _scale(inputs.model.head, anchors_NE - mean_E, options.representation)
     p_QC = logistic_regression(
         (anchors_NE - mean_E) @ scale_EE.T,
         inputs.y,

@@ -41,7 +41,7 @@ def predict_whole_labels(inputs: method.Inputs, _: Options) -> method.Prediction
     problem = inputs.problem
     first_ids = [tokens[0] for tokens in problem.word_tokens]
     states = inputs.states[method.QUERIES]
-    log_p_QC = np.array(distances.label_log_probabilities(inputs.head, states, first_ids), np.float64)
+    log_p_QC = np.array(distances.label_log_probabilities(inputs.model.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
         return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))

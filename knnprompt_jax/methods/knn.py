@@ -30,10 +30,10 @@ def find_neighbours(inputs: method.Inputs, options: KNNOptions, k: int) -> searc
     store = store_lib.build(
         inputs.store_options,
         options.distance,
-        inputs.head,
+        inputs.model.head,
         inputs.states[method.ANCHORS],
         inputs.y,
-        inputs.label_tokens if distances.get(options.distance).reads_label_words else (),
+        inputs.problem.label_tokens if distances.get(options.distance).reads_label_words else (),
         centroid=options.centroid,
     )
     return store.search(inputs.states[method.QUERIES], k if options.centroid == "none" else 1)

@@ -15,7 +15,6 @@ from knnprompt_jax.datastore import StoreOptions, distances
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.prompts import continuations, layout
-from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -109,14 +108,6 @@ class Inputs:
     cache: states_lib.Cache | None = None
 
     @property
-    def head(self) -> head_lib.Head:
-        return self.model.head
-
-    @property
-    def label_tokens(self) -> list[int]:
-        return self.problem.label_tokens
-
-    @property
     def num_classes(self) -> int:
         return self.problem.task.num_classes
 
@@ -135,13 +126,14 @@ class Inputs:
 
     def label_log_p(self, states: lm.States) -> np.ndarray:
         """Return log p of the label words [N, C] in nats, float64, not normalised over the label words."""
-        log_p_NC = distances.label_log_probabilities(self.head, states, self.label_tokens)
-        return np.asarray(log_p_NC, np.float64)
+        return np.asarray(self._label_log_p(states), np.float64)
 
     def label_probabilities(self, states: lm.States) -> np.ndarray:
         """Return the probabilities of the label words [N, C], normalised over them."""
-        log_p_NC = distances.label_log_probabilities(self.head, states, self.label_tokens)
-        return np.asarray(jax.nn.softmax(log_p_NC))
+        return np.asarray(jax.nn.softmax(self._label_log_p(states)))
+
+    def _label_log_p(self, states: lm.States) -> jax.Array:
+        return distances.label_log_probabilities(self.model.head, states, self.problem.label_tokens)
 
     def read(self, prompts: layout.Prompts, title: str) -> lm.States:
         """Return the states of the prompts, in order and replicated over the devices."""

@@ -97,7 +97,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
         f"{len(knn_Q)} test rows by the Hellinger distance of their distributions; shapes and colours are true labels.",
         labels=tuple(words.tolist()),
         points=tuple(points),
-        positions_N2=_positions(distances.log_probabilities(inputs.head, both)),
+        positions_N2=_positions(distances.log_probabilities(inputs.model.head, both)),
         other="In-context learning",
         cases=tuple(sorted((cases + num_anchors).tolist())),
     )

@@ -24,8 +24,8 @@ PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "r
 SUFFIXES = (".yaml", ".yml", ".json")
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}  # The second as published for DBPedia.
 _UNLABELLED = (None, -1)  # Values of label columns on the Hub.
-_REQUIRED = {"fields": (list,), "template": (str,), "labels": (list,), "label_words": (list, dict)}
-_OPTIONAL = {"name": (str,), "retrieval_template": (str,), "description": (str,), "hub": (dict,)}
+_REQUIRED = {"fields": list, "template": str, "labels": list, "label_words": list | dict}
+_OPTIONAL = {"name": str, "retrieval_template": str, "description": str, "hub": dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,18 +147,17 @@ def _load(path: Traversable) -> dict[str, Any]:
         values = yaml.load(path.read_bytes(), yaml.BaseLoader)
     except (OSError, yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise errors.UserError(f"{path}: cannot read the task declaration: {errors.one_line(error)}") from None
-    types: dict[str, tuple[type, ...]] = {**_REQUIRED, **_OPTIONAL}
+    types = _REQUIRED | _OPTIONAL
     if not isinstance(values, dict) or not _REQUIRED.keys() <= values.keys() <= types.keys():
-        keys = errors.join_names(values) if isinstance(values, dict) else "none"
         raise errors.UserError(
             f"{path}: a task declaration needs the keys {errors.join_names(_REQUIRED)} and may have "
-            f"{errors.join_names(_OPTIONAL)}; it has {keys}"
+            f"{errors.join_names(_OPTIONAL)}; it has {errors.join_names(values if isinstance(values, dict) else ())}"
         )
     for key, value in values.items():
         members = value.values() if isinstance(value, dict) else value  # Those of a text are its characters.
         if not isinstance(value, types[key]) or (key != "hub" and not all(isinstance(each, str) for each in members)):
-            kinds = " or ".join(kind.__name__ for kind in types[key])
-            raise errors.UserError(f"{path}: {key!r} should be a {kinds} of texts")
+            kind = getattr(types[key], "__name__", types[key])
+            raise errors.UserError(f"{path}: {key!r} should be a {kind} of texts")
     return values
 
 

@@ -18,6 +18,7 @@ ADDED = (SUGGESTED, PROBABILITY, NOVELTY, REASON, CHECKED)
 _SHEET_ERRORS = ("#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!")
 _LIST = re.compile(r"\[(|['\"].*|.*,.*)\]", re.DOTALL)  # A list of Python or JSON.
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_INDEX = "__index_level_"  # Begins pandas's name of an index without one.
 _MIN_TEXTS = 0.9  # The share of rows that hold a text in a column of texts.
 _DATE_WORD = re.compile(
     r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|"
@@ -41,6 +42,8 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
 
 def as_list(name: str, values: Any) -> list[Any]:
     """Return texts, rows or labels as a list; raise UserError on a single value, or on values without an order."""
+    if hasattr(getattr(values, "schema", None), "pandas_metadata"):  # pyarrow
+        values = values.select(arrow_columns(values.schema))
     for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
         if hasattr(values, method):
             values = getattr(values, method)()
@@ -49,6 +52,12 @@ def as_list(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | Set | Mapping) or not isinstance(values, Iterable):
         raise errors.UserError(f"{name} is a {type(values).__name__}: give a list, an array or a table")
     return list(values)
+
+
+def arrow_columns(schema: Any) -> list[str]:
+    """Return the columns of an Arrow schema without the index that pandas stored as columns."""
+    index = (schema.pandas_metadata or {}).get("index_columns", ())
+    return [name for name in schema.names if name not in index and not name.startswith(_INDEX)]
 
 
 def check_paired(num_rows: int, num_labels: int) -> None:

@@ -308,8 +308,7 @@ def _read_parquet(file: Any, name: str) -> Iterator[Row]:
         raise errors.UserError(f"{name}: Parquet needs pyarrow: pip install 'knnprompt_jax[parquet]'") from error
     try:
         table = parquet.ParquetFile(file)
-        index = (table.schema_arrow.pandas_metadata or {}).get("index_columns", ())
-        names = [column for column in table.schema_arrow.names if column not in index]
+        names = columns.arrow_columns(table.schema_arrow)
         _check_header(names)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(_BATCH, columns=names))
         for number, row in enumerate(rows, start=1):

@@ -56,7 +56,7 @@ def test_values_become_those_of_python(values):
         ({"remat": 1}, "remat=1: give True or False"),
         ({"output": "a\0b"}, "output='a\\x00b': give UTF-8 text"),
         ({"shots": 3}, "shots: no such option; choose from distance, k, kinds"),
-        ({"store": {"memory": 3}}, "store.memory: no such option; choose from memory_mb"),
+        ({"store": {"memory": 3}}, "store.memory: no such option; choose from store.memory_mb"),
     ],
 )
 def test_mistakes_name_the_option_the_value_and_the_choices(values, message):

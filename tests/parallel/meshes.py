@@ -196,8 +196,8 @@ def check_refusals() -> None:
     grouped = {"num_attention_heads": 24, "num_key_value_heads": 6, "intermediate_size": 48}
     grouped_config = registry.config_from_hf(small.MODELS["llama over 2"] | grouped)
     refusals = {
-        "mesh data=3, mesh model=4: this machine has 8 devices; their product can be at most 8": (3, 4),
-        "mesh model=3: this machine has 8 devices; choose from 1, 2, 4, 8": (0, 3),
+        "mesh data=3, mesh model=4: there are 8 devices; give sizes whose product is at most that": (3, 4),
+        "mesh data=0, mesh model=3: there are 8 devices; give sizes": (0, 3),
         "mesh model=8 does not divide the model's 60 MLP columns: choose from 1, 2, 4": (1, 8, config),
         "mesh model=5 does not divide the model's 8 heads: choose from 1, 2, 4": (1, 5, config),
         "mesh model=4 does not divide the model's 6 key and value heads: choose from 1, 2, 3, 6": (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from knnprompt_jax.common import errors, text_tables
+from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Task
 
@@ -125,6 +126,8 @@ def test_the_index_of_pandas_is_no_column(tmp_path, name):
     table = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]}, index=pd.Index(["row one", "row two"], name=name))
     table.to_parquet(tmp_path / "rows.parquet")
     assert read(str(tmp_path / "rows.parquet")) == table.to_dict("records")
+    arrow = pa.Table.from_pandas(table)
+    assert columns.as_list("X", arrow if name else arrow.replace_schema_metadata()) == table.to_dict("records")
 
 
 def test_parquet_that_python_cannot_read(tmp_path):
