@@ -58,11 +58,8 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError, KeyError) as error:
         reason = auto and _describe_missing_variables() or errors.one_line(error)
-        source = "--distributed.auto" if auto else address
-        raise errors.UserError(
-            f"the processes of this run cannot be joined by {source}: {reason}; give --distributed.address, num_processes "
-            "and process_id"
-        ) from error
+        advice = "give --distributed.address, num_processes and process_id"
+        raise errors.UserError(f"the processes of this run cannot be joined: {reason}; {advice}") from error
     if jax.process_count() > 1:
         _exit_when_a_process_is_lost()
 
@@ -108,10 +105,9 @@ def find_devices() -> list[jax.Device]:
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:
-        raise errors.UserError(
-            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: no such devices here; choose cpu, or unset it to use "
-            f"what this machine has ({errors.one_line(error)})"
-        ) from error
+        advice = f"choose cpu, or unset it to use what this machine has ({errors.one_line(error)})"
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        raise errors.UserError(f"JAX_PLATFORMS={platforms}: no such devices here; {advice}") from error
 
 
 def is_main() -> bool:

@@ -29,9 +29,7 @@ MethodOptions: Any = type(
 def get(name: str) -> method.Method:
     """Return the method of this name; raise UserError with the choices if there is none."""
     if name not in METHODS:
-        raise errors.UserError(
-            f"unknown method {name!r}: choose from {', '.join(METHODS)} (or, for compare, only {ALL})"
-        )
+        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)} (in compare also {ALL})")
     return METHODS[name]
 
 

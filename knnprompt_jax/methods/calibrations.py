@@ -159,11 +159,11 @@ def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
 def check_prototypical(problem: method.Problem, _: PrototypicalOptions) -> None:
     """Raise UserError if label words are not tokens, or if there are fewer anchors than clusters."""
     method.check_label_words_are_tokens(problem)
-    num_anchors = len(problem.split.anchors)
+    anchors = len(problem.split.anchors)
     required = max(2, problem.task.num_classes)
-    if num_anchors < required:
+    if anchors < required:
         raise errors.UserError(
-            f"Prototypical Calibration has {num_anchors} anchors and needs {required}: choose more shots"
+            f"Prototypical Calibration has {anchors} anchors and needs {required}: choose more shots"
         )
 
 

@@ -94,12 +94,10 @@ def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> 
 def check_sets(problem: method.Problem, number: int) -> None:
     """Raise UserError if the shots do not make this number of sets, or if classes share a label token."""
     method.check_label_words_differ(problem)
-    largest = problem.split.shots // number
-    if not 1 <= problem.split.demo_shots <= largest:
-        raise errors.UserError(
-            f"demo_shots={problem.split.demo_shots}: it needs {number} or more sets of demonstrations from "
-            f"{problem.split.shots} shots: choose demo_shots from 1 to {largest}"
-        )
+    split = problem.split
+    if not 1 <= split.demo_shots <= split.shots // number:
+        advice = f"of the {split.shots} shots, choose from 1 to {split.shots // number} ({number} or more sets)"
+        raise errors.UserError(f"demo_shots={split.demo_shots}: {advice}")
 
 
 def check_selection(problem: method.Problem, options: RetrievalOptions) -> None:

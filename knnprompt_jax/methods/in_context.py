@@ -27,10 +27,7 @@ def check_whole_labels(problem: method.Problem, _: Options) -> None:
     first: dict[tuple[int, ...], str] = {}
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if (duplicate := first.setdefault(tuple(tokens), word)) != word:
-            raise errors.UserError(
-                f"task {problem.task.name!r}: the label words {duplicate!r} and {word!r} have the same tokens, so their "
-                "classes cannot be told apart: use other label words"
-            )
+            raise errors.UserError(f"the label words {duplicate!r} and {word!r} have the same tokens: use other words")
 
 
 def predict_whole_labels(inputs: method.Inputs, _: Options) -> method.Prediction:

@@ -210,10 +210,10 @@ def check_label_words_are_tokens(problem: Problem, _: Any = None) -> None:
     check_label_words_differ(problem)
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if problem.label_token == "last" and len(tokens) > 1:
-            raise errors.UserError(
-                f"the label word {word!r} of task {problem.task.name!r} has {len(tokens)} tokens, and the last "
-                "token's probability is not the word's: choose --label_token=first or other label words"
+            reason = (
+                f"the label word {word!r} has {len(tokens)} tokens, and the last one's probability is not the word's"
             )
+            raise errors.UserError(f"{reason}: choose --label_token=first or other label words")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -153,7 +153,7 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     end = model.tokenizer.eos_token_id
     if start is None and end is None:
         raise errors.UserError(
-            f"{model.name}: the tokenizer has no token that begins or ends a text; the noisy channel needs one"
+            f"{model.name}: the tokenizer has no token that begins or ends a text, which is required"
         )
     return (end if start is None else start), (start if end is None else end)
 

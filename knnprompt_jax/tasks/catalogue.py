@@ -66,9 +66,7 @@ def get(name: str) -> Task:
     task = read_task(_path(name))
     if name.endswith(SUFFIXES) and (task.name == OWN or task.name in names() and task != get(task.name)):
         # Methods and reports know the paper's tasks by name, and the command to fit again knows `OWN`.
-        raise errors.UserError(
-            f"{name}: {task.name!r} is the name of one of this package's tasks; give yours another `name:`"
-        )
+        raise errors.UserError(f"{name}: {task.name!r} is a task of this package; give yours another `name:`")
     return task
 
 
@@ -148,11 +146,10 @@ def _load(path: Traversable) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise errors.UserError(f"{path}: cannot read the task declaration: {errors.one_line(error)}") from None
     types = _REQUIRED | _OPTIONAL
-    if not isinstance(values, dict) or not _REQUIRED.keys() <= values.keys() <= types.keys():
-        raise errors.UserError(
-            f"{path}: a task declaration needs the keys {errors.join_names(_REQUIRED)} and may have "
-            f"{errors.join_names(_OPTIONAL)}; it has {errors.join_names(values if isinstance(values, dict) else ())}"
-        )
+    values = values if isinstance(values, dict) else {}
+    if not _REQUIRED.keys() <= values.keys() <= types.keys():
+        keys = f"the keys {errors.join_names(_REQUIRED)} and may have {errors.join_names(_OPTIONAL)}"
+        raise errors.UserError(f"{path}: a task declaration needs {keys}; it has {errors.join_names(values)}")
     for key, value in values.items():
         members = value.values() if isinstance(value, dict) else value  # Those of a text are its characters.
         if not isinstance(value, types[key]) or (key != "hub" and not all(isinstance(each, str) for each in members)):
@@ -191,10 +188,8 @@ def load_rows(
     found = [folder / name for name in names if has_folder and (folder / name).is_file()]
     if not found:
         place = f"{folder}: no file {names[0]}" if has_folder else f"task {task.name!r}: its rows are not included"
-        raise errors.UserError(
-            f"{place}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
-            "Hugging Face Hub), or --train_file (a table; not in `paper`; `compare` needs --eval_file too)"
-        )
+        advice = f"give --data_dir=DIR (with DIR/{task.name}/train.jsonl), --hub, or --train_file and --eval_file"
+        raise errors.UserError(f"{place}; {advice}")
     return Table(str(found[0]), label_column, on_bad=on_bad).labelled(task)
 
 
@@ -209,9 +204,8 @@ def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
     rows = _load_hub(source, split)
     for column in (*source.columns.values(), source.label_column):
         if column not in rows.column_names:
-            raise errors.UserError(
-                f"{source.dataset}, split {split!r}, has no column {column!r}; it has {', '.join(rows.column_names)}"
-            )
+            choices = errors.join_names(rows.column_names)
+            raise errors.UserError(f"{source.dataset}, split {split!r}, has no column {column!r}; it has {choices}")
     for number, row in enumerate(rows):
         cells = {field: row[column] for field, column in source.columns.items()}
         value = row[source.label_column]
@@ -225,10 +219,8 @@ def _load_hub(source: HubSource, split: str) -> Any:
     try:
         import datasets
 
-        return datasets.load_dataset(
-            source.dataset, source.config, split=source.splits[split], revision=source.revision
-        )
+        options = {"split": source.splits[split], "revision": source.revision}
+        return datasets.load_dataset(source.dataset, source.config, **options)
     except Exception as error:  # The library raises the errors of its network, cache and file layers.
         advice = "pip install 'knnprompt_jax[hub]'" if isinstance(error, ModuleNotFoundError) else "see --data_dir="
-        reason = errors.one_line(error)
-        raise errors.UserError(f"cannot load data set {source.dataset!r}: {reason}; {advice}") from error
+        raise errors.UserError(f"cannot load {source.dataset!r}: {errors.one_line(error)}; {advice}") from error

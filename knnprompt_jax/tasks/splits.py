@@ -62,10 +62,8 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
         UserError: the numbers of shots are impossible, or a class of the task has no row.
     """
     if demo_shots < 0 or (shots != ALL_ROWS and demo_shots >= shots):
-        raise errors.UserError(
-            f"shots={shots}, demo_shots={demo_shots}: choose 1 or more rows per class, and fewer demonstrations than rows, "
-            "because no anchors would be left (the paper reports in-context learning alone where the two are equal)"
-        )
+        advice = "choose 1 or more rows per class, and fewer demonstrations, so that anchors are left"
+        raise errors.UserError(f"shots={shots}, demo_shots={demo_shots}: {advice}")
     rows = collections.Counter(example.label for example in train)
     for label, word in zip(task.labels, task.label_words, strict=True):
         if not rows[label]:

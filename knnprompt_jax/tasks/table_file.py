@@ -150,10 +150,10 @@ class Table:
             return {fields[0]: "text"}
         named = self.text_columns or fields
         if len(named) != len(fields) or (is_labelled and self.label_column in named):
-            raise errors.UserError(
-                f"--text_columns={','.join(named)}: give a column for each text, in the order {errors.join_names(fields)}, "
-                "but not that of the labels"
+            advice = (
+                f"give a column for each text, in the order {errors.join_names(fields)}, without that of the labels"
             )
+            raise errors.UserError(f"--text_columns={','.join(named)}: {advice}")
         return dict(zip(fields, named, strict=True))
 
     def _label(self, place: str, row: dict[str, Any]) -> Any:
@@ -161,10 +161,8 @@ class Table:
         if not columns.is_empty(row.get(SUGGESTED)):
             return row[SUGGESTED]
         if self.label_column not in row:
-            names = errors.join_names(row)
-            raise errors.UserError(
-                f"{place}: no label column {self.label_column!r}, only {names}: name it with --label_column="
-            )
+            found = f"no label column {self.label_column!r}, only {errors.join_names(row)}"
+            raise errors.UserError(f"{place}: {found}: name it with --label_column=")
         return row[self.label_column]
 
     def _read(self) -> Iterator[Row]:
@@ -180,9 +178,8 @@ class Table:
                 elif kind in _LINE_FORMATS:
                     yield from _LINE_FORMATS[kind](self._lines(file, name), name)
                 else:
-                    raise errors.UserError(
-                        f"{name}: of kind {kind!r}; choose {', '.join(KINDS)} by the name's ending (predict: --format=)"
-                    )
+                    advice = f"choose {', '.join(KINDS)} by the name's ending (predict: --format=)"
+                    raise errors.UserError(f"{name}: of kind {kind!r}; {advice}")
         except OSError as error:
             raise errors.UserError(f"{name}: cannot read the file: {error.strerror or error}") from error
 
@@ -195,10 +192,8 @@ class Table:
             for number, line in enumerate(text, start=1):
                 is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
                 if is_other or _UNDECODABLE in line:
-                    raise errors.UserError(
-                        f"{name}:{number}: not {encoding.upper()}: name the file's encoding with --encoding= (utf-8, cp1252 "
-                        "and utf-16 are common), or save it as UTF-8"
-                    )
+                    advice = "name the file's encoding with --encoding= (cp1252 is common), or save it as UTF-8"
+                    raise errors.UserError(f"{name}:{number}: not {encoding.upper()}: {advice}")
                 yield line
         except (LookupError, UnicodeError) as error:
             raise errors.UserError(f"{name}: --encoding={encoding}: {error}") from None
@@ -245,10 +240,8 @@ def _check_header(names: Sequence[str]) -> None:
 def _check_width(cells: Sequence[str], header: Sequence[str]) -> None:
     """Raise csv.Error unless a record has a cell for each column."""
     if len(cells) != len(header):
-        counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-        raise csv.Error(
-            f"{counted}, but the header has {len(header)}; is a quote missing, or is it another --delimiter=?"
-        )
+        advice = "is a quote missing, or is it another --delimiter=?"
+        raise csv.Error(f"{len(cells)} cells, but the header has {len(header)}; {advice}")
 
 
 def _delimiter(name: str, head: Sequence[str]) -> str:
@@ -258,9 +251,8 @@ def _delimiter(name: str, head: Sequence[str]) -> str:
     if len(found) > 1:
         found = [delimiter for delimiter in found if len(set(widths[delimiter])) == 1]
         if len(found) != 1:
-            raise errors.UserError(
-                f"{name}: cannot tell what separates its cells: give --delimiter= ({', '.join(DELIMITERS)})"
-            )
+            choices = ", ".join(DELIMITERS)
+            raise errors.UserError(f"{name}: cannot tell what separates its cells: give --delimiter= ({choices})")
     return found[0] if found else ","
 
 

@@ -115,10 +115,10 @@ class Task:
             used = field_names(template)
         except ValueError as error:
             raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
-        if wrong := set(self.fields) ^ set(used):
+        if set(self.fields) != set(used):
+            fields = errors.join_names(self.fields)
             raise self._error(
-                f"{attribute} {template!r} has the fields {errors.join_names(used)} in braces, and the task the fields "
-                f"{errors.join_names(self.fields)}: they differ in {min(wrong)!r}"
+                f"{attribute} {template!r} has {errors.join_names(used)} in braces; the fields are {fields}"
             )
 
     @classmethod
@@ -154,9 +154,7 @@ class Task:
         for field in fields:
             texts = [row.get(field) for row in rows]
             if all(isinstance(text, str) for text in texts) and texts == labels_N:
-                raise errors.UserError(
-                    f"task {name!r}: column {field!r} holds the labels: leave it out (--text_columns=)"
-                )
+                raise errors.UserError(f"column {field!r} holds the labels: leave it out (--text_columns=)")
         labels = sorted(set(labels_N), key=_label_order)
         lines = [f"{_capitalized(field)}: {{{field}}}\n" for field in fields]
         return cls(

@@ -57,7 +57,7 @@ def test_unknown_methods_are_refused_with_the_choices(problem, names):
 
 def test_calibrations_refuse_label_words_of_several_tokens(problem):
     several = with_tokens(problem, [4, 1], [2], [3])
-    with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens"):
+    with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' has 2 tokens"):
         select(["icl", "linc"], several)
     assert set(select(["all"], several)[1]) == CALIBRATIONS | BY_NAME
     assert names_of(select(["linc"], dataclasses.replace(several, label_token="first"))[0]) == ["linc"]

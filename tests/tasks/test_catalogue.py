@@ -70,7 +70,7 @@ def test_a_published_name_needs_the_published_task(tmp_path):
     path.write_text(json.dumps(content))
     assert catalogue.get(str(path)) == catalogue.get("mr")
     path.write_text(json.dumps(content | {"label_words": ["bad", "good"]}))
-    with pytest.raises(errors.UserError, match="mr.json: 'mr' is the name of one of this package's tasks"):
+    with pytest.raises(errors.UserError, match="mr.json: 'mr' is a task of this package"):
         catalogue.get(str(path))
 
 
@@ -81,7 +81,7 @@ def test_a_published_name_needs_the_published_task(tmp_path):
         ({"label_words": "{no: a, 01: b, 3: c}"}, "'labels' and 'label_words' have different labels"),
         ({"template": "[a]"}, "'template' should be a str of texts"),
         ({"fields": "[title, body"}, "cannot read the task declaration: .*line 1"),
-        ({"name": "own"}, "'own' is the name of one of this package's tasks; give yours another `name:`"),
+        ({"name": "own"}, "'own' is a task of this package"),
     ],
 )
 def test_errors_name_file_and_key(tmp_path, lines, message):
@@ -154,5 +154,5 @@ def test_a_dataset_folder_is_read_under_our_names(tmp_path, monkeypatch):
         with pytest.raises(errors.UserError, match=message):
             catalogue.load_rows(MOOD, split, hub_source=dataclasses.replace(source, **changes))
     monkeypatch.setattr(datasets, "load_dataset", mock.Mock(side_effect=OSError("busy\nlater")))
-    with pytest.raises(errors.UserError, match="^cannot load data set .*: busy later; see --data_dir=$"):
+    with pytest.raises(errors.UserError, match="^cannot load .*: busy later; see --data_dir=$"):
         catalogue.load_rows(MOOD, "train", hub_source=source)

@@ -1,6 +1,7 @@
 """Tasks inferred from their rows."""
 
 import enum
+import types
 
 import numpy as np
 import pandas as pd
@@ -39,21 +40,12 @@ def test_a_column_of_texts_holds_a_text_in_nine_of_ten_rows(cell, count, fields)
     assert Task.infer(rows, list("ab" * 5)).fields == fields
 
 
-class PolarsTable:
-    """The part of a polars table's interface by which it differs from a pandas table."""
-
-    def __init__(self, rows):
-        self.rows = rows
-        self.columns = list(rows[0])
-
-    def to_dict(self, *, as_series=True):
-        raise AssertionError("it holds columns")
-
-    def to_dicts(self):
-        return self.rows
+def polars_table(rows):
+    """Return the part of a polars table's interface by which it differs from a pandas table."""
+    return types.SimpleNamespace(columns=list(rows[0]), to_dict=lambda *, as_series: None, to_dicts=lambda: rows)
 
 
-@pytest.mark.parametrize("make", [PolarsTable, pa.Table.from_pylist, pd.DataFrame, list])
+@pytest.mark.parametrize("make", [polars_table, pa.Table.from_pylist, pd.DataFrame, list])
 def test_tables_of_other_libraries(make):
     rows = [{"title": "a", "body": "b c"}, {"title": "d", "body": "e f"}]
     y = ["x", "y"] if make is list else pa.chunked_array([["x"], ["y"]])
@@ -111,7 +103,6 @@ def test_columns_of_ids_numbers_or_dates_are_not_fields(column, values, is_text)
 @pytest.mark.parametrize(
     ("template", "title", "prompt"),
     [
-        ("", "", "Body: b\nLabel, in one word:"),
         ("", "a", "Title: a\nBody: b\nLabel, in one word:"),
         ("Read:\n{title} {body}\nLabel:", "", "Read:\n b\nLabel:"),
         ("{{\n}}\n{body}\n{title} is", "", "{\n}\nb\n is"),
@@ -130,8 +121,7 @@ def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prom
         (("text",), "X is a str"),
         ((["a", 3], ["x", "y"]), "no column with a name holds texts, only text"),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), "row 1, 'label': the label is missing"),
-        ((["a", "b"], [0.5, 1.5]), "label 0.5 is a float: give each row one text or whole number"),
-        ((["a"], [float("inf")]), "label inf is a float"),
+        ((["a", "b"], [0.5, float("inf")]), "label 0.5 is a float: give each row one text or whole number"),
         ((["a"], ["x\ud83d"]), "label holds half a character"),
         ((["a", "b"], []), "X has 2 rows, y 0 labels: each row needs one"),
         ((pd.DataFrame({"t": ["a", "b"], "team": ["x", "y"]}), ["x", "y"]), "column 'team' holds the labels: leave"),

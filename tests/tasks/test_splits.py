@@ -90,7 +90,7 @@ def test_all_rows_are_used_and_at_most_half_of_a_class_are_demonstrations():
         (0, 0, "shots=0"),
         (splits.ALL_ROWS, -1, "demo_shots=-1"),
         (4, 1, r"no train row has the label '2' \(odd\)"),
-        (4, 4, "shots=4, demo_shots=4: choose .*in-context learning alone"),
+        (4, 4, "shots=4, demo_shots=4: choose"),
     ],
 )
 def test_impossible_shots_are_refused(shots, demo_shots, message):

@@ -26,8 +26,6 @@ AWKWARD += ["\U0001f600", "\t", 'a"";,\n\r', ' \t"', "nul\0byte"]
 
 def write(folder, content, name="rows.csv", encoding="utf-8"):
     path = folder / name
-    if content is None:
-        return str(path)
     path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
     return str(path)
 
@@ -72,16 +70,13 @@ def test_any_file_is_read_or_refused_in_one_line(tmp_path_factory, content):
     [
         ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', {}, "rows.csv:4: not CSV .*: 3 cells, but the header has 2"),
         ("rows.csv", 'text,label\n"open,x\nb,y\n"c",z\n', {}, "rows.csv:2: not CSV .*: ',' expected after '\"'"),
-        ("rows.csv", "text,label, text\na,b,c\n", {}, "rows.csv:1: .*: more than one column is named 'text'"),
         ("rows.csv", "a,b;c\nd,e;f\n", {}, "rows.csv: cannot tell what separates its cells: give --delimiter="),
         ("rows.csv", "text\n" + "a\n" * 9999 + "grün\n", {"encoding": "cp1252"}, "rows.csv:10001: not CP1252"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', {}, "rows.jsonl:3: not a JSON object: Expecting value"),
         ("rows.parquet", "PAR1 or so", {}, "rows.parquet: not readable as Parquet"),
-        ("none.csv", None, {}, "none.csv: cannot read the file: No such file"),
         ("rows.doc", "a", {}, "rows.doc: of kind 'doc'; choose csv, tsv"),
         ("rows.csv", b"text,label\na,x\ncaf\xe9,x\n", {}, "rows.csv:3: not UTF-8: .* --encoding="),
         ("rows.csv", "\ufefftext\ncafé\n".encode() + b"\xe9", {"encoding": "cp1252"}, "rows.csv:3: not UTF-8-SIG"),
-        ("rows.csv", "text\n", {"encoding": "utf-16"}, "rows.csv: --encoding=utf-16: UTF-16 stream"),
         ("rows.csv", "text\n", {"encoding": "klingon"}, "--encoding=klingon: unknown encoding"),
     ],
 )
@@ -104,21 +99,13 @@ def test_the_delimiter_splits_the_header_and_the_first_records_alike(tmp_path, c
     assert [tuple(row.values()) for row in read(write(tmp_path, content), **options)] == rows
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet"])
-def test_a_field_may_hold_a_megabyte_and_anything(tmp_path, name):
-    path = tmp_path / name
-    table = pd.DataFrame({"text": ["\u00e9, \"'\n\x00\t" * 2**17, "b"], "label": ["x", "y"]})
-    make = {"rows.csv": table.to_csv, "rows.jsonl": table.to_json, "rows.parquet": table.to_parquet}[name]
-    make(path, **({"orient": "records", "lines": True} if name == "rows.jsonl" else {"index": False}))
-    assert read(str(path)) == table.to_dict("records")
-
-
-def test_rows_are_read_one_at_a_time(tmp_path):
+def test_rows_are_read_one_at_a_time_and_may_hold_a_megabyte(tmp_path):
     path = write(tmp_path, "text,label\n" + f"{'a' * 1000},x\n" * 3000)
     tracemalloc.start()
     assert sum(1 for _ in Table(path).rows()) == 3000
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
+    assert read(write(tmp_path, f"text\n{'a' * 2**20}\n")) == [{"text": "a" * 2**20}]
 
 
 @pytest.mark.parametrize("name", [None, "row no"])
@@ -142,13 +129,11 @@ def test_parquet_that_python_cannot_read(tmp_path):
     ("row", "message"),
     [
         ({"label": "0"}, "the text 'sentence' is missing; the columns are label; name the text columns with --text_"),
-        ({"sentence": 3, "label": "0"}, "the text 'sentence' is int"),
         ({"sentence": " \t", "label": "0"}, "no text in sentence; --on_bad=skip leaves such rows out"),
         ({"sentence": "#N/A", "label": "0"}, "'sentence' is the spreadsheet error '#N/A'; --on_bad=skip"),
         ({"sentence": "a\ud800", "label": "0"}, "'sentence' holds half a character"),
         ({"sentence": "a"}, "no label column 'label', only sentence: name it with --label_column="),
         ({"sentence": "a", "label": None}, "the label is missing; --on_bad=skip"),
-        ({"sentence": "a", "label": "2"}, "unknown label '2'; choose from 0, 1"),
         ({"sentence": "a", "label": "['0', '1']"}, "label \"['0', '1']\" is a list: give each row one text"),
     ],
 )
@@ -179,11 +164,7 @@ def test_columns_can_have_any_name(tmp_path):
     task, _ = Table(path, "team").infer()
     assert task.template == "Body: {body}\nLabel: {label}\nTeam, in one word:"
     assert Table(path, "team", ("label",)).infer()[0].fields == ("label",)
-    for table, message in [
-        (Table(path, "kind"), "rows.csv:2: no label column 'kind', only team, no, body, label: name it with"),
-        (Table(path, "team", ("body", "team")), "--text_columns=body,team: give a column for each text"),
-    ]:
-        assert message in refusal(table.infer)
+    assert "rows.csv:2: no label column 'kind', only team, no, body, label" in refusal(Table(path, "kind").infer)
     assert "--text_columns=a,b: give a column for each text" in refusal(Table(path, "team", ("a", "b")).labelled, TASK)
 
 

@@ -18,8 +18,6 @@ def test_query_ends_at_the_colon_and_labelled_text_in_word_and_newline():
     assert task.render(example, "1") == "Text: fine \nMood: good\n"
     assert task.retrieval_text(example) == "fine "
     assert (task.class_index("1"), task.num_classes) == (1, 2)
-    with pytest.raises(errors.UserError, match="unknown label '2'; choose from 0, 1"):
-        task.class_index("2")
 
 
 @pytest.mark.parametrize("text", ["{sentence}", "{}", "a { b", "} {0} {{x}}", "%s \\n {sentence.__class__}"])
@@ -42,10 +40,10 @@ def test_templates_may_begin_with_any_field_and_double_braces():
         ({"labels": ("0", "0")}, "labels holds '0' more than once"),
         ({"label_words": ("bad",)}, "2 labels but 1 label words"),
         ({"label_words": (" bad", "good")}, "label_words has blanks at the ends of ' bad'; write 'bad'$"),
-        ({"template": "Text: {text}\nMood:"}, "has the fields text in braces, and the task the fields sentence: they"),
+        ({"template": "Text: {text}\nMood:"}, "has text in braces; the fields are sentence"),
         ({"template": "Text: {sentence\nMood:"}, "is not a template: a brace is single"),
         ({"template": "Text: {sentence}\nMood: "}, "ends in white space"),
-        ({"retrieval_template": "{premise}"}, "retrieval_template '{premise}' has the fields premise"),
+        ({"retrieval_template": "{premise}"}, "retrieval_template '{premise}' has premise"),
     ],
 )
 def test_contradictory_declarations_are_refused(change, message):
@@ -53,14 +51,10 @@ def test_contradictory_declarations_are_refused(change, message):
         Task(**MOOD | change)
 
 
-@pytest.mark.parametrize(
-    ("given", "label"), [("1", "1"), (" 1\n", "1"), (1, "1"), (1.0, "1"), ("1.0", None), (2, None)]
-)
-def test_labels_are_stripped_and_whole_numbers_are_texts(given, label):
+def test_labels_are_stripped_and_whole_numbers_are_texts():
     task = Task(**MOOD)
-    if label:
-        assert task.label_of("a:1", given) == label
-    else:
+    assert {task.label_of("a:1", given) for given in ("1", " 1\n", 1, 1.0)} == {"1"}
+    for given in ("1.0", 2):
         with pytest.raises(errors.UserError, match="a:1: unknown label '.*'; choose from 0, 1"):
             task.label_of("a:1", given)
 
