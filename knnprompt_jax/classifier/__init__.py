@@ -11,15 +11,13 @@ class PromiseOptions(options.Options):
 
     max_error: float | None = options.option(
         None,
-        "Promise: the largest share of wrong labels among the written ones, such as 0.05; other labels are left empty. It assumes "
-        "that these texts come from the same mixture as the train rows.",
+        "Promise: the largest share of wrong labels, such as 0.05, if texts are like the train rows; others stay empty.",
         least=0.001,
         most=0.999,
     )
     reject_novel: float | None = options.option(
         None,
-        "Leave the label empty if the text is unlike the train rows: if its p-value, in the column novelty, is at most this. 0.02 "
-        "leaves out about 2 % of texts that do belong.",
+        "Leave the label empty if novelty is at most this; 0.02 leaves out about 2 % of texts like the train rows.",
         least=SMALLEST_P,
         most=LARGEST_P,
     )
@@ -28,6 +26,4 @@ class PromiseOptions(options.Options):
 class AnswerOptions(PromiseOptions):
     """The texts that get no label, also by their probability."""
 
-    abstain: float = options.option(
-        0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
-    )
+    abstain: float = options.option(0.0, "Smallest probability of a label; others are empty.", least=0, most=1)

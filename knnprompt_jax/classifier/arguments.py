@@ -49,23 +49,17 @@ class AutoOptions(_ClassifierOptions, PoolOptions):
 
     demo_shots: Any = options.argument(
         AUTO,
-        "Demonstrations per class; several numbers: one view of each row per number; None: as many as the context holds; auto: none, "
-        "and all rows of a class or at most 16.",
+        "Demonstrations per class; several numbers: a view for each; None: as many as the context holds; auto: 16 and 0.",
     )
     class_prior: Any = options.argument(
-        None,
-        'The share of each class among the texts to classify: "uniform", a share for each label, or None, the shares of the '
-        "rows. It may be changed after `fit`.",
+        None, 'Shares of classes among the texts: "uniform", a share for each label, or None, those of the rows.'
     )
 
 
 def check_model(model: Any) -> None:
     """Raise UserError unless this is a language model."""
     if not isinstance(model, lm.LanguageModel):
-        raise errors.UserError(
-            f"model: a {type(model).__name__} is given; give a language model, such as "
-            f'kp.demo_model() or kp.LanguageModel.from_pretrained("smollm2")'
-        )
+        raise errors.UserError(f"model: a {type(model).__name__}; give a language model, such as kp.demo_model()")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,8 +190,6 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
     except (TypeError, ValueError, LookupError):
         is_valid = False
     if not is_valid:
-        message = f"class_prior={' '.join(repr(given).split())}"
-        raise errors.UserError(
-            f"{message}: choose {UNIFORM!r}, None, or a share of 0 or more for each of {', '.join(labels)}"
-        )
+        choices = f"{UNIFORM!r}, None, or a share of 0 or more for each of {', '.join(labels)}"
+        raise errors.UserError(f"class_prior={' '.join(repr(given).split())}: choose {choices}")
     return shares_C / shares_C.sum()

@@ -37,7 +37,7 @@ from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import lm as lm_lib
 
-FORMAT = 14
+FORMAT = 15
 _KEY = "knnprompt_classifier"
 _OPTIONS = {kind.__name__: kind for kind in (PublishedOptions, AutoOptions)}
 _INVALID = (safetensors.SafetensorError, ValueError, LookupError, TypeError, RecursionError)
@@ -175,9 +175,7 @@ def read(path: pathlib.Path) -> Saved:
     except errors.UserError:  # The system refuses to read the file.
         raise
     except _INVALID:
-        raise errors.UserError(
-            f"{path}: not a classifier, damaged, or written by another version: fit again (knnprompt fit)"
-        ) from None
+        raise errors.UserError(f"{path}: not a classifier, damaged, or of another version: fit again") from None
     return Saved(path, content, states, terms, note["digest"])
 
 

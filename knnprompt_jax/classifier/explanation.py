@@ -94,18 +94,13 @@ class Explanation:
         """Return the text, the probabilities, the largest contributions, and the neighbours as lines."""
         classes = sorted(self.shares.items(), key=lambda item: -item[1])[:_MAX_LISTED]
         shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _MIN_CONTRIBUTION)
-        lines = [
-            _line(self.fields.values(), _MAX_WIDTH),
-            f"  label {self.label}: {shares}",
-            f"  {self._contributions()}",
-        ]
+        text = _line(self.fields.values(), _MAX_WIDTH)
+        lines = [text, f"  label {self.label}: {shares}", f"  {self._contributions()}"]
         if self.opinions:
             lines.append(f"  experts alone: {'; '.join(self.opinions)}")
         lines.append(f"nearest anchors by {self.measure}:")
         if any(near.reasons for near in self.neighbours):
-            lines.append(
-                "  below each: the next tokens that add most to its distance, in nats (their probability after your text, after the anchor)"
-            )
+            lines.append("  below each: its largest terms, in nats (the probability after your text, after the anchor)")
         for near in self.neighbours[:_MAX_NEIGHBOURS]:
             text = _line(near.fields.values(), _MAX_WIDTH)
             lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")

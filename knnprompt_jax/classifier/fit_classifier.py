@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import numbers
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from knnprompt_jax.classifier import arguments, fitted
@@ -19,7 +19,7 @@ from knnprompt_jax.datastore import rowwise
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.models import encoders
-from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks import splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
 _COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
@@ -33,7 +33,7 @@ def fit(
     *,
     labels: Sequence[Any],
     table: Sequence[tuple[str, ...]] = (),
-    file_options: Mapping[str, str] | None = None,
+    label_column: str = table_file.LABEL,
     cache: states.Cache,
     repeated: bool = False,
 ) -> Fitted:
@@ -42,7 +42,7 @@ def fit(
     Args:
         labels: the task's labels, in class order, as values of y's type.
         table: the train file as texts, as in `Content`.
-        file_options: how the rows' file was read, if there is one.
+        label_column: the column of the labels in the train file.
         cache: where states are looked up and kept.
         repeated: whether fits with the same demonstrations follow, as in `states.read`.
 
@@ -54,13 +54,10 @@ def fit(
         labels=tuple(labels),
         options=options,
         rows=_saved_rows(rows),
-        views=(),
-        layer=0,
         table=tuple(table),
-        choice=None,
         encoder=encoder_fingerprint(options),
         model=model.identity,
-        file_options=file_options or {},
+        label_column=label_column,
     )
     reader = views.PromptReader(model, task, cache, repeated)
     if isinstance(options, PublishedOptions):

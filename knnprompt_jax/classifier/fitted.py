@@ -52,20 +52,20 @@ class Content:
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
-        file_options: how the file of the rows was read, if there was one: the label column.
+        label_column: the column of the labels in the train file.
     """
 
     task: Task
     labels: tuple[str | int | bool, ...]
     options: AnyOptions
     rows: tuple[Example, ...]
-    views: tuple[ViewDemonstrations, ...]
-    layer: int
+    views: tuple[ViewDemonstrations, ...] = ()
+    layer: int = 0
     table: tuple[tuple[str, ...], ...]
-    choice: Choice | None
+    choice: Choice | None = None
     encoder: str
     model: lm_lib.Identity
-    file_options: Mapping[str, str]
+    label_column: str
 
     @property
     def labels_C(self) -> np.ndarray:
@@ -277,10 +277,9 @@ class Fitted:
         """
         text_N = np.arange(len(self.store)) if text_N is None else text_N
         num_excluded = np.bincount(text_N).max()
-        if not 1 <= k <= len(self.store) - num_excluded:
-            raise errors.UserError(
-                f"k={k}: choose from 1 to {len(self.store) - num_excluded}, the number of other anchors"
-            )
+        num_others = len(text_N) - num_excluded
+        if not 1 <= k <= num_others:
+            raise errors.UserError(f"k={k}: choose from 1 to {num_others}, the number of other anchors")
         nearest = self.store.search(parallel.put_rows(self.states.without_blocks(), self.model.mesh), k + num_excluded)
         itself_Nk = jnp.asarray(text_N)[nearest.indices_Qk] == text_N[:, None]
         # Sort the other anchors first, in their order, and the anchor itself last.
@@ -396,9 +395,8 @@ def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resour
     """Return the resources of the experts of a classifier."""
     options = content.options
     assert isinstance(options, AutoOptions)
-    return pool_fitting.resources_of(
-        content.task, model, options.label_token, content.layer, options.encoder, options.store_options
-    )
+    needs = {"block": content.layer, "encoder": options.encoder, "store_options": options.store_options}
+    return pool_fitting.resources_of(content.task, model, options.label_token, **needs)
 
 
 def check_options(content: Content) -> None:

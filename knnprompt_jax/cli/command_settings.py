@@ -34,24 +34,6 @@ _WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrit
 _WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
 
 
-def parse_prior(text: str) -> Any:
-    """Return the `class_prior` that a flag names; None if it is empty.
-
-    Raises:
-        UserError: neither uniform nor a number for each label.
-    """
-    if "=" not in text:
-        return text or None
-    pairs = [cell.rpartition("=") for cell in next(csv.reader([text], skipinitialspace=True))]
-    try:
-        shares = {label.strip(): float(share) for label, _, share in pairs}
-    except ValueError:
-        shares = {}
-    if len(shares) < len(pairs) or "" in shares:
-        raise errors.UserError(f"class_prior={text}: give each label once, as in yes=0.9,no=0.1")
-    return shares
-
-
 class PriorOptions(options.Options):
     """The shares of classes."""
 
@@ -59,8 +41,22 @@ class PriorOptions(options.Options):
 
     @property
     def prior(self) -> Any:
-        """The `class_prior` of a classifier; None if none is given."""
-        return parse_prior(self.class_prior)
+        """The `class_prior` of a classifier; None if none is given.
+
+        Raises:
+            UserError: neither uniform nor a number for each label.
+        """
+        text = self.class_prior
+        if "=" not in text:
+            return text or None
+        pairs = [cell.rpartition("=") for cell in next(csv.reader([text], skipinitialspace=True))]
+        try:
+            shares = {label.strip(): float(share) for label, _, share in pairs}
+        except ValueError:
+            shares = {}
+        if len(shares) < len(pairs) or "" in shares:
+            raise errors.UserError(f"class_prior={text}: give each label once, as in yes=0.9,no=0.1")
+        return shares
 
 
 class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptions, shared.NameOptions):
@@ -72,9 +68,7 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
     )
 
     classifier: str = options.option("", "File of the classifier.", nonempty=True, check=files.check_writable)
-    train_file: str = shared.input_file(
-        f"CSV, TSV, JSONL or Parquet file with a row for each text and its label, or the {TABLE} that look wrote."
-    )
+    train_file: str = shared.input_file(f"CSV, TSV, JSONL or Parquet file of texts and labels, or look's {TABLE}.")
     task: str | None = options.option(
         None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True, check=shared.check_task
     )
@@ -108,14 +102,10 @@ class PredictionSettings(
     input: str = options.option("", "File of rows, or - for standard input.")
     output: str = options.option(STANDARD, "File to write, or - for standard output.", nonempty=True)
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
-    format: str | None = options.option(
-        None, "Format of the input; by default its name's ending. Required for standard input.", choices=INPUT_KINDS
-    )
+    format: str | None = options.option(None, "Input format; by default the name's ending.", choices=INPUT_KINDS)
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     neighbours: bool = options.option(False, "Write the nearest train rows with their distances too.")
-    keep: tuple[str, ...] | None = options.option(
-        None, "Columns to copy; by default those named like id or ticket_id.", nonempty=False
-    )
+    keep: tuple[str, ...] | None = options.option(None, "Columns to copy; by default those named like ids.")
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
     distributed: DistributedOptions = options.group(DistributedOptions)
 
@@ -134,7 +124,7 @@ class PredictionSettings(
             raise errors.UserError(f"--output={self.output}: the name should end in .{' or .'.join(OUTPUT_KINDS)}")
 
     def check_names(self) -> None:
-        """Raise UserError if a file cannot be used, or the output exists already.
+        """Raise UserError if a file cannot be used.
 
         In a job of several processes, only process 0 needs the input and the output.
         """
@@ -143,11 +133,8 @@ class PredictionSettings(
         super().check_names()
         if self.input not in ("", STANDARD):
             files.check_readable(self.input)
-        if self.output == STANDARD:
-            return
-        files.check_writable(self.output)
-        if not self.overwrite and pathlib.Path(self.output).exists():
-            raise errors.UserError(f"{self.output}: exists already; choose another file, or add --overwrite")
+        if self.output != STANDARD:
+            files.check_writable(self.output)
 
     @property
     def kind(self) -> str:
@@ -162,9 +149,7 @@ class EvaluationSettings(
 
     input: str = shared.input_file("CSV, TSV, JSONL or Parquet file of rows with their labels.", is_required=True)
     output: str = shared.output_folder("evaluation", "Folder of index.html, measures.json and mistakes.csv.")
-    out_of_scope: str = shared.input_file(
-        "CSV, TSV, JSONL, Parquet or .txt file of texts of none of the classes. Measures how well novelty tells them apart."
-    )
+    out_of_scope: str = shared.input_file("File of texts of no class, to measure how well novelty tells them.")
     reject_novel: float = options.option(
         0.02, "With --out_of_scope: the p-value up to which texts are rejected.", least=SMALLEST_P, most=LARGEST_P
     )
@@ -218,14 +203,9 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
 
     FURTHER = ("encoding", "delimiter", "on_bad", "label_column", "text_columns", "hub")
 
-    dry_run: bool = options.option(
-        False, "Estimate memory, operations and a lower bound of the time by arithmetic; load no weights."
-    )
+    dry_run: bool = options.option(False, "Estimate memory, operations and a minimum time; load no weights.")
     topology: str | None = options.option(
-        None,
-        "Devices of a dry run, which need not exist: v5e:4x4, v5p:2x2x4, v6e:2x4, h100:8 (one host) or cpu:8. By default "
-        "those of this machine. An unknown name lists all.",
-        nonempty=True,
+        None, "Devices of a dry run, such as v5e:4x4, h100:8 or cpu:8; an unknown name lists all.", nonempty=True
     )
     model: str = options.option(
         "smollm2",
@@ -233,15 +213,11 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
         "with random weights.",
         nonempty=True,
     )
-    tokenizer: str = options.option(
-        "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
-    )
+    tokenizer: str = options.option("", "Folder of a tokenizer; empty: the model's own, otherwise smollm2's.")
     dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=DTYPES)
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     shots: int = options.option(1024, "Train rows per class.", least=1)
-    anchors: int = options.option(
-        256, "Anchors to read; 0: all of the split. A dry run may have more anchors than the split.", least=0
-    )
+    anchors: int = options.option(256, "Anchors to read, in a dry run any number; 0: all of the split.", least=0)
     queries: int = options.option(256, "Texts to classify in a dry run, as long as the anchors.", least=1)
     store: str = options.option("factored", "Kind of the datastore of a dry run.", choices=("dense", "factored"))
     output: str = shared.output_folder("benchmarks", "Folder of the JSON file.")
@@ -278,9 +254,7 @@ class Hyperparameters(OptimizerOptions):
 class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     """The model, the tasks and the draws of train rows. A finished run is skipped, a killed run resumes."""
 
-    method: str = options.option(
-        "fine_tuning", "The method in records and tables, which presets the model.", choices=FINE_TUNING_METHODS
-    )
+    method: str = options.option("fine_tuning", "The method; presets the model.", choices=FINE_TUNING_METHODS)
     model: str | None = options.option(
         None,
         f"A BERT or a decoder by Hub name or folder. By default {hub.DEFAULT}, BERT-large or GPT-2 large, by the method.",
@@ -294,21 +268,13 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     eval_file: str = shared.input_file("File of rows to classify; needs train_file.")
     shots: tuple[int, ...] = options.option((shared.SHOTS,), "Train rows per class, m.", least=1, nonempty=True)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
-    steps: int | None = options.option(
-        None, "Optimizer steps; by default the paper's: 125 for m ≤ 64, 250 for m ≤ 256, otherwise 500.", least=1
-    )
-    batch: int | None = options.option(
-        None, "Rows per step; by default the paper's: 16, but 8 for CB, AGNews and RTE, and 4 for DBPedia.", least=1
-    )
+    steps: int | None = options.option(None, "Optimizer steps; by default the paper's 125, 250 or 500.", least=1)
+    batch: int | None = options.option(None, "Rows per step; by default the paper's 4, 8 or 16.", least=1)
     experiment: str | None = options.option(
-        None,
-        "A table or figure of the paper; the records go to a folder of this name in the output folder.",
-        choices=("low_resource", "fine_tuning"),
+        None, "A table or figure of the paper; names the folder of records.", choices=("low_resource", "fine_tuning")
     )
     output: str = shared.output_folder("results", "Folder of the JSON records.")
-    checkpoints: str = options.option(
-        "checkpoints", "Folder of the checkpoints of unfinished runs, from which training resumes.", nonempty=True
-    )
+    checkpoints: str = options.option("checkpoints", "Folder of checkpoints to resume from.", nonempty=True)
     checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
     distributed: DistributedOptions = options.group(DistributedOptions)
 
@@ -338,14 +304,6 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
 class ReportSettings(options.Options):
     """The records to report and the form of the report."""
 
-    records: str = options.option(
-        "results",
-        "Folder of records, folder with a folder of records per experiment, or packed file (*.jsonl.gz).",
-        nonempty=True,
-    )
+    records: str = options.option("results", "Folder of records, or packed file (*.jsonl.gz).", nonempty=True)
     output: str = shared.output_folder("report", "Folder to write index.html and tables/ to, with --format=html.")
-    format: str = options.option(
-        "html",
-        "html: a page beside the paper's numbers; text: tables on the terminal.",
-        choices=("html", "text"),
-    )
+    format: str = options.option("html", "A page, or tables on the terminal.", choices=("html", "text"))

@@ -36,11 +36,7 @@ class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.M
         "delimiter",
     )
 
-    context: int = options.option(
-        0,
-        "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
-        least=0,
-    )
+    context: int = options.option(0, "Maximum tokens of a prompt; 0: as many as the model reads.", least=0)
     output: str = shared.output_folder("results", "Folder of the JSON records.")
     datastore: StoreOptions = options.group(StoreOptions)
 
@@ -51,10 +47,7 @@ class ComparisonSettings(shared.DrawOptions, SharedSettings):
     eval_file: str = shared.input_file("File of rows to classify; needs train_file.")
     methods: tuple[str, ...] = options.option(("icl", "knn"), METHODS_HELP, nonempty=True)
     seeds: tuple[int, ...] | None = options.option(
-        None,
-        f"Seeds of the draws of train rows; by default {','.join(map(str, shared.SEEDS))}.",
-        least=0,
-        nonempty=True,
+        None, f"Seeds of the draws; by default {','.join(map(str, shared.SEEDS))}.", least=0, nonempty=True
     )
     resume: bool = options.option(False, "Skip runs whose records are in the output folder.")
 
@@ -70,9 +63,7 @@ class ComparisonSettings(shared.DrawOptions, SharedSettings):
 class GridSettings(SharedSettings):
     """The runs of a table or figure, and how they are made."""
 
-    experiment: str = options.option(
-        "", "Table or figure; its records go to a folder of this name in the output folder.", nonempty=True
-    )
+    experiment: str = options.option("", "Table or figure, and the folder of its records.", nonempty=True)
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
     models: tuple[str, ...] = options.option(
         ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=hub.check_name
@@ -81,14 +72,11 @@ class GridSettings(SharedSettings):
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
     regime: str = options.option(
-        "full",
-        "Demonstrations per class. full: M_T; few-shot: 1 for methods with anchors, m for all others.",
-        choices=("full", _FEW_SHOT),
+        "full", "Demonstrations. full: M_T; few-shot: 1, or m without anchors.", choices=("full", _FEW_SHOT)
     )
     direction: str = options.option(
         "reverse_kl",
-        "The direction of KL divergences, whatever the methods' option distance says. reverse_kl: KL(anchor ‖ test), as in "
-        "the released code; kl: Eq. 5.",
+        "KL divergences of all methods. reverse_kl: KL(anchor ‖ test), as in the released code; kl: Eq. 5.",
         choices=DIRECTIONS,
     )
     rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)

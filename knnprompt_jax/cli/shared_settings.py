@@ -3,7 +3,6 @@
 A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax.common import errors, files, options
@@ -13,10 +12,7 @@ from knnprompt_jax.tasks import catalogue, splits, table_file
 from knnprompt_jax.tasks.table_file import Table
 
 MODEL_HELP = f"{', '.join(hub.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
-TASK_HELP = (
-    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {catalogue.OWN}: made from the "
-    "columns of train_file."
-)
+TASK_HELP = f"{', '.join(catalogue.names())}; a file (my_task.yaml); or {catalogue.OWN}: the columns of train_file."
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
@@ -43,9 +39,7 @@ class MeshOptions(options.Options):
     """The layout of a job's devices."""
 
     data: int = options.option(0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0)
-    model: int = options.option(
-        1, "Devices that each copy of the weights is split over; 0: the fewest with enough memory.", least=0
-    )
+    model: int = options.option(1, "Devices per copy of the weights; 0: the fewest with enough memory.", least=0)
 
 
 class DistributedOptions(options.Options):
@@ -71,12 +65,8 @@ class DistributedOptions(options.Options):
 class ModelOptions(options.Options):
     """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
-    dtype: str | None = options.option(
-        None, "float32 (default): the reference; bfloat16: for accelerators.", choices=DTYPES
-    )
-    batch: int = options.option(
-        0, "Packed tokens (not texts) per step in each data shard; 0: chosen for the device.", least=0
-    )
+    dtype: str | None = options.option(None, "float32 (default), or bfloat16 for accelerators.", choices=DTYPES)
+    batch: int = options.option(0, "Packed tokens per step in each data shard; 0: by the device.", least=0)
     mesh: MeshOptions = options.group(MeshOptions)
 
 
@@ -97,10 +87,7 @@ class CacheOptions(options.Options):
     """The cache of states."""
 
     cache_gb: float = options.option(
-        2.0,
-        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no states are kept, so that an "
-        "interrupted pass restarts.",
-        least=0,
+        2.0, "GiB of prompt states in the user's cache folder, which later runs reuse; 0: none are kept.", least=0
     )
 
 
@@ -117,9 +104,7 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.deterministic and not self.mesh.model:
-            raise errors.UserError(
-                "--mesh.model=0: with --deterministic, give the number, because it changes the last digits"
-            )
+            raise errors.UserError("--mesh.model=0: --deterministic needs a number, because it changes the last digits")
 
 
 class NameOptions(options.Options):
@@ -140,10 +125,7 @@ class DrawOptions(NameOptions):
         None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}
     )
     demo_shots: int = options.option(
-        -1,
-        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds (M_T), or 2 in long "
-        "contexts.",
-        least=-1,
+        -1, "Demonstrations per class; -1: as many as the context holds (M_T), or 2 in long contexts.", least=-1
     )
 
 
@@ -152,30 +134,21 @@ class FileOptions(options.Options):
 
     encoding: str = options.option("utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True)
     delimiter: str | None = options.option(
-        None,
-        "What separates the cells of CSV and TSV files; by default what splits the header.",
-        choices=tuple(table_file.DELIMITERS),
+        None, "Separator of CSV and TSV cells; by default what splits the header.", choices=tuple(table_file.DELIMITERS)
     )
-    on_bad: str = options.option(
-        table_file.STOP, "What to do with rows without a text or a label.", choices=table_file.ON_BAD
-    )
+    on_bad: str = options.option(table_file.STOP, "At rows without a text or a label.", choices=table_file.ON_BAD)
 
-    def table(self, path: str, saved: Mapping[str, Any] | None = None) -> Table:
-        """Return a file of rows with these options; `saved`: those of the file that a classifier was fitted to."""
+    def table(self, path: str, label_column: str = table_file.LABEL) -> Table:
+        """Return a file of rows with these options; labels are in `label_column` unless an option names the column."""
         return Table(
             path,
-            **self.file_options(saved),
+            label_column=getattr(self, "label_column", None) or label_column,
             text_columns=getattr(self, "text_columns", ()),  # Not every command has all of them.
             on_bad=self.on_bad,
             encoding=self.encoding,
             delimiter=self.delimiter or "",
             kind=getattr(self, "format", None) or "",
         )
-
-    def file_options(self, saved: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the label column: as given, as in `saved`, or the default."""
-        given = getattr(self, "label_column", None)
-        return {"label_column": given or (saved or {}).get("label_column", "label")}
 
 
 class LabelledFileOptions(FileOptions):
@@ -190,9 +163,7 @@ class ColumnOptions(options.Options):
     """The columns of a saved classifier's texts."""
 
     text_columns: tuple[str, ...] = options.option(
-        (),
-        "Columns of the classifier's texts, in the order in which fit printed them; by default they have the names that "
-        "they had there.",
+        (), "Columns of the classifier's texts, in the order that fit printed; by default with the same names."
     )
 
 

@@ -116,7 +116,7 @@ def measure_scope(
 
 def _load_rows(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
     """Return the labelled rows; warn if the classifier was fitted to some of them."""
-    examples = settings.table(settings.input, saved.content.file_options).labelled(saved.content.task)
+    examples = settings.table(settings.input, saved.content.label_column).labelled(saved.content.task)
     known = {row.text_key for row in saved.content.rows}
     if found := [row for row in examples if row.text_key in known]:
         message = "%d of %d rows repeat a text that the classifier was fitted to, so scores are too high; first: %s"

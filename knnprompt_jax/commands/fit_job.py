@@ -49,7 +49,7 @@ def run(settings: commands.FitSettings) -> Result:
     parallel.call_in_main(lambda: classifier_file.check_replaceable(path, settings.overwrite))
     options = classifier_options(settings)
     task, train = _load_rows(settings)
-    table = label_table.read(settings.table(settings.train_file)) if settings.train_file else ()
+    table = settings.table(settings.train_file)
     model = job_inputs.read_model(settings.model, settings)
     rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
     progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
@@ -59,8 +59,8 @@ def run(settings: commands.FitSettings) -> Result:
         rows,
         options,
         labels=task.labels,
-        table=table,
-        file_options=settings.file_options(),
+        table=label_table.read(table) if settings.train_file else (),
+        label_column=table.label_column,
         cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
     )
     classifier_file.save(fitted, path)

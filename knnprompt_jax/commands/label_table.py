@@ -56,7 +56,7 @@ def train_rows(content: Content) -> dict[int, Row]:
     Raises:
         UserError: the table has a column of its own that `look` adds.
     """
-    label = _label_column(content)
+    label = content.label_column
     table = _given_rows(content)
     for row in table:
         if correction := row.get(columns.SUGGESTED, "").strip():
@@ -65,12 +65,8 @@ def train_rows(content: Content) -> dict[int, Row]:
     for example in content.rows:
         ids = {name: predictions_file.to_text(value) for name, value in example.ids.items()}
         rows.setdefault(example.row, {**ids, **example.fields})[label] = example.label
-    own = {
-        label,
-        *content.task.fields,
-        *(name for row in rows.values() if columns.SUGGESTED not in row for name in row),
-    }
-    if taken := own.intersection(columns.ADDED):
+    given = {name for row in rows.values() if columns.SUGGESTED not in row for name in row}
+    if taken := {label, *content.task.fields, *given}.intersection(columns.ADDED):
         raise errors.UserError(f"column {min(taken)!r} of the train table: look adds a column of this name; rename it")
     return rows
 
@@ -79,10 +75,6 @@ def _given_rows(content: Content) -> list[Row]:
     """Return the rows of the train file."""
     header, *lines = content.table or ((),)
     return [dict(zip(header, line, strict=True)) for line in lines]
-
-
-def _label_column(content: Content) -> str:
-    return str(content.file_options.get("label_column", "label"))
 
 
 def _is_chosen(row: Mapping[str, str]) -> bool:
@@ -189,7 +181,7 @@ def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings
             columns.NOVELTY: f"{p_value:.3f}",
             columns.REASON: reason,
         }
-        emptied = dict.fromkeys((_label_column(fitted.content), columns.SUGGESTED, columns.CHECKED), "")
+        emptied = dict.fromkeys((fitted.content.label_column, columns.SUGGESTED, columns.CHECKED), "")
         rows.append({**copied, **example.fields, **emptied, **added})
     return rows
 
@@ -198,7 +190,7 @@ def _new(fitted: Fitted, known: Iterable[Row], settings: commands.LookSettings) 
     """Return the rows of the input without a label whose text occurs for the first time."""
     task = fitted.task
     seen = {Example({field: row.get(field, "") for field in task.fields}, "").text_key for row in known}
-    table = settings.table(settings.input, fitted.content.file_options)
+    table = settings.table(settings.input, fitted.content.label_column)
     examples = []
     left_out = 0
     for example in table.unlabelled(task):

@@ -87,13 +87,9 @@ def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -
     rows = iter([unlabelled.parse_text(task, settings.text)]) if settings.text else table.unlabelled(task)
     first = next(rows, None)
     rows = itertools.chain([first] if first else [], rows)
-    form = predictions_file.Format(
-        settings.kind,
-        sorted(saved.content.labels),
-        _copied_columns(settings.keep, first),
-        settings.probabilities,
-        settings.neighbours,
-    )
+    classes = sorted(saved.content.labels)
+    copied = _copied_columns(settings.keep, first)
+    form = predictions_file.Format(settings.kind, classes, copied, settings.probabilities, settings.neighbours)
     if settings.output == commands.STANDARD:
         yield rows, total, predictions_file.Output(), form
         return

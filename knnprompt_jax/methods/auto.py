@@ -16,9 +16,8 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     dealt = {number: views.deal(rows, number, inputs.seed) for number in numbers}
     reader = views.PromptReader(model, task, inputs.cache)
     block = expert.block_of(model.config)
-    resources = pool_fitting.resources_of(
-        task, model, problem.label_token, block, options.encoder, inputs.store_options
-    )
+    needs = {"block": block, "encoder": options.encoder, "store_options": inputs.store_options}
+    resources = pool_fitting.resources_of(task, model, problem.label_token, **needs)
     weighed = pool_fitting.weigh(reader, rows, [*dealt], options.names, resources, inputs.seed)
     pool = pool_fitting.Pool.fit(weighed.choice, weighed.readings, inputs.classes(rows), inputs.num_classes, resources)
     states = {

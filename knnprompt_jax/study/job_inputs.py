@@ -17,7 +17,7 @@ from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hub, sharding
-from knnprompt_jax.tasks import catalogue, splits
+from knnprompt_jax.tasks import catalogue, splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _load_split(settings: shared.RowOptions, task: Task, name: str, split: str) 
         data_dir=settings.data_dir or None,
         hub_source=hub_source,
         on_bad=settings.on_bad,
-        **settings.file_options(),
+        label_column=settings.label_column or table_file.LABEL,
     )
 
 

@@ -26,6 +26,7 @@ from knnprompt_jax.tasks.task import Example, Task
 Row = tuple[str, dict[str, Any]]
 """A row: its place and its cells by column."""
 STOP, SKIP = ON_BAD = ("stop", "skip")
+LABEL = "label"  # The default column of labels.
 STANDARD = "-"  # Standard input.
 DELIMITERS = {",": ",", ";": ";", "tab": "\t", "|": "|"}
 KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
@@ -54,7 +55,7 @@ class Table:
     """
 
     path: str
-    label_column: str = "label"
+    label_column: str = LABEL
     text_columns: tuple[str, ...] = ()
     on_bad: str = STOP
     encoding: str = "utf-8"

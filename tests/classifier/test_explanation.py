@@ -7,10 +7,10 @@ import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
 from knnprompt_jax.datastore import StoreOptions
 
-CASES = [("factored", "kl"), ("dense", "reverse_kl"), ("factored", "kl_labels"), ("dense", "reverse_kl_labels")]
+CASES = [("factored", "kl"), ("dense", "reverse_kl_labels"), ("dense", "l2")]
 
 
-@pytest.mark.parametrize(("kind", "distance"), [*CASES, ("dense", "l2")])
+@pytest.mark.parametrize(("kind", "distance"), CASES)
 def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, distance):
     X, y = rows
     options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": distance}
@@ -39,10 +39,8 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
     classifier = kp.AutoClassifier(model, task, experts=("knn", "probe"), demo_shots=0).fit(X[:67], y[:67])
     told = classifier.explain(X[71])
-    assert sorted(opinion.partition(":")[0] for opinion in told.opinions) == [
-        "knn, no demonstrations",
-        "probe, no demonstrations",
-    ]
+    titles = {"knn, no demonstrations", "probe, no demonstrations"}
+    assert {opinion.partition(":")[0] for opinion in told.opinions} == titles
     assert f"experts alone: {told.opinions[0]}; " in str(told)
     words = X[71].split()
     assert [part.text for part in told.parts] == words
@@ -64,26 +62,20 @@ def test_a_pool_without_experts_explains_no_opinions(model):
     assert not told.opinions and "experts alone" not in str(told)
 
 
-def test_what_is_left_of_a_text_without_a_part():
+def test_what_is_left_of_a_text_without_a_part_and_long_texts_have_few_parts():
     left = [fields for _, fields in explanation.split({"a": " one  two\nthree", "b": "x"})]
     assert [fields["a"] for fields in left] == [" two\nthree", " one  three", " one  two", " one  two\nthree"]
     assert [fields["b"] for fields in left] == ["x", "x", "x", ""]
-
-
-@pytest.mark.parametrize("count", [0, 64, 65, 9001])
-def test_long_texts_are_taken_in_few_parts(count):
-    fields = {"a": " ".join(f"w{number}" for number in range(count)), "b": "more"}
+    fields = {"a": " ".join(f"w{number}" for number in range(9001)), "b": "more"}
     parts = [text for text, _ in explanation.split(fields)]
-    assert len(parts) <= explanation.MAX_PARTS + 1
-    assert " ".join(parts) == f"{fields['a']} more".strip()
+    assert len(parts) <= explanation.MAX_PARTS + 1 and " ".join(parts) == f"{fields['a']} more"
 
 
 def test_lines_are_short_and_printable():
     text = "<script>bad</script> ok\x1b[31m \u202enot"
     parts = [explanation.Part(*pair) for pair in zip(text.split(), (0.5, 0.0, -0.25), strict=True)]
-    near = explanation.Neighbour(
-        7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (explanation.Reason("<u>", 0.1, 0.5, 0.25),)
-    )
+    reason = explanation.Reason("<u>", 0.1, 0.5, 0.25)
+    near = explanation.Neighbour(7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (reason,))
     shares = {"&": 0.75, "<b>": 0.25, "c": 0.0}
     told = str(explanation.Explanation({"text": text}, "&", shares, tuple(parts), (near,) * 12, "KL, nats"))
     lines = told.splitlines()

@@ -37,12 +37,9 @@ DEFAULTS = {"k": 3, "shots": 0, "seeds": (1, 2), "names": ("a",), "hub": False, 
 DEFAULTS |= {"store": {"memory_mb": 512.0}}
 CONFIG = """
 from tests.cli.test_app import Inner, Settings
-
-def get_config():
-    return Settings(k=5, shots="all", store=Inner(memory_mb=64))
+get_config = lambda: Settings(k=5, shots="all", store=Inner(memory_mb=64))
 """
-OTHER = "def get_config(): return {'k': 5}"
-FILES = {"good.py": CONFIG, "zero.py": CONFIG.replace("k=5", "k=0"), "other.py": OTHER}
+FILES = {"good.py": CONFIG, "zero.py": CONFIG.replace("k=5", "k=0"), "other.py": "get_config = lambda: {'k': 5}"}
 
 
 @pytest.fixture

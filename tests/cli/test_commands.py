@@ -10,7 +10,6 @@ from tests import processes
 WRONG = [
     (commands.PredictionSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
     (commands.PredictionSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
-    (commands.PredictionSettings, {"classifier": "good", "input": "rows.csv", "output": "out.csv"}, "out.csv: exists"),
     (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
     (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
     (grids.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is not a folder"),
@@ -24,7 +23,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "good").write_text("a classifier")
     (tmp_path / "rows.csv").write_text("text,label\na,b\n")
-    (tmp_path / "out.csv").write_text("an earlier output")
     return tmp_path
 
 
@@ -67,18 +65,13 @@ def test_predict_imports_nothing_that_it_does_not_need():
     assert not needless & set(printed.split())
 
 
-def test_options_without_effect_on_one_text_are_refused():
-    with pytest.raises(errors.UserError, match="^--on_bad: has no effect with --text"):
-        commands.PredictionSettings(classifier="good", text="a", on_bad="skip")
-
-
 def test_shares_of_classes():
-    assert commands.parse_prior("") is None and commands.parse_prior("uniform") == "uniform"
+    assert [commands.PriorOptions(class_prior=text).prior for text in ("", "uniform")] == [None, "uniform"]
     text = 'no=0.2, "New York, NY=3e-1",a=b=.5'
-    assert commands.parse_prior(text) == {"no": 0.2, "New York, NY": 0.3, "a=b": 0.5}
+    assert commands.PriorOptions(class_prior=text).prior == {"no": 0.2, "New York, NY": 0.3, "a=b": 0.5}
 
 
 @pytest.mark.parametrize("text", ["a=0.5,a=0.9", "a=0.5,b", "a=0.5,b=c", "a=0.5,"])
 def test_shares_that_are_no_shares_are_refused(text):
     with pytest.raises(errors.UserError, match="^class_prior=.*give each label once"):
-        commands.parse_prior(text)
+        _ = commands.PriorOptions(class_prior=text).prior

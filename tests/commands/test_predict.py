@@ -153,6 +153,7 @@ def test_no_rows(run, table, tmp_path, kind, content):
         ({"output": "out.txt"}, "--output=out.txt: the name should end in .jsonl or .csv"),
         ({"keep": "id,team"}, "--keep=team: no such column; choose from id, sentence"),
         ({"output": "rows.csv"}, "it is rows.csv, which would be lost"),
+        ({"output": "taken.jsonl"}, "taken.jsonl: exists already"),
         ({"output": "busy.csv"}, "another process is writing to it"),
     ],
 )

@@ -25,12 +25,8 @@ CLASSES = ["=SUM(A1)", "over", "ünder"]
 
 def written(kind, **options):
     """The records that are read back, with copied columns that need care."""
-    extra = {
-        "label": "=x",
-        "input_label": [1, {"a": float("inf")}],
-        "odd": "\ud83d\r",
-        "date": datetime.date(2026, 1, 2),
-    }
+    extra = {"label": "=x", "input_label": [1, {"a": float("inf")}], "odd": "\ud83d\r"}
+    extra["date"] = datetime.date(2026, 1, 2)
     rows = [Example({}, "", number, extra=extra) for number in (4, 6)]
     form = predictions_file.Format(kind, CLASSES, (*extra, "missing"), **options)
     content = (form.header() + form.lines(rows, PREDICTIONS)).decode("utf-8-sig")

@@ -11,9 +11,7 @@ class PoolOptions(options.Options):
 
     experts: tuple[str, ...] | None = options.option(
         None,
-        "Experts of the pool: labels (the label words' probabilities), means (of each class's states), knn (votes of the nearest rows), "
-        "probe (ridge regression on states), words (TF-IDF, without the language model), encoder (sentence embeddings). By "
-        "default all, encoder only with an encoder.",
+        "Experts of the pool (docs/api.md); by default all, encoder if one is given.",
         choices=EXPERTS,
         nonempty=True,
     )
@@ -22,14 +20,11 @@ class PoolOptions(options.Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not set(self.names) & set(READ_PROMPTS):
-            raise errors.UserError(
-                f"experts={','.join(self.names)}: add one that reads prompts: {', '.join(READ_PROMPTS)}; words without a "
-                "language model are the method tfidf: knnprompt compare --methods=tfidf"
-            )
+            choices = f"{', '.join(READ_PROMPTS)} (words alone: compare --methods=tfidf)"
+            raise errors.UserError(f"experts={','.join(self.names)}: add one that reads prompts: {choices}")
         if ("encoder" in self.names) != bool(self.encoder):
-            raise errors.UserError(
-                f"encoder={self.encoder!r}, experts={','.join(self.names)}: the expert and its model go together"
-            )
+            names = ",".join(self.names)
+            raise errors.UserError(f"encoder={self.encoder!r}, experts={names}: the expert and its model go together")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ out. The estimate of accuracy repeats both without the fold that it is measured 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -137,9 +136,7 @@ class Choice:
             rows.append(["pool", _percent(self.estimate.accuracy), "100"])
         heading = f"experts on {self.num_rows:,} rows, each held out, and their shares of the pool"
         table = text_tables.render(["expert", "accuracy %", "share %"], rows)
-        remarks = (
-            [] if self.used else ["no expert tells the classes apart: every prediction will be the most common class"]
-        )
+        remarks = [] if self.used else ["no expert is of use: every prediction will be the most common class"]
         return "\n\n".join([heading, table, *remarks, *self.obstacles, self.line])
 
 
@@ -196,11 +193,8 @@ def _accuracy(scores_NC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray) -> f
     return float(np.mean((np.log(shares_C) + scores_NC).argmax(-1) == y_N)) if scores_NC.any() else None
 
 
-class Priors(NamedTuple):
-    """The prior factor and weight [J] of each expert."""
-
-    factors_J: np.ndarray
-    weights_J: np.ndarray
+Priors = tuple[np.ndarray, np.ndarray]
+"""The prior factors and weights [J] of experts."""
 
 
 def _priors(held_out: Sequence[HeldOut], y_N: np.ndarray, num_classes: int) -> Priors:
@@ -209,7 +203,7 @@ def _priors(held_out: Sequence[HeldOut], y_N: np.ndarray, num_classes: int) -> P
     column = 2 if num_classes >= views.MANY_CLASSES else 0 if has_few_rows else 1
     weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
     factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
-    return Priors(factors_J, _TOTAL * weights_J / weights_J.sum())
+    return factors_J, _TOTAL * weights_J / weights_J.sum()
 
 
 def probabilities(scores_JNC: np.ndarray, counts_J: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
@@ -226,10 +220,11 @@ def _fit(
     scores_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, priors: Priors
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the factors [J] and the weights [J]; every share of a class is above 0."""
-    scored = zip(scores_JNC, priors.factors_J, strict=True)
+    prior_factors_J, prior_weights_J = priors
+    scored = zip(scores_JNC, prior_factors_J, strict=True)
     factors_J = np.array([_fit_factor(scores_NC, y_N, shares_C, prior) for scores_NC, prior in scored])
     scaled_JNC = factors_J[:, None, None] * scores_JNC
-    return factors_J, _fit_weights(scaled_JNC, y_N, shares_C, priors.weights_J)
+    return factors_J, _fit_weights(scaled_JNC, y_N, shares_C, prior_weights_J)
 
 
 def _targets(y_N: np.ndarray, shares_C: np.ndarray) -> np.ndarray:

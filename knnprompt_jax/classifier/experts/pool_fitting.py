@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from knnprompt_jax.classifier.experts.expert import Readings, Resources
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.classifier.experts.views import PromptReader
 from knnprompt_jax.common import errors, progress
-from knnprompt_jax.datastore import StoreOptions, rowwise
+from knnprompt_jax.datastore import rowwise
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
@@ -126,18 +126,15 @@ def joined_texts(task: Task, examples: Sequence[Example]) -> list[str]:
     return [" ".join(example.fields[field] for field in task.fields) for example in examples]
 
 
-def resources_of(
-    task: Task,
-    model: lm.LanguageModel,
-    label_token: str,
-    block: int,
-    encoder: str,
-    store_options: StoreOptions,
-) -> Resources:
-    """Return the resources of experts on prompts of a task; classes that share a token are no error."""
+def resources_of(task: Task, model: lm.LanguageModel, label_token: str, **needs: Any) -> Resources:
+    """Return the resources of experts on prompts of a task; classes that share a token are no error.
+
+    Args:
+        needs: further attributes of `Resources`.
+    """
     tokens = layout.unchecked_label_tokens(task, model.tokenize, label_token)
     shared = layout.describe_shared_token(task, tokens, label_token)
-    return Resources(model.head, model.mesh, () if shared else tokens, shared, block, encoder, store_options)
+    return Resources(model.head, model.mesh, () if shared else tokens, shared, **needs)
 
 
 class Weighed(NamedTuple):
