@@ -18,11 +18,6 @@ from knnprompt_jax.tasks.task import Example, Task
 
 AUTO: Any = "auto"  # A value that is chosen for the rows.
 UNIFORM = "uniform"
-ANSWERED = "answered"
-UNCERTAIN = "uncertain"
-NOVEL = "novel"
-OUTCOMES = (ANSWERED, UNCERTAIN, NOVEL)
-"""The outcomes of a text: a label, or none because its probability is low, or because it is unlike the train rows."""
 
 
 class _ClassifierOptions(PromptOptions):
@@ -101,12 +96,9 @@ class Predictions:
 
     @property
     def outcomes(self) -> list[str]:
-        """The outcome of each text [Q], one of `OUTCOMES`."""
-        is_novel = [False] * len(self.labels) if self.is_novel is None else self.is_novel.tolist()
-        return [
-            NOVEL if novel else UNCERTAIN if label is None else ANSWERED
-            for label, novel in zip(self.labels.tolist(), is_novel, strict=True)
-        ]
+        """Whether each text [Q] was answered, or got no label because it is novel or its probability is low."""
+        outcomes_Q = np.where([label is None for label in self.labels], "uncertain", "answered")
+        return list(np.where(np.asarray(self.is_novel), "novel", outcomes_Q).tolist())
 
 
 def queries(task: Task, X: Any) -> list[Example]:

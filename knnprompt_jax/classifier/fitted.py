@@ -94,11 +94,6 @@ class Content:
         return np.array([self.task.class_index(example.label) for example in self.anchors], int)
 
     @property
-    def ids_N(self) -> np.ndarray:
-        """The row number of each anchor."""
-        return np.array([example.row for example in self.anchors], int)
-
-    @property
     def num_rows(self) -> int:
         """The number from which later rows are numbered."""
         return max([len(self.table) - 1, *(example.row + 1 for example in self.rows)])
@@ -219,7 +214,7 @@ class Fitted:
             parallel.put_rows(self.states.without_blocks(), self.model.mesh),
             content.y_N,
             layout.label_tokens(self.task, self.model.tokenize, label_token) if distance.reads_label_words else (),
-            ids=content.ids_N,
+            ids=[example.row for example in content.anchors],
         )
 
     def with_options(self, options: AnyOptions) -> Self:
@@ -317,11 +312,10 @@ class Fitted:
 
     def novelty_scores(self, readings: Readings) -> np.ndarray:
         """Return how unlike the anchors each text is [Q]; larger is more unlike."""
-        arrays = _novelty_inputs(readings)
-        if not self.scope.doubt_weight:
-            return self.scope.scores(arrays)
-        assert self.pool
-        return self.scope.scores(arrays, self.pool.probabilities(readings).max(-1))
+        p_Q = None
+        if self.pool and self.scope.doubt_weight:
+            p_Q = self.pool.probabilities(readings).max(-1)
+        return self.scope.scores(_novelty_inputs(readings), p_Q)
 
     @functools.cached_property
     def scope(self) -> Novelty:

@@ -3,6 +3,7 @@
 A default of None means "not given". `study.job_inputs` fills in the model, dtype and deterministic mode.
 """
 
+import re
 from typing import Any
 
 from knnprompt_jax.common import errors, files, options
@@ -53,13 +54,10 @@ class DistributedOptions(options.Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         is_given = self.address or self.num_processes or self.process_id
-        port = self.address.rpartition(":")[2]
-        has_port = ":" in self.address and port.isdecimal() and 0 < int(port) < 2**16
+        has_port = re.fullmatch(r".*:[1-9]\d{0,4}", self.address)
         if is_given and not self.auto and not (has_port and self.process_id < self.num_processes):
-            raise errors.UserError(
-                f"address={self.address} num_processes={self.num_processes} process_id={self.process_id}: give the "
-                "address of process 0 as host:port, and a process_id from 0 to num_processes - 1"
-            )
+            given = f"address={self.address} num_processes={self.num_processes} process_id={self.process_id}"
+            raise errors.UserError(f"{given}: give the address of process 0 as host:port")
 
 
 class ModelOptions(options.Options):

@@ -79,9 +79,7 @@ def test_with_many_classes_texts_with_doubtful_predictions_are_more_novel(pool, 
 
 def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
     """Here about 20 of 67 held-out rows are wrong."""
-    with pytest.raises(
-        kp.UserError, match=r"max_error=0.1: cannot be promised from 67 held-out rows, \d+ of them wrong: fit more"
-    ):
+    with pytest.raises(kp.UserError, match=r"max_error=0.1: cannot be promised from 67 held-out rows, \d+ of them"):
         pool.predict(rows[0][67:], max_error=0.1)
     labels = pool.predict(rows[0][67:], max_error=0.2)
     p_Q = pool.predict_proba(rows[0][67:]).max(-1)
@@ -98,9 +96,6 @@ def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, mo
     few = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:24], rows[1][:24])
     with pytest.raises(kp.UserError, match="no error rate can be promised: 24 rows are too few: fit at least 50"):
         few.predict(["x"], max_error=0.5)
-    same = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:67], rows[1][:1] * 67)
-    with pytest.raises(kp.UserError, match="67 rows are too few: fit at least 50 rows of two classes"):
-        same.predict(["x"], max_error=0.5)
     with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
     pool.set_params(class_prior=None).partial_fit(rows[0][67:68], rows[1][67:68])

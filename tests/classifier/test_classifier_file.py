@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import resource
 from unittest import mock
 
 import numpy as np
@@ -129,19 +128,3 @@ def test_a_file_is_replaced_on_request_and_a_link_stays_a_link(path, model):
     link.symlink_to("saved")
     other.save(link, overwrite=True)
     assert link.is_symlink() and len(kp.load(path, model).anchors_) == 2
-
-
-@pytest.mark.parametrize("bytes_allowed", [100, 20_000])
-def test_a_system_that_refuses_to_write_leaves_the_earlier_file(fitted, path, model, bytes_allowed):
-    """Files must not grow beyond a limit: within the JSON, and within the arrays."""
-    other = kp.KNNPrompting(model, k=1, demo_shots=0).fit([f"text {i}" for i in range(31)], ["x"] * 30 + ["y"])
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, limits[1]))
-    try:
-        with pytest.raises(kp.UserError, match="File too large"):
-            other.save(path, overwrite=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert kp.load(path, model).anchors_ == fitted.anchors_
-    other.save(path, overwrite=True)
-    assert [each.name for each in path.parent.iterdir()] == ["saved"]

@@ -116,7 +116,6 @@ def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance
     [
         ("a text", "X is a str"),
         (["a", 3.5], "row 1.* float"),
-        ([{"text": "a"}, {"body": "b"}], "row 1: .*body"),
         (pd.DataFrame({"text": ["a", None]}), "row 1: "),
         (["a"], "X has 1 rows, y 2 labels"),
         ([], "X has 0 rows"),

@@ -17,9 +17,7 @@ def test_each_class_gives_demonstrations_and_keeps_half(demo_shots, seed):
     drawn = fit_classifier.draw(rows, demo_shots, seed)
     sizes = collections.Counter(row.label for row in rows)
     counts = collections.Counter(row.label for row in drawn)
-    assert {label: counts[label] for label in sizes} == {
-        label: min(demo_shots, size // 2) for label, size in sizes.items()
-    }
+    assert all(counts[label] == min(demo_shots, size // 2) for label, size in sizes.items())
 
 
 def test_rows_per_class_are_drawn_in_their_order():
@@ -32,9 +30,7 @@ def test_rows_per_class_are_drawn_in_their_order():
 
 def test_rows_at_the_end_do_not_change_how_many_demonstrations_fit():
     rows = [row for row in make_rows(400) if row.label != "2"]
-    assert (
-        fit_classifier.shots_that_fit(TASK, rows, MODEL) == fit_classifier.shots_that_fit(TASK, rows[:300], MODEL) == 2
-    )
+    assert [fit_classifier.shots_that_fit(TASK, given, MODEL) for given in (rows, rows[:300])] == [2, 2]
 
 
 def test_long_texts_leave_no_room_for_demonstrations():

@@ -17,16 +17,8 @@ def classifier(model, labels=("no", "yes"), words=("bad", "good"), **options):
     return kp.KNNPrompting(model, task, **published | options)
 
 
-def check_same(ours, theirs, texts):
-    for mine, other in zip(ours.kneighbors(texts, 3), theirs.kneighbors(texts, 3), strict=True):
-        np.testing.assert_allclose(mine, other, atol=2e-5)
-    np.testing.assert_array_equal(ours.predict(texts), theirs.predict(texts))
-    np.testing.assert_allclose(ours.predict_proba(texts), theirs.predict_proba(texts), atol=1e-5)
-    np.testing.assert_array_equal(ours.classes_, theirs.classes_)
-
-
 @pytest.mark.parametrize(("kind", "distance"), KINDS)
-def test_a_new_class_gives_the_classifier_of_one_fit(model, tmp_path, kind, distance, capsys):
+def test_a_new_class_gives_the_classifier_of_one_fit(model, kind, distance, capsys):
     more = ["left", "right", "far"]
     labels = ["so_so", "yes", "other"]
     options = {"store_options": StoreOptions(kind=kind), "distance": distance}
@@ -41,13 +33,11 @@ def test_a_new_class_gives_the_classifier_of_one_fit(model, tmp_path, kind, dist
     whole = classifier(model, every, ("bad", "good", "other", "so so"), **options)
     whole.fit(TEXTS + more, LABELS + labels)
     assert grown.task_ == whole.task_
-    check_same(grown, whole, [*TEXTS, *more, "near"])
-    grown.save(tmp_path / "saved")
-    before = model.statistics.prompts
-    loaded = kp.load(tmp_path / "saved", model)
-    assert model.statistics.prompts == before and loaded.task_ == whole.task_
-    check_same(loaded, whole, [*more, "near"])
-    np.testing.assert_array_equal(loaded.fitted_.states.hidden_NE, grown.fitted_.states.hidden_NE)
+    texts = [*TEXTS, *more, "near"]
+    for mine, other in zip(grown.kneighbors(texts, 3), whole.kneighbors(texts, 3), strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-5)
+    np.testing.assert_array_equal(grown.predict(texts), whole.predict(texts))
+    np.testing.assert_allclose(grown.predict_proba(texts), whole.predict_proba(texts), atol=1e-5)
 
 
 def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model):
@@ -92,10 +82,3 @@ def test_no_row_is_classified_by_its_copy(model, rows, kind):
     assert 0.25 < np.mean(right_N) < 0.75
     with pytest.raises(kp.UserError, match="max_error=0.1: cannot be promised"):
         classifier.predict(["a"], max_error=0.1)
-
-
-def test_one_class_only(model):
-    task = kp.Task("w", ("text",), "{text}:", ("a",), ("word",))
-    fitted = kp.AutoClassifier(model, task, demo_shots=1).fit(list("abcdefghijklm"), ["a"] * 13)
-    assert fitted.predict(["q"]).tolist() == ["a"]
-    np.testing.assert_allclose(fitted.predict_proba(["q"]), [[1.0]])

@@ -38,14 +38,10 @@ def test_other_weights_are_refused(model):
         language_model.load_reference(dataclasses.replace(model.identity, fingerprint="0" * 64), model.step_tokens)
 
 
-def test_a_limited_context_is_kept(fitted, rows, tmp_path, monkeypatch):
+def test_a_limited_context_is_kept(fitted, rows, tmp_path):
     short = kp.LanguageModel.from_pretrained("tiny", context=64)
     classifier = kp.KNNPrompting(short, fitted.task_, demo_shots=1).fit(rows[0][:31], rows[1][:31])
     classifier.save(tmp_path / "mine")
-    pickled = pickle.dumps(classifier)
-    with monkeypatch.context() as patched:
-        patched.setattr(language_model, "_LIVE", weakref.WeakSet())
-        assert pickle.loads(pickled).model.context == 64
     loaded = kp.load(tmp_path / "mine")
     assert loaded.model.context == 64
     np.testing.assert_array_equal(loaded.kneighbors(rows[0][31:])[1], classifier.kneighbors(rows[0][31:])[1])

@@ -34,13 +34,8 @@ def table(tmp_path):
 
 
 def settings(table, **options):
-    given = {
-        "train_file": str(table),
-        "label_column": "team",
-        "model": "tiny",
-        "classifier": str(table.parent / "mine"),
-    }
-    return commands.FitSettings(**{**given, **options})
+    given = {"train_file": str(table), "label_column": "team", "model": "tiny"}
+    return commands.FitSettings(**given | {"classifier": str(table.parent / "mine")} | options)
 
 
 @pytest.fixture(autouse=True)
@@ -155,21 +150,16 @@ def test_a_row_of_each_class_is_enough(table, shots):
 
 def test_texts_in_columns_of_other_names(tmp_path, caplog):
     """`text_columns` maps the file's columns to the classifier's by their order, also if both names occur."""
-    options = {"demo_shots": (0,), "experts": ("knn",)}
     rows = [(f"title {number}", f"body {number}", "xy"[number % 2]) for number in range(7)]
     train = write_table(tmp_path / "train.csv", rows, ("title", "body", "label"))
-    fit_job.run(settings(train, **options, label_column="label"))
-    other = write_table(
-        tmp_path / "other.csv", [(row[1], row[0], row[2]) for row in rows], ("title", "subject", "label")
-    )
-    place = {"classifier": str(tmp_path / "mine"), "input": str(other)}
-    with pytest.raises(errors.UserError, match="csv:2: the text 'body' is missing; .* --text_columns=$"):
-        evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
-    place["text_columns"] = ("subject", "title")
+    fit_job.run(settings(train, demo_shots=(0,), experts=("knn",), label_column="label"))
+    swapped = [(body, title, label) for title, body, label in rows]
+    other = write_table(tmp_path / "other.csv", swapped, ("title", "subject", "label"))
+    place = {"classifier": str(tmp_path / "mine"), "input": str(other), "text_columns": ("subject", "title")}
     assert "Rows measured: 7." in evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
     assert "7 of 7 rows repeat a text that the classifier was fitted to" in caplog.text
     predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep=("title",)))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    expected = kp.load(tmp_path / "mine").predict([{"title": row[0], "body": row[1]} for row in rows])
+    expected = kp.load(tmp_path / "mine").predict([{"title": title, "body": body} for title, body, _ in rows])
     assert [record["label"] for record in records] == expected.tolist()
     assert [record["title"] for record in records] == [row[1] for row in rows], "columns keep the names of the file"

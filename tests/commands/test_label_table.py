@@ -15,6 +15,7 @@ from knnprompt_jax.tasks import columns
 
 FORMULA = "=SUM(1;2) is what the crown was worth"
 ODD = (FORMULA, "'=a quoted formula", "+1 from a\nsecond line", "'tis late", "-5", '\tcaf\u00e9, "it" said')
+SCRIPT = "<script>alert('$1 & $2')</script>"
 
 
 def write(path, header, given):
@@ -42,6 +43,7 @@ def work(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "train.csv", ("ticket", "text", "team"), [*given[:48], *given[60:]])
     write(tmp_path / "unlabelled.csv", ("ticket", "text"), [row[:2] for row in given[40:60]])
+    write(tmp_path / "script.csv", ("text",), [[SCRIPT]])
     options = {"model": "tiny", "experts": ("means", "probe"), "demo_shots": (0,), "label_column": "team"}
     return commands.FitSettings(train_file="train.csv", classifier="mine", overwrite=True, **options)
 
@@ -54,7 +56,7 @@ def labels_of(content):
     return [(row.row, row.fields["text"], row.label) for row in content.rows]
 
 
-def test_a_table_that_nobody_edited_gives_the_same_classifier(work, given):
+def test_a_table_that_nobody_edited_gives_the_same_classifier_and_the_page_has_no_active_text(work, given, tmp_path):
     first = fit_job.run(work).content
     printed = look(input="unlabelled.csv", budget=7)
     assert "labels to check: 10 of 54\nrows to label: 7, at the end of the table\ntable: look/table.csv" in printed
@@ -71,8 +73,26 @@ def test_a_table_that_nobody_edited_gives_the_same_classifier(work, given):
         assert (float(row["novelty"]) < 0.05) == row["reason"].endswith("; unlike the train rows")
     again = fit_job.run(dataclasses.replace(work, train_file="look/table.csv", encoding="cp1252")).content
     assert labels_of(again) == labels_of(first) and again.choice == first.choice
-    look(input="unlabelled.csv", budget=2)
-    assert read("look/table-2.csv")[:61] == table and len(read("look/table-2.csv")) == 61 + 2
+    look(input="script.csv")
+    assert read("look/table-2.csv")[:61] == table and len(read("look/table-2.csv")) == 61 + 1
+    page = (tmp_path / "look/index.html").read_text(encoding="utf-8")
+    assert SCRIPT not in page and all(f'<section id="{name}">' in page for name in ("to_label", "suspects"))
+
+
+def test_earlier_tables_are_kept_even_those_edited_while_the_page_is_drawn(work, tmp_path, monkeypatch):
+    fit_job.run(work)
+    edited = tmp_path / "look" / commands.TABLE
+    build = look_job.build
+
+    def slow(*arguments):
+        edited.write_text("edited")
+        return build(*arguments)
+
+    monkeypatch.setattr(look_job, "build", slow)
+    look()
+    assert edited.read_text() == "edited"
+    assert all("table: look/table-2.csv\n" in look() for _ in range(2))
+    assert sorted(path.name for path in edited.parent.iterdir()) == ["index.html", "table-2.csv", "table.csv"]
 
 
 def edit(table, changes):

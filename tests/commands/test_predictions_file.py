@@ -10,7 +10,6 @@ import pytest
 from knnprompt_jax.classifier.arguments import Predictions
 from knnprompt_jax.commands import predictions_file
 from knnprompt_jax.commands.predictions_file import FileOutput
-from knnprompt_jax.common import errors
 from knnprompt_jax.tasks.task import Example
 
 PREDICTIONS = Predictions(
@@ -59,27 +58,10 @@ def test_csv_runs_no_formulas():
     assert list(written("csv")[0]) == list(cells)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "out.csv"
-
-
-def test_an_interrupted_file_goes_on_after_its_last_complete_batch(path):
-    FileOutput(path, "job", b"header\n").write(b"one\n", 3)
-    with (path.parent / ".out.csv.writing").open("ab") as file:
-        file.write(b"half a li")
-    resumed = FileOutput(path, "job", b"header\n")
-    assert resumed.rows == 3 and not path.exists()
-    resumed.write(b"two\n", 5)
-    FileOutput(path, "job", b"header\n").finish()
-    assert path.read_bytes() == b"header\none\ntwo\n" and [*path.parent.iterdir()] == [path]
-    with pytest.raises(errors.UserError, match="exists already"):
-        FileOutput(path, "job", b"header\n")
-
-
 @pytest.mark.parametrize("damage", ["job", "note", "none", "short"])
-def test_anything_else_starts_anew(path, damage, capsys):
+def test_only_a_whole_draft_of_the_same_job_is_resumed(tmp_path, damage, capsys):
     """Even if the other job dies before its first batch, and the first job is run again."""
+    path = tmp_path / "out.csv"
     draft = path.parent / ".out.csv.writing"
     note = path.parent / ".out.csv.progress"
     FileOutput(path, "job", b"header\n").write(b"one\n", 3)
