@@ -1,7 +1,5 @@
 """The wheel, in a separate environment and an empty folder without the repository, turns a table into predictions."""
 
-import csv
-import json
 import os
 import pathlib
 import re
@@ -13,6 +11,7 @@ import sys
 import venv
 import zipfile
 
+import pandas as pd
 import pytest
 
 from knnprompt_jax.tasks import catalogue
@@ -34,17 +33,15 @@ sys.addaudithook(refuse)
 TASK = catalogue.get("demo")
 
 
-def tickets(split: str) -> list[dict[str, str]]:
+def tickets(split: str) -> pd.DataFrame:
     """The demo's rows, with their words as labels."""
     rows = catalogue.load_rows(TASK, split)
-    return [{"text": row.fields["sentence"], "label": TASK.label_words[int(row.label)]} for row in rows]
-
-
-def write(path: pathlib.Path, rows: list[dict[str, str]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    return pd.DataFrame(
+        {
+            "text": [row.fields["sentence"] for row in rows],
+            "label": [TASK.label_words[int(row.label)] for row in rows],
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,21 +82,19 @@ def test_readme_section_on_own_texts(folder):
     (block,) = re.findall(r"^## Your own texts\n.*?```bash\n(.*?)```", README, re.MULTILINE | re.DOTALL)
     install, *commands = block.replace("--model=gemma-3-270m", "--model=tiny").splitlines()
     assert install.startswith("pip install")
-    write(folder / "train.csv", tickets("train"))
-    write(folder / "test.csv", tickets("dev_subsample"))
-    asked = [{"id": f"Q-{index}", "text": row["text"]} for index, row in enumerate(tickets("dev_subsample"))]
-    write(folder / "rows.csv", asked)
+    tickets("train").to_csv(folder / "train.csv", index=False)
+    test = tickets("dev_subsample")
+    test.to_csv(folder / "test.csv", index=False)
+    test["text"].rename(index="Q-{}".format).to_csv(folder / "rows.csv", index_label="id")
     for command in commands:
         program, *arguments = shlex.split(command, comments=True)
         assert program == "knnprompt"
         knnprompt(folder, *arguments)
     assert (folder / "evaluation" / "index.html").exists()
     assert (folder / "look" / "index.html").exists()
-    answers = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [answer["id"] for answer in answers] == [row["id"] for row in asked]
-    truths = [row["label"] for row in tickets("dev_subsample")]
-    right = {truth for truth, answer in zip(truths, answers, strict=True) if truth == answer["label"]}
-    assert len(right) > 3
+    answers = pd.read_json(folder / "labels.jsonl", lines=True)
+    assert answers["id"].tolist() == [f"Q-{index}" for index in range(len(test))]
+    assert test["label"][test["label"] == answers["label"]].nunique() > 3
 
 
 def test_configs_are_found_from_any_folder(folder):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from knnprompt_jax.common import errors
 
 T = TypeVar("T")
-_LARGEST = {int: 2**31 - 1, float: 1e12}  # NumPy and JAX take seeds and sizes up to here.
+_LARGEST = 2**31 - 1  # NumPy and JAX take seeds and sizes up to here.
 _NOT_UTF_8 = re.compile("[\0\ud800-\udfff]")  # No file name and no UTF-8 text contains these characters.
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
@@ -26,8 +26,8 @@ def option(
     help: str,
     *,
     choices: Collection[str] = (),
-    least: float | None = None,
-    most: float | None = None,
+    least: float = -_LARGEST,
+    most: float = _LARGEST,
     nonempty: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
     check: Callable[[str], Any] | None = None,
@@ -38,8 +38,8 @@ def option(
         default: the value of an option that is not given; None is always allowed if it is the default.
         help: the text that `--help` prints.
         choices: the texts that are allowed; any if there are none.
-        least: the smallest number allowed, also in a tuple; by default -`_LARGEST`.
-        most: the largest number allowed, also in a tuple; by default `_LARGEST`.
+        least: the smallest number allowed, also in a tuple.
+        most: the largest number allowed, also in a tuple.
         nonempty: whether an empty value is refused.
         words: special values by word, such as {"all": 0}; the limits do not apply to them.
         check: raises UserError if a value names a file, folder, model or task that cannot be used (`check_names`).
@@ -219,15 +219,8 @@ def _is_allowed(kind: type, declared: Mapping[str, Any], value: Any) -> bool:
     if kind is str:
         is_text = isinstance(value, str) and not _NOT_UTF_8.search(value)
         return is_text and (not declared["choices"] or value in declared["choices"])
-    least, most = _limits(kind, declared)
     is_number: bool = isinstance(value, numbers.Integral if kind is int else numbers.Real)
-    return is_number and least <= value <= most
-
-
-def _limits(kind: type, declared: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the smallest and the largest number allowed."""
-    least = -_LARGEST[kind] if declared["least"] is None else declared["least"]
-    return least, _LARGEST[kind] if declared["most"] is None else declared["most"]
+    return is_number and declared["least"] <= value <= declared["most"]
 
 
 def _describe_allowed(kind: type, declared: Mapping[str, Any]) -> str:
@@ -238,6 +231,5 @@ def _describe_allowed(kind: type, declared: Mapping[str, Any]) -> str:
         return "give UTF-8 text without NUL characters"
     if kind is bool:
         return "give True or False"
-    least, most = _limits(kind, declared)
-    limits = f"give a {'whole ' * (kind is int)}number from {least} to {most}"
+    limits = f"give a {'whole ' * (kind is int)}number from {declared['least']} to {declared['most']}"
     return " or ".join([limits, *declared["words"]])

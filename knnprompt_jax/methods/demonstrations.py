@@ -86,9 +86,7 @@ def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> 
         problem.task, selected, problem.evaluation, problem.tokenize, inputs.model.context
     )
     states = inputs.read(prompts, f"demonstrations by {options.retriever}")
-    truncated = prompts.num_truncated
-    note = f"{truncated} of {prompts.num_prompts} prompts truncated" if truncated else ""
-    return method.Prediction.most_probable(inputs.label_probabilities(states), note=note, sets=[prompts])
+    return method.Prediction.most_probable(inputs.label_probabilities(states), sets=[prompts])
 
 
 def check_sets(problem: method.Problem, number: int) -> None:

@@ -8,7 +8,6 @@ tokens, each after the tokens before it (Brown et al., "Language Models are Few-
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.common.options import Options
@@ -41,17 +40,11 @@ def predict_whole_labels(inputs: method.Inputs, _: Options) -> method.Prediction
     log_p_QC = np.array(distances.label_log_probabilities(inputs.model.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
-        return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
+        return method.Prediction.of_scores(log_p_QC)
     texts, index_Q = _further_tokens(problem, longer, inputs.model.context)
     log_p_N = np.array([log_p.sum(dtype=np.float64) for log_p in inputs.score(texts, "whole labels")])
     log_p_QC[index_Q[:, None], longer] += log_p_N.reshape(-1, len(longer))
-    return method.Prediction(
-        log_p_QC.argmax(-1),
-        special.softmax(log_p_QC, axis=-1),
-        prompts=texts.num_texts,
-        truncated=texts.num_truncated,
-        tokens=texts.num_tokens,
-    )
+    return method.Prediction.of_scores(log_p_QC, texts)
 
 
 def _further_tokens(

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy import special
 
 from knnprompt_jax.common import errors, progress
 from knnprompt_jax.common import options as options_lib
@@ -195,6 +196,21 @@ class Prediction:
             tokens=sum(prompts.num_tokens for prompts in sets),
             **further,
         )
+
+    @classmethod
+    def of_scores(
+        cls, scores_QC: np.ndarray, texts: continuations.Continuations | None = None, **further: Any
+    ) -> "Prediction":
+        """Predict the class with the highest score, for example log p; probabilities are the scores' softmax.
+
+        Args:
+            scores_QC: a score of each class [Q, C].
+            texts: the texts of the method's own passes.
+            further: further attributes.
+        """
+        if texts:
+            further |= {"prompts": texts.num_texts, "truncated": texts.num_truncated, "tokens": texts.num_tokens}
+        return cls(scores_QC.argmax(-1), special.softmax(scores_QC, axis=-1), **further)
 
 
 def check_label_words_differ(problem: Problem, _: Any = None) -> None:

@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.common.options import Options, option
@@ -168,17 +167,8 @@ def predict(inputs: method.Inputs, options: NoisyChannelOptions) -> method.Predi
         notes.append(f"best of {len(accuracy_U)} templates, CHOSEN ON THE EVALUATION ROWS for each seed")
     if not verbalization_of(inputs.problem.task).is_published:
         notes.append("templates are ours: Min et al. have none for this task")
-    if texts.num_truncated:
-        notes.append(f"{texts.num_truncated} of {texts.num_texts} texts truncated")
-    return method.Prediction(
-        best_QC.argmax(-1),
-        special.softmax(best_QC, axis=-1),
-        note="; ".join(notes),
-        candidates=tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else (),
-        prompts=texts.num_texts,
-        tokens=texts.num_tokens,
-        truncated=texts.num_truncated,
-    )
+    candidates = tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else ()
+    return method.Prediction.of_scores(best_QC, texts, note="; ".join(notes), candidates=candidates)
 
 
 def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:

@@ -201,11 +201,7 @@ class Table:
 
 
 def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return content.decode(errors="ignore").encode() == content
 
 
 def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:

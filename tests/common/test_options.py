@@ -51,7 +51,6 @@ def test_values_become_those_of_python(values):
         ({"k": 3.0}, "k=3.0: give a whole number"),
         ({"k": 0}, "k=0: give a whole number from 1 to 2147483647"),
         ({"seeds": (4, -2)}, "seeds=(4, -2): for each value, give a whole number from -1 to"),
-        ({"seeds": ()}, "seeds is required: Seeds."),
         ({"distance": "cosine"}, "distance=cosine: choose from kl, reverse_kl"),
         ({"remat": 1}, "remat=1: give True or False"),
         ({"output": "a\0b"}, "output='a\\x00b': give UTF-8 text"),

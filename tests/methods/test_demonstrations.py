@@ -39,12 +39,9 @@ def sentences(rows):
 def test_bm25_selects_from_the_whole_train_sample(weather):
     """It selects as many rows as there are demonstrations in all, of any class, from demonstrations and anchors."""
     pool = weather.train_rows
-    assert len(pool) == 8
     index = rank_bm25.BM25Okapi([text.split() for text in sentences(pool)])
-    selected = select(weather)
-    for query, rows in zip(weather.evaluation, selected, strict=True):
-        scores = index.get_scores(query.fields["sentence"].split())
-        best = sorted(range(8), key=lambda row: (-scores[row], row))[:2]
+    for text, rows in zip(sentences(weather.evaluation), select(weather), strict=True):
+        best = np.argsort(-index.get_scores(text.split()), kind="stable")[:2]
         assert rows == [pool[row] for row in best]
 
 
@@ -68,7 +65,7 @@ def counts(rows):
     return collections.Counter(row.label for row in rows)
 
 
-@pytest.mark.parametrize(("demo_shots", "anchor_shots", "num_sets"), [(1, 1, 2), (2, 5, 3), (3, 6, 3), (2, 3, 2)])
+@pytest.mark.parametrize(("demo_shots", "anchor_shots", "num_sets"), [(1, 1, 2), (2, 5, 3)])
 def test_sets_are_disjoint_and_have_as_many_rows_per_class(demo_shots, anchor_shots, num_sets):
     split = whole_texts.trec(demo_shots, anchor_shots).split
     sets = demonstrations.ensemble_sets(split)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import Task
 from tests.methods import synthetic as synthetic_lib
 from tests.methods import whole_texts
 from tests.methods.synthetic import normalised
@@ -69,12 +69,3 @@ def test_labels_of_one_token_need_no_pass(predict):
     one_token = predict("icl", make_problem(task=task), whole_texts.model())
     np.testing.assert_allclose(prediction.probabilities_QC, one_token.probabilities_QC, atol=1e-5)
     assert prediction.prompts == 0
-
-
-def test_a_prompt_that_fits_only_without_its_label_is_truncated(predict):
-    length = len(whole_texts.tokens(TASK.render(whole_texts.queries(TASK, 1)[0])))
-    longer = " town" * (whole_texts.CONTEXT - length)
-    query = Example({"text": f"{whole_texts.SENTENCES[5]}{longer}"}, "0", 0)
-    problem = whole_texts.make_problem(TASK, 0, 1, [query])
-    assert len(whole_texts.tokens(TASK.render(query))) == whole_texts.CONTEXT
-    assert predict("icl_multi_token", problem, whole_texts.model()).truncated > 0

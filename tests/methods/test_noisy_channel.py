@@ -8,14 +8,11 @@ import pytest
 from scipy import special
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method, noisy_channel
-from knnprompt_jax.models import tokenizers
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
 from tests.methods.whole_texts import tokens
-from tests.models import gguf_tokenizers
 
 # Words that share their first token; two of them begin with another word.
 ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))
@@ -71,14 +68,10 @@ def test_scores_are_those_of_the_definition(context, monkeypatch):
     assert np.ptp(want_UQC, axis=-1).max() > 3e-3, "labels must matter for this to test anything"
 
 
-@pytest.mark.parametrize(("labels", "demo_shots"), [(3, 1), (1, 0)])
-def test_scores_of_labels_that_begin_alike(demo_shots, labels):
-    """There are three classes with a demonstration each, or a single class without demonstrations."""
-    task = dataclasses.replace(ALIKE, labels=ALIKE.labels[:labels], label_words=ALIKE.label_words[:labels])
-    problem = make_problem(task, demo_shots, count=2)
+def test_scores_of_labels_that_begin_alike():
+    problem = make_problem(ALIKE, 1, count=2)
     got_UQC, _ = scores(problem, template=2)
-    want_UQC = by_definition(problem, [1], 112, 1024)
-    np.testing.assert_allclose(got_UQC, want_UQC, atol=3e-5)
+    np.testing.assert_allclose(got_UQC, by_definition(problem, [1], 112, 1024), atol=3e-5)
 
 
 def test_the_best_template_predicts_and_all_are_candidates(predict):
@@ -97,23 +90,9 @@ def test_the_best_template_predicts_and_all_are_candidates(predict):
     assert (prediction.prompts, prediction.truncated) == (4 * 6 * 7, 0)
 
 
-@pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
-def test_published_limits(task, text):
-    assert noisy_channel.verbalization_of(catalogue.get(task)).text_tokens == text
-
-
-@pytest.mark.parametrize("prefix", [True, False])
-def test_pieces_have_the_tokens_of_the_whole_text(tmp_path, prefix):
-    """Llama 2's tokenizer (`prefix`) puts a space before the first word of a text."""
-    path = gguf_tokenizers.sentencepiece(prefix).convert(tmp_path, "llama" if prefix else "gemma3")
-    tokenize = layout.tokenize_with(tokenizers.load(path))
-    num_special = len(tokenize([""])[0])
-    demonstrations = [("they said", 1), ("it was", 0)]
-    family = noisy_channel.channel(tokenize, (1, 2), 99, ["the film", "terrible"], demonstrations, ["great"])
-    whole = tokenize(["terrible they said the film it was"])[0][num_special:]
-    assert family.prefix_P.tolist() == [1, *whole]
-    first, *both = tokenize(["a", "a the film", "a terrible"])
-    assert [piece.tolist() for piece in family.contexts] == [text[len(first) :] for text in both]
+def test_published_limits():
+    limits = {"mr": 112, "trec": 112, "cr": 240, "subj": 240, "dbpedia": 240}
+    assert {name: noisy_channel.verbalization_of(catalogue.get(name)).text_tokens for name in limits} == limits
 
 
 def test_a_missing_boundary_token_is_replaced_by_the_other():
