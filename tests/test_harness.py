@@ -15,7 +15,6 @@ from lm_eval import tasks as lm_eval_tasks  # noqa: E402
 
 from knnprompt_jax import harness  # noqa: E402
 from knnprompt_jax.common import errors, progress  # noqa: E402
-from knnprompt_jax.inference import lm  # noqa: E402
 from knnprompt_jax.models import hub  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 
@@ -44,15 +43,6 @@ def theirs():
     from lm_eval.models import huggingface
 
     return huggingface.HFLM(str(hub.locate("tiny")), device="cpu", dtype="float32", batch_size=5)
-
-
-def test_a_revision_is_part_of_the_models_name(ours, monkeypatch):
-    names = []
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", lambda name, *_, **__: names.append(name) or ours.lm)
-    harness.HarnessModel("owner/name", revision="v2")
-    harness.HarnessModel("owner/name:file.gguf", revision="v2")
-    harness.HarnessModel("owner/name:file.gguf")
-    assert names == ["owner/name@v2", "owner/name@v2:file.gguf", "owner/name:file.gguf"]
 
 
 def requests(*texts):

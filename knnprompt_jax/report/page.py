@@ -84,12 +84,7 @@ def render(title: str, text: str, sections: Sequence[Section]) -> str:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     template = environment.from_string(_read("page.html"))
     return template.render(
-        title=title,
-        text=text,
-        sections=sections,
-        size=maps_lib.SIZE,
-        css=_read("page.css"),
-        script=_read("page.js"),
+        title=title, text=text, sections=sections, size=maps_lib.SIZE, css=_read("page.css"), script=_read("page.js")
     )
 
 

@@ -183,11 +183,9 @@ def read_all(path: pathlib.Path) -> list[Record]:
     """Read the records of a folder, by name, without its subfolders; or those of a packed file, or of one file.
 
     Raises:
-        UserError: there is no record, or a JSON file that is not a record of this version.
+        UserError: there is no such file or folder, or a JSON file that is not a record of this version.
     """
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not paths:
-        raise errors.UserError(f"{path}: no records (*.json) in this folder")
     return [record for each in paths for record in _read(each)]
 
 

@@ -75,9 +75,7 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
         row = {"regime": regime_of(record), **record.cell, **vars(record)}
         m = m_of(record.method, row["regime"], record.shots)
         rows.append(row | {"m": m, "accuracy": 100 * record.accuracy, "record": record})
-    columns = dict.fromkeys(_COLUMNS)
-    for row in rows:
-        columns |= dict.fromkeys(row)
+    columns = dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])
     return pd.DataFrame(rows, columns=list(columns))
 
 

@@ -124,10 +124,7 @@ def group_runs(runs: Iterable[MethodRun]) -> list[RunGroup]:
 
 
 def run_groups(
-    groups: Sequence[RunGroup],
-    folder: pathlib.Path,
-    cache_gb: float,
-    before_writing: BeforeWriting | None = None,
+    groups: Sequence[RunGroup], folder: pathlib.Path, cache_gb: float, before_writing: BeforeWriting | None = None
 ) -> Iterator[records.Record]:
     """Run groups in their order and yield each record as soon as it is written to the folder.
 

@@ -301,7 +301,7 @@ class Experiment:
 
     def read(self, folder: pathlib.Path) -> Sequence[Any]:
         """Return the records in the experiment's folder; raise UserError on a file that is not a record."""
-        return records.read_all(folder) if any(folder.glob("*.json")) else []
+        return records.read_all(folder) if folder.is_dir() else []
 
     def section(self, records: Sequence[Any], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
         """Return the section of these records. Figures need matplotlib; tables do not."""

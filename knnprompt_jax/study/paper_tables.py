@@ -35,6 +35,9 @@ _SST2 = "sst2"
 _SST2_ROWS = 256  # Test rows.
 _TOLERANCE = 2  # Rows that a seed may differ in.
 _BY_SHOTS = drawing.Plot("m", drawing.SHOTS)
+_BY_SPLIT = drawing.Plot("anchor_shots", "|A|, anchors per class", "demo_shots", ("method", "task"), average=False)
+_BY_SHARE = drawing.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False)
+_BY_K = drawing.Plot("k", "k, nearest anchors", line="m", log=False)
 
 
 def _paper_priors() -> pd.DataFrame:
@@ -164,15 +167,12 @@ _DECLARED = (
         "upper_bound",
         "Upper bound of demonstration selection",
         "The best of many random prompts, chosen on the test rows themselves: a bound, not a method.",
-        caption=f"{SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of "
-        "prompts per 1,000 that are as good.",
+        caption=f"{SPREAD} ‰: the number of prompts per 1,000 that are as good as the upper bound.",
         cells=paper_experiment.upper_bound_once,
     ),
     Experiment("distance", "Distance", "KL divergence of distributions beside L2 distance of hidden states."),
     Experiment(
-        "whole_vs_partial",
-        "Whole or partial distribution",
-        "The whole vocabulary beside only the label words.",
+        "whole_vs_partial", "Whole or partial distribution", "The whole vocabulary beside only the label words."
     ),
     Experiment(
         "fine_tuning",
@@ -186,8 +186,7 @@ _DECLARED = (
         "Classes out of balance in the train rows, the test rows or both.",
         axes=(*_PRIOR_AXES, "ratio"),
         caption="Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test "
-        "skewed; C: both. Drop: the lowest skewed accuracy minus the balanced one; the paper's averages and drops are "
-        "of its unrounded numbers.",
+        "skewed; C: both. Drop: the lowest skewed accuracy minus the balanced one.",
         draw=_draw_priors,
         settings=grids.PriorSettings,
         cells=paper_experiment.skewed_priors,
@@ -197,12 +196,7 @@ _DECLARED = (
         "Demonstrations or anchors",
         "Train rows per class split between demonstrations (D) and anchors (A).",
         axes=("model", "method", "demo_shots", "anchor_shots"),
-        figure=(
-            "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
-            drawing.Plot(
-                "anchor_shots", "|A|, anchors per class", line="demo_shots", panel=("method", "task"), average=False
-            ),
-        ),
+        figure=("Mean accuracy in % for each split; the darker, the better within its panel.", _BY_SPLIT),
         make_figure=drawing.heatmaps,
         settings=grids.SplitSettings,
         cells=paper_experiment.split_sizes,
@@ -212,10 +206,7 @@ _DECLARED = (
         "Choice of k",
         "The number of neighbours that vote.",
         axes=(*AXES, "k"),
-        figure=(
-            "Accuracy against the number of neighbours, for each m.",
-            drawing.Plot("k", "k, nearest anchors", line="m", log=False),
-        ),
+        figure=("Accuracy against the number of neighbours, for each m.", _BY_K),
         cells=paper_experiment.every_k,
     ),
     Experiment(
@@ -224,11 +215,7 @@ _DECLARED = (
         "One class with a shrinking share of the train rows; the test rows are unchanged.",
         axes=("model", "regime", "m", "method", "ratio"),
         caption=f"{SPREAD} λ: one class's share of the train rows.",
-        figure=(
-            "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one "
-            "mean per class.",
-            drawing.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
-        ),
+        figure=("Accuracy on the balanced test rows against the skew of the train rows.", _BY_SHARE),
         settings=grids.ImbalanceSettings,
         cells=paper_experiment.rare_class,
     ),
@@ -287,10 +274,9 @@ def sections(folder: pathlib.Path, with_figures: bool = True) -> list[page.Secti
     Raises:
         UserError: there is no folder, it has no records, or a file is of another version.
     """
-    in_folder = records_lib.read_all(folder) if not folder.is_dir() or any(folder.glob("*.json")) else []
     found = {name: [*experiment.read(folder / name)] for name, experiment in EXPERIMENTS.items()}
     others: list[Record] = []
-    for record in in_folder:
+    for record in records_lib.read_all(folder):
         found.get(record.experiment, others).append(record)
     if not others and not any(found.values()):
         raise errors.UserError(f"{folder}: no records here or in subfolders {', '.join(list(EXPERIMENTS)[:3])} …")

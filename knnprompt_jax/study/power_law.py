@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.report import drawing, names, published, results, tables
+from knnprompt_jax.report import accuracies, drawing, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
 from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment
@@ -27,16 +27,14 @@ def _draw_scaling(experiment: Experiment, data: Data) -> tuple[list[Table], list
     few_runs = data.ours[data.ours.regime == results.FEW_SHOT]
     few_paper = published.of("few_shot")
     few = Data("data_scaling_few", few_runs, few_paper[few_paper.method.isin(few_runs.method)], data.with_figures)
-    few_shot = dataclasses.replace(
-        experiment,
-        axes=AXES,
-        caption=f"{SPREAD} Few-shot scenario: |D| = 1, or m for in-context learning.",
-    )
-    full_tables, _ = dataclasses.replace(experiment, axes=AXES).draw_accuracies(full)
-    few_tables, _ = few_shot.draw_accuracies(few)
+    few_caption = f"{SPREAD} Few-shot scenario: |D| = 1, or m for in-context learning."
+    built = [
+        accuracies.build(data.name, caption, data.ours, data.paper, AXES)
+        for data, caption in ((full, experiment.caption), (few, few_caption))
+    ]
     knn = full.ours[full.ours.method == "knn"]
     printed = full.paper[full.paper.method == "knn"]
-    built = [*full_tables, *few_tables, power_law_table(knn, printed)]
+    built.append(power_law_table(knn, printed))
     return built, _figures(full, few, knn, printed) if data.with_figures else []
 
 
@@ -83,9 +81,9 @@ def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
     return both.drop_duplicates([*axes, "seed"] if "seed" in both else axes)
 
 
-def fit_power_law(accuracies: Mapping[float, float]) -> "PowerLaw | None":
+def fit_power_law(accuracy: Mapping[float, float]) -> "PowerLaw | None":
     """Return the law through accuracies in % by m; None if fewer than three points have an error above 0."""
-    errors = {m: 1 - accuracy / 100 for m, accuracy in accuracies.items() if accuracy < 100}
+    errors = {m: 1 - percent / 100 for m, percent in accuracy.items() if percent < 100}
     if len(errors) < 3:
         return None
     line = stats.linregress(np.log(list(errors)), np.log(list(errors.values())))
@@ -129,10 +127,7 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
         for name in _TITLES if law or printed_law else ():
             scores = (getattr(law, name, None), getattr(printed_law, name, None))
             cells[model, task, name] = Cell(*scores, comparable=name != "r_squared", digits=3)
-    caption = (
-        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. "
-        "For the paper's models, we fitted the curve to the accuracies that the paper prints."
-    )
+    caption = "Power law ε(m) = α m^β of kNN Prompting, fitted in logarithms; ±: the standard error of the fit."
     return tables.build("power_law", caption, ("model", "task"), _TITLES, cells)
 
 
@@ -161,10 +156,7 @@ def _draw_spreads(experiment: Experiment, data: Data) -> tuple[list[Table], list
         lambda runs: Score(statistics.fmean(runs.accuracy)) if runs.task.nunique() == ours.task.nunique() else None,
         digits=2,
     )
-    caption = (
-        "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its "
-        "table of data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
-    )
+    caption = "Sample standard deviation over seeds in points, averaged over tasks; the paper's of data scaling."
     return [*built, tables.build("robustness_spread", caption, AXES, {"spread": "spread"}, cells)], drawings
 
 

@@ -119,13 +119,12 @@ class Training:
         step = self._manager.latest_step()
         if step is not None:
             try:
-                saved = self._manager.restore(step, args=ocp.args.StandardRestore(self._tree()))
+                found = self._manager.restore(step, args=ocp.args.StandardRestore((params, state)))
             except Exception as error:  # Orbax raises nothing narrower for damaged files.
                 message = errors.one_line(error)
                 raise errors.UserError(f"{folder}: damaged checkpoint ({message}); remove it to begin anew") from None
-            nnx.replace_by_pure_dict(params, saved["params"])
             self.step = step
-            self._state = jax.tree.unflatten(jax.tree.structure(state), saved["optimizer"])
+            self.params, self._state = found
 
     def steps(self, update: Update, total: int, checkpoint_every: int) -> Iterator[float]:
         """Update until step `total`, yield the loss of each step, and save the last step.
@@ -149,10 +148,7 @@ class Training:
         """Replace the checkpoint, if there is a folder for it."""
         if self._manager:
             with files.refusals(self._manager.directory):
-                self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
-
-    def _tree(self) -> dict[str, Any]:
-        return {"params": nnx.to_pure_dict(self.params), "optimizer": jax.tree.leaves(self._state)}
+                self._manager.save(self.step, args=ocp.args.StandardSave((self.params, self._state)))
 
 
 class SequenceClassifier(nnx.Module):
@@ -221,11 +217,7 @@ class Trainer:
     """Trains a classifier that is replicated over the mesh; the seed sets the order of rows and the dropout."""
 
     def __init__(
-        self,
-        model: SequenceClassifier,
-        hyperparameters: Hyperparameters,
-        mesh: jax.sharding.Mesh,
-        seed: int = 0,
+        self, model: SequenceClassifier, hyperparameters: Hyperparameters, mesh: jax.sharding.Mesh, seed: int = 0
     ):
         self.hyperparameters = hyperparameters
         self.mesh = mesh
@@ -235,11 +227,7 @@ class Trainer:
         self._params = jax.device_put(params, jax.NamedSharding(mesh, P()))
 
     def train(
-        self,
-        rows: Texts,
-        y: np.ndarray,
-        folder: pathlib.Path | None = None,
-        checkpoint_every: int = 100,
+        self, rows: Texts, y: np.ndarray, folder: pathlib.Path | None = None, checkpoint_every: int = 100
     ) -> list[float]:
         """Train on rows of classes `y` [N] and return the loss (nats) of each step of this call.
 

@@ -75,10 +75,7 @@ def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.Pac
             function=execution.suffix_reader(False, ()),
             use_kernel=is_in_kernel,
         )
-    return {
-        "prefix": prefix.compile().memory_analysis(),
-        "suffixes": suffixes.compile().memory_analysis(),
-    }
+    return {"prefix": prefix.compile().memory_analysis(), "suffixes": suffixes.compile().memory_analysis()}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

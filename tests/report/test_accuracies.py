@@ -99,11 +99,7 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     few, many = accuracies.by_shots(done)
     assert few.caption == "Accuracy in %, 7 train rows per class, 2 seeds" and few.columns == ("MR", "TREC")
     icl, knn = "In-context learning", "kNN Prompting"
-    assert rows(few) == {
-        icl: ["25.0 ± 0.0"] * 2,
-        knn: ["87.5 ± 17.7", "75.0 (1)"],
-        names.MOST_COMMON: ["50.0", "75.0"],
-    }
+    assert rows(few) == {icl: ["25.0 ± 0.0"] * 2, knn: ["87.5 ± 17.7", "75.0 (1)"], names.MOST_COMMON: ["50.0", "75.0"]}
     facts = accuracies.section(done).facts
     assert (facts["Model"], facts["m"], facts["Test rows"]) == ("gpt2-xl (1.5B)", "7", "4 per task")
     assert (facts["Demonstrations per class"], facts["KL direction"]) == ("2", "KL(anchor ‖ test)")

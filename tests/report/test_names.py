@@ -21,9 +21,3 @@ def test_models_of_different_folders_have_different_titles(name, title):
 def test_methods_follow_the_papers_order_and_ours_come_last():
     methods = ["knn_kl_labels", "knn", "knn_l2", "tfidf", "icl", "unknown"]
     assert names.ordered("method", methods) == ["icl", "tfidf", "knn_l2", "knn", "knn_kl_labels", "unknown"]
-
-
-def test_keys_are_ordered_by_the_first_axis_and_numbers_by_size():
-    keys = [("trec", 16), ("sst2", 128), ("sst2", 16), ("sst2", 0)]
-    assert names.ordered_keys(("task", "m"), keys) == [("sst2", 0), ("sst2", 16), ("sst2", 128), ("trec", 16)]
-    assert [names.text("m", m) for _, m in keys] == ["16", "128", "16", "M_T"]

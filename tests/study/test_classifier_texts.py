@@ -1,6 +1,5 @@
 """Tokens of examples for a BERT and for a decoder."""
 
-import numpy as np
 import pytest
 import tokenizers
 import transformers
@@ -60,12 +59,3 @@ def test_texts_for_gpt2():
     examples = [Example({"sentence": text}, "0") for text in ("", "cold rain and wind")]
     encoded = texts.encode(ONE, examples, model.tokenizer, 2, as_pairs=False)
     assert encoded.tokens == ([model.tokenizer.eos_token_id], model.tokenizer("cold rain and wind")["input_ids"][:2])
-
-
-@pytest.mark.parametrize(("rows", "width"), [([0], 32), ([0, 1], 64), ([2], 75)])
-def test_width_is_that_of_the_longest_row(rows, width):
-    """Widths are multiples of 32, but at most `max_length`."""
-    sequences = tuple([COLD] * length for length in (31, 33, 71))
-    encoded = texts.Texts(sequences, sequences, max_length=75)
-    assert encoded.width(np.array(rows)) == width
-    assert encoded.batch(rows, len(rows), width)[0].shape == (len(rows), width)

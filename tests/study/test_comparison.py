@@ -135,13 +135,6 @@ def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
         assert predictions(comparison.run(mine)) == predictions(wanted)
 
 
-def test_records_of_other_settings_do_not_count(job, passes):
-    job = dataclasses.replace(job, cache_gb=0, methods="icl", seeds=(1,), resume=True)
-    for changes in ({}, {"label_token": "first"}, {"shots": 8}):
-        comparison.run(dataclasses.replace(job, **changes))
-    assert len(passes) == 3
-
-
 def test_a_smaller_context_holds_fewer_demonstrations(job):
     job = dataclasses.replace(job, methods="tfidf", seeds=(1,), demo_shots=-1)
     whole, half = (comparison.run(dataclasses.replace(job, context=context))[0] for context in (0, 64))

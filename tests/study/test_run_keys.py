@@ -38,12 +38,7 @@ def run_of(job, rows, model, name="knn", seed=1):
     problem = inputs.make_problem(job, model, rows.task, split, rows.evaluation)
     method = all_methods.get(name)
     return engine.MethodRun(
-        name=name,
-        method=method,
-        options=method.options(job),
-        problem=problem,
-        model=model,
-        store_options=job.datastore,
+        name=name, method=method, options=method.options(job), problem=problem, model=model, store_options=job.datastore
     )
 
 
