@@ -67,15 +67,11 @@ def layout(features_NE: np.ndarray) -> np.ndarray:
     import threadpoolctl
     from sklearn import manifold
 
-    features_NE = np.asarray(features_NE, np.float32)
-    count = len(features_NE)
-    has_spread = features_NE.shape[1] >= 2 and np.ptp(features_NE, axis=0).any()
-    if count >= 4 and has_spread:
-        perplexity = min(30.0, (count - 1) / 3)
-        with threadpoolctl.threadpool_limits(1):  # With so few rows, threads would only wait for each other.
-            flat_N2 = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features_NE)
-    else:
-        flat_N2 = np.pad(features_NE, ((0, 0), (0, 2)))[:, :2]
+    perplexity = min(30.0, (len(features_NE) - 1) / 3)
+    with threadpoolctl.threadpool_limits(1):  # With so few rows, threads would only wait for each other.
+        flat_N2 = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(
+            np.asarray(features_NE, np.float32)
+        )
     low_2 = flat_N2.min(0)
     span_2 = np.maximum(np.ptp(flat_N2, axis=0), 1e-9)
     return _MARGIN + (flat_N2 - low_2) / span_2 * (np.array(SIZE) - 2 * _MARGIN)

@@ -39,7 +39,7 @@ def render(**parts):
 
 def test_no_text_becomes_active_and_every_id_is_unique():
     points = (maps.Point(HOSTILE, HOSTILE), maps.Point(HOSTILE, HOSTILE, "b", HOSTILE, ((0, 0.123456),)))
-    positions_N2 = maps.layout(np.arange(6.0).reshape(2, 3))
+    positions_N2 = np.array([[1.0, 2], [3, 4]])
     shown = maps.Map(HOSTILE, HOSTILE, (HOSTILE, "b"), points, positions_N2, other=HOSTILE, cases=(1,))
     table = Table("table", HOSTILE, (HOSTILE,), (HOSTILE,), (TableRow((HOSTILE,), (Cell(Score(1.0)),)),), (HOSTILE,))
     with drawing.style():
