@@ -14,9 +14,6 @@ MOST_COMMON = "Most common class of the test rows"
 HEADERS = {
     "model": "Model",
     "task": "Task",
-    "tasks": "Tasks",
-    "shots": "m",
-    "few_shots": "few-shot m",
     "demo_shots": "|D|",
     "anchor_shots": "|A|",
     "method": "Method",

@@ -53,15 +53,6 @@ def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
     assert "one sample standard deviation" in figure.caption and "Hollow marks" in figure.caption
 
 
-@pytest.mark.parametrize(("model", "models"), [("gpt2-xl", 1), ("tiny", len(published.SIZES))])
-def test_the_papers_models_stand_beside_a_model_that_it_lacks(make_record, model, models, monkeypatch):
-    lines = []
-    monkeypatch.setattr(drawing, "_line", lambda panel, accuracy, plot, style, bars=None: lines.append(accuracy))
-    paper = published.of("data_scaling")
-    curves([make_record("data_scaling", "sst2", "knn", 32, 1, model=model)], paper[paper.method == "knn"])
-    assert len(lines) == 1 + models
-
-
 def test_heatmaps_show_the_mean_of_each_split(make_record):
     records = [
         make_record("split_strategy", "sst2", "knn", 8, seed, demo_shots=demos, cell={"anchor_shots": 8 - demos})

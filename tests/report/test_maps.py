@@ -14,11 +14,3 @@ def test_similar_rows_lie_together():
     distances_NN = np.linalg.norm(positions_N2[:, None] - positions_N2[None], axis=-1)
     same_NN = classes[:, None] == classes[None]
     assert distances_NN[same_NN].max() < distances_NN[~same_NN].min()
-
-
-def test_the_data_of_a_point_is_short():
-    points = (maps.Point("x" * 701, "a"), maps.Point("y", "a", "b", neighbours=((0, 0.123456),)))
-    data = maps.Map("", "", ("a", "b"), points, np.zeros((2, 2))).data
-    assert [point["text"] for point in data["points"]] == ["x" * 700 + " … (701 characters)", "y"]
-    assert data["points"][1]["neighbours"] == [[0, 0.1235]]
-    assert [point.kind for point in points] == ["anchor", "wrong"]

@@ -43,14 +43,6 @@ def test_the_page_has_the_papers_numbers_of_models_that_nobody_ran(found):
     assert "opt-30b (30B)" in [name for _, name in found["data_scaling"].figures[-1].legend]
 
 
-def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
-    shown = found["case_study"].maps[0]
-    assert shown.cases
-    for point in (shown.points[index] for index in shown.cases):
-        assert point.prediction == point.label != point.other
-        assert all(shown.points[index].kind == "anchor" for index, _ in point.neighbours)
-
-
 @pytest.mark.parametrize("folders", [["few_shot"], [""], ["few_shot", ""]])
 def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp_path, folders):
     made = make_record("few_shot", "trec", "knn", 8, 1, model="tiny", cell={"regime": "few-shot"})

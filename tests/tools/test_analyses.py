@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.tools.small_records import grid, make
+from tests.tools.small_records import make
 from tools import analyses, scales
 
 
@@ -28,18 +28,6 @@ def test_skewed_train_rows_are_compared_with_balanced_ones():
     assert analyses.skew_effect(records, "train skewed", "knn", "icl") == (0, 0, 0)
     assert analyses.skew_effect(records, "test skewed", "knn").mean == pytest.approx(-500 / 7)
     assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0", "–", "–"]
-
-
-def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
-    grown = scales.Scale(grid())
-    records = [
-        make("knn", task, 32, seed, 7 if k == 3 else 0, cell={"k": k, "regime": "few-shot"})
-        for task in ("mr", "cr")
-        for k in (1, 3)
-        for seed in (1, 2, 3)
-    ]
-    assert analyses.one_demonstration(records, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
-    assert analyses.one_demonstration(records, grown, 8, without="cr").mean == pytest.approx(300 / 7)
 
 
 def test_other_methods_are_averaged_over_the_splits_that_were_fine_tuned():

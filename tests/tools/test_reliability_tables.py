@@ -39,15 +39,6 @@ def test_a_run_without_a_promise_breaks_none():
     assert tables.calibration_error(RECORDS | more, 128) == "3.5", "tasks count alike"
 
 
-def test_labels_needed_are_those_of_the_mean_curve():
-    runs = {
-        Unit("labels", "trec", 64, seed): {"steps": [8, 32, 64], "accuracies": curve, "at_random": 0.7}
-        for seed, curve in ((1, [0.5, 0.8, 0.8]), (2, [0.5, 0.7, 0.9]))
-    }
-    *_, row = tables.labels(runs).splitlines()
-    assert row == "| TREC | 2 | 70.0 | 85.0 | 42.5 |"
-
-
 def test_planted_errors_count_as_found_within_the_first_rows():
     runs = {
         Unit("planted", "trec", 50, 1): {"look": [0, 1, 11, 12], "self_confidence": [3, 12, 20, 290]},

@@ -6,7 +6,7 @@ import pytest
 
 from knnprompt_jax.common import errors
 from tests.tools.small_records import grid, make
-from tools import intervals, scale_tables, scales
+from tools import intervals, scales
 
 MODELS = ("smollm2", "gemma-3-270m")
 
@@ -49,17 +49,6 @@ def test_models_are_compared_on_the_tasks_that_all_have():
     assert scale.between(MODELS[1], "knn", "icl", 8, "cr") is None
     assert scale.shared("smollm2", 32) == {"cr": [1, 2], "mr": [1, 2, 3]}
     assert scale.tasks() == "MR, with 3 seeds (Gemma 3 270M: 2)"
-
-
-def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
-    records = [*grid(), *(make("auto", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
-    scale = scales.Scale([*records, *(make("auto", "cr", 8, seed, 7) for seed in (1, 2))])
-    assert [scale.has("smollm2", "auto", m, scale.cells(["smollm2"], m)) for m in (8, 32)] == [True, False]
-    assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
-    table = scale_tables.shared_table(scale, ["auto", "knn"], 8)
-    assert "| 100.0 |" in table and table.startswith("| m = 8 | SmolLM2-135M |")
-    header_alone = scale_tables.shared_table(scale, ["auto"], 32)
-    assert len(header_alone.splitlines()) == 2
 
 
 def test_two_records_of_a_run_and_other_test_rows_are_refused():
