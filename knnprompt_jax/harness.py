@@ -36,7 +36,6 @@ class HarnessModel(model_lib.TemplateLM):
     def __init__(
         self,
         pretrained: str = "smollm2",
-        revision: str = "",
         dtype: str = "float32",
         mesh_model: int = 1,
         max_length: int | None = None,
@@ -59,15 +58,13 @@ class HarnessModel(model_lib.TemplateLM):
         del batch_size, max_batch_size, device  # The packed pass chooses its own.
         if unknown:
             raise errors.UserError(
-                f"{min(unknown)}: no argument of this model; choose from pretrained, revision, dtype, mesh_model, max_length"
+                f"{min(unknown)}: no argument of this model; choose from pretrained, dtype, mesh_model, max_length"
             )
         for argument, number in (("mesh_model", mesh_model), ("max_length", max_length or 0)):
             if type(number) is not int:
                 raise errors.UserError(f"{argument}={number!r}: give a whole number")
         mesh = parallel.make_mesh(0, mesh_model)
-        name, colon, file = str(pretrained).partition(":" if revision else "\0")
-        revised = f"{name}@{revision}{colon}{file}" if revision else name
-        self.lm = lm_lib.LanguageModel.from_pretrained(revised, dtype, mesh=mesh)
+        self.lm = lm_lib.LanguageModel.from_pretrained(pretrained, dtype, mesh=mesh)
         self.tokenizer = self.lm.tokenizer
         self.max_length = max_length or self.lm.context
         if not 1 <= self.max_length <= self.lm.context:

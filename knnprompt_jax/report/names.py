@@ -88,12 +88,9 @@ def counted(number: int, noun: str) -> str:
 
 def directions(records: Iterable[results.Record]) -> list[str]:
     """Return the directions of KL that the records' options set, for example KL(test ‖ anchor)."""
-    titles = set()
-    for record in records:
-        distance = distances.DISTANCES.get(record.settings.get("options", {}).get("distance"))
-        if distance and distance.direction:
-            titles.add(distances.DISTANCES[distance.direction].title)
-    return sorted(titles)
+    names = {record.settings.get("options", {}).get("distance") for record in records}
+    found = {distances.DISTANCES[name].direction for name in names if name in distances.DISTANCES}
+    return sorted(distances.DISTANCES[direction].title for direction in found if direction)
 
 
 def span(values: Iterable[int]) -> str:

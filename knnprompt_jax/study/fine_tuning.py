@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import shutil
 import time
@@ -101,19 +102,17 @@ def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     model = describe(settings.model or OWN_MODELS.get(settings.method) or hub.DEFAULT)
     for name in dict.fromkeys(settings.tasks):
         rows = inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
-        for shots in dict.fromkeys(settings.shots):
-            for seed in dict.fromkeys(settings.seeds):
-                split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
-                inputs.log_warnings(split.warnings)
-                problem = method.Problem(rows.task, split, rows.evaluation, layout.tokenize_with(model.tokenizer))
-                yield FineTuningRun(
-                    name=settings.method,
-                    model=model,
-                    problem=problem,
-                    hyperparameters=settings.hyperparameters(rows.task.name, shots),
-                    source=inputs.row_options(settings),
-                    experiment=settings.experiment or "",
-                )
+        for shots, seed in dict.fromkeys(itertools.product(settings.shots, settings.seeds)):
+            split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
+            inputs.log_warnings(split.warnings)
+            yield FineTuningRun(
+                name=settings.method,
+                model=model,
+                problem=method.Problem(rows.task, split, rows.evaluation, layout.tokenize_with(model.tokenizer)),
+                hyperparameters=settings.hyperparameters(rows.task.name, shots),
+                source=inputs.row_options(settings),
+                experiment=settings.experiment or "",
+            )
 
 
 def _checkpoints(settings: FineTuneSettings, planned: FineTuningRun) -> pathlib.Path:
@@ -128,9 +127,8 @@ def _run(planned: FineTuningRun, settings: FineTuneSettings) -> records.Record:
     task = problem.task
     hyperparameters = planned.hyperparameters
     mesh = sequence_classifier.make_mesh(hyperparameters.batch)
-    backbone = checkpoints.load(
-        planned.model.path, planned.model.config, jnp.float32, lambda path: jax.NamedSharding(mesh, P())
-    )
+    replicated = jax.NamedSharding(mesh, P())
+    backbone = checkpoints.load(planned.model.path, planned.model.config, jnp.float32, lambda path: replicated)
     network = sequence_classifier.SequenceClassifier(backbone, task.num_classes, nnx.Rngs(problem.split.seed))
     length = min(hyperparameters.max_length, planned.model.config.num_positions)
     encode = functools.partial(

@@ -200,11 +200,8 @@ def make_optimizer(hyperparameters: Hyperparameters) -> optax.GradientTransforma
 
 def batch_rows(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
     """Return the rows of a step's batch: shuffled epochs, joined and cut into batches."""
-    rows = []
-    for position in range(step * batch, (step + 1) * batch):
-        epoch, index = divmod(position, num_rows)
-        rows.append(_order(num_rows, seed, epoch)[index])
-    return np.array(rows)
+    positions = [divmod(position, num_rows) for position in range(step * batch, (step + 1) * batch)]
+    return np.array([_order(num_rows, seed, epoch)[index] for epoch, index in positions])
 
 
 @functools.lru_cache(maxsize=8)
@@ -259,10 +256,8 @@ class Trainer:
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
         for indices, size, width in encoders.batches(rows.lengths_N, self.hyperparameters.batch, rows.width()):
             batch = self._put(*rows.batch(indices, size, width))
-            probabilities_BC = parallel.replicate(
-                _probabilities(self._graph, self.hyperparameters, self._params, *batch)
-            )
-            probabilities_QC[indices] = probabilities_BC[: len(indices)]
+            p_BC = parallel.replicate(_probabilities(self._graph, self.hyperparameters, self._params, *batch))
+            probabilities_QC[indices] = p_BC[: len(indices)]
         return probabilities_QC
 
     def _put(self, *arrays: np.ndarray) -> list[Array]:
