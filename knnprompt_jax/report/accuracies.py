@@ -34,7 +34,10 @@ def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes
         if set(runs.task) == set().union(*(tasks_of_model[model] for model in runs.model)):
             cells[*key, published.AVERAGE] = _average(runs, numbers_of.get(key, paper[:0]))
     notes = [*seed_notes(paper), *([_AVERAGES] if len(paper) and len(ours) else [])]
-    return tables.build(name, caption, axes, columns(tasks), cells, notes)
+    columns = {task: names.task(task) for task in tasks}
+    if len(tasks) > 1:
+        columns[published.AVERAGE] = published.AVERAGE
+    return tables.build(name, caption, axes, columns, cells, notes)
 
 
 def _average(runs: pd.DataFrame, numbers: pd.DataFrame) -> Cell:
@@ -44,12 +47,6 @@ def _average(runs: pd.DataFrame, numbers: pd.DataFrame) -> Cell:
     if len(printed) and (runs.empty or set(printed.tasks.iloc[0]) == set(runs.task)):
         return Cell(ours, printed.score.iloc[0], paper_digits=2)
     return Cell(ours)
-
-
-def columns(tasks: Sequence[str]) -> dict[str, str]:
-    """Return the titles of a column per task and, for several tasks, of their average."""
-    titles = {task: names.task(task) for task in tasks}
-    return titles | {published.AVERAGE: published.AVERAGE} if len(tasks) > 1 else titles
 
 
 def cell_marks(runs: pd.DataFrame) -> str:
