@@ -22,8 +22,9 @@ from knnprompt_jax.study import job_inputs
 from knnprompt_jax.study.paper_experiment import Experiment
 
 _NAME = "max_shots"
-_TASK_ROWS = {"num_classes": "classes", "average_template_tokens": "tokens of a template, mean"}
-_CONTEXT_ROWS = {
+_ROWS = {
+    "num_classes": "classes",
+    "average_template_tokens": "tokens of a template, mean",
     "max_shots": "shots that {:,} tokens hold",
     "truncation_percent": "TP for {:,} tokens: truncated prompts, %",
     "M_T": "M_T for {:,} tokens",
@@ -79,7 +80,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
     for context, by_context in printed["context"].items():
         for index, task in enumerate(printed["tasks"]):
             columns = {**printed, **by_context}
-            values = {name: columns[name][index] for name in (*_TASK_ROWS, *_CONTEXT_ROWS)}
+            values = {name: columns[name][index] for name in _ROWS}
             paper += _numbers(task.lower(), int(context), values)
     ours_frame = pd.DataFrame(ours, columns=["", "task", "score"])
     cells = tables.pivot(ours_frame, pd.DataFrame(paper), ("", "task"), lambda numbers: numbers.score.iloc[0])
@@ -90,10 +91,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
 
 def _numbers(task: str, context: int, values: Mapping[str, float]) -> list[dict[str, Any]]:
     """Return the numbers of a task and context by the header of their row."""
-    titles = {**_TASK_ROWS, **_CONTEXT_ROWS}
-    return [
-        {"": title.format(context), "task": task, "score": Score(float(values[name]))} for name, title in titles.items()
-    ]
+    titles = {name: title.format(context) for name, title in _ROWS.items()}
+    return [{"": title, "task": task, "score": Score(float(values[name]))} for name, title in titles.items()]
 
 
 EXPERIMENT = _MaxShots(
