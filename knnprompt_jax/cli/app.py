@@ -146,12 +146,9 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
         UserError: its `get_config()` returns no options of `kind`.
     """
     text = "Python file whose get_config() returns the values that are the defaults of the options below."
-    early = flags.FlagValues()  # The file decides which other flags there are.
-    early.set_gnu_getopt(True)
-    flags.DEFINE_string("config", default, text, early)
     flags.DEFINE_string("config", default, text, module_name=sys.argv[0], allow_overwrite=False)
-    early(sys.argv, known_only=True)
-    file = str(early["config"].value)
+    # The file decides which other flags there are, so it is read before they are parsed.
+    file = next((given.partition("=")[2] for given in sys.argv if given.startswith("--config=")), default)
     shipped = console.locate(file)
     path = shipped if shipped.is_file() and not pathlib.Path(file).is_file() else file
     given = runpy.run_path(str(path))["get_config"]()

@@ -185,9 +185,7 @@ class CheckSettings(options.Options):
 
     quick: bool = options.option(False, "Check correctness only; under a minute on two CPU cores.")
     shapes: tuple[str, ...] | None = options.option(
-        None,
-        "Published models whose shapes, with random weights, are measured. By default gpt2 on CPUs, otherwise gpt2-xl, "
-        "facebook/opt-6.7b and meta-llama/Meta-Llama-3-8B.",
+        None, "Published models to measure, with random weights. By default gpt2; on accelerators, three larger ones."
     )
     output: str = shared.output_folder("checks", "Folder of the JSON file.")
     distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
@@ -208,10 +206,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
         None, "Devices of a dry run, such as v5e:4x4, h100:8 or cpu:8; an unknown name lists all.", nonempty=True
     )
     model: str = options.option(
-        "smollm2",
-        "smollm2, a folder, a .gguf file or a Hub name with its own weights; a published shape (gpt2-xl, opt-6.7b, Qwen3-0.6B) "
-        "with random weights.",
-        nonempty=True,
+        "smollm2", "A model with its weights, or a published shape (gpt2-xl) with random weights.", nonempty=True
     )
     tokenizer: str = options.option("", "Folder of a tokenizer; empty: the model's own, otherwise smollm2's.")
     dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=DTYPES)

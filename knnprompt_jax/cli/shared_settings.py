@@ -93,9 +93,7 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
     """Reproducibility, and the cache of states."""
 
     deterministic: bool | None = options.option(
-        None,
-        "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
-        "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
+        None, "Compute bitwise identical states and distances, whatever else is read (docs/reliability.md); slower."
     )
     distributed: DistributedOptions = options.group(DistributedOptions)
 

@@ -41,21 +41,6 @@ def test_right_names_are_accepted(folder):
     assert not (folder / "missing").exists() and not (folder / "new").exists()
 
 
-BEFORE = """
-import contextlib, sys
-from knnprompt_jax.cli import console
-sys.argv = ["knnprompt", "evaluate", "--classifier=good", "--input=nope.csv"]
-with contextlib.suppress(SystemExit):
-    console.main()
-print({"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
-"""
-
-
-def test_a_command_checks_names_before_it_imports_anything_slow(folder):
-    printed, told = processes.run("-c", BEFORE, cwd=folder)
-    assert (printed, told) == ("set()\n", "error: nope.csv: No such file or directory\n")
-
-
 def test_predict_imports_nothing_that_it_does_not_need():
     """These take more seconds to import than a text takes to classify."""
     program = "import sys, knnprompt_jax.commands.predict_job; print(*sys.modules)"

@@ -16,7 +16,7 @@ def test_every_binary_has_a_command():
 
 HEAVY = ("compare", "paper")  # Their options are those of all methods, which import JAX.
 HELP = """
-import sys
+import contextlib, sys
 import knnprompt_jax as kp
 assert set(kp.__all__) <= set(dir(kp)) and kp.Task and kp.UserError
 from knnprompt_jax.cli import console
@@ -24,14 +24,17 @@ from tests import shell
 for name in sys.argv[1:]:
     assert "--" in shell.run(f"knnprompt {name} --help")
     print(name, {"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
+with contextlib.suppress(AssertionError):  # It ends with status 2.
+    shell.run("knnprompt evaluate --classifier=nope --input=nope")
+print("mistake", {"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
 """
 
 
-def test_the_package_and_the_help_of_a_command_import_no_slow_library():
+def test_the_package_and_the_help_and_mistakes_of_a_command_import_no_slow_library():
     """Public names are imported on first use."""
     names = [name for name in console.COMMANDS if name not in HEAVY]
     printed, _ = processes.run("-c", HELP, *names)
-    assert printed.splitlines() == [f"{name} set()" for name in names]
+    assert printed.splitlines() == [f"{name} set()" for name in [*names, "mistake"]]
 
 
 def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
