@@ -143,8 +143,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add rows as anchors; demonstrations, experts and weights stay. The first call is `fit`.
 
-        A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give
-        it.
+        An unknown label becomes a new class, the last one, with the label word that `Task.infer` would give it.
         """
         if not hasattr(self, "fitted_"):
             return self.fit(X, y)
@@ -178,14 +177,14 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
                 message says how many rows would do.
         """
         fitted = self._check_fitted()
-        asked = AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
-        least = 0.0 if asked.max_error is None else selective.certify(*fitted.held_out(), asked.max_error)
-        if asked.reject_novel is not None:
-            novelty.check_threshold(asked.reject_novel, fitted.content.num_novelty_rows)
+        promise = AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
+        least = 0.0 if promise.max_error is None else selective.certify(*fitted.held_out(), promise.max_error)
+        if promise.reject_novel is not None:
+            novelty.check_threshold(promise.reject_novel, fitted.content.num_novelty_rows)
         readings = fitted.read(arguments.queries(fitted.task, X), _CACHE)
-        predictions = fitted.answer(readings).abstaining(max(asked.abstain, least))
-        if asked.reject_novel is not None:
-            predictions = predictions.rejecting(fitted.novelty(readings), asked.reject_novel)
+        predictions = fitted.answer(readings).abstaining(max(promise.abstain, least))
+        if promise.reject_novel is not None:
+            predictions = predictions.rejecting(fitted.novelty(readings), promise.reject_novel)
         return predictions.labels
 
     def novelty(self, X: Any) -> np.ndarray:

@@ -89,9 +89,8 @@ def _fit_pool(content: Content, options: AutoOptions, reader: views.PromptReader
     shots = view_shots(content.task, rows, model, options.demo_shots, options.random_state)
     resources = fitted.resources_of(content, model)
     weighed = pool_fitting.weigh(reader, rows, shots, options.names, resources, options.random_state)
-    demonstrations = tuple(
-        ViewDemonstrations(number, tuple(row.row for row in shown)) for number, shown in weighed.demonstrations.items()
-    )
+    drawn = weighed.demonstrations.items()
+    demonstrations = tuple(ViewDemonstrations(number, tuple(row.row for row in examples)) for number, examples in drawn)
     content = dataclasses.replace(content, choice=weighed.choice, views=demonstrations)
     return fitted.complete(content, model, weighed.readings.states)
 

@@ -110,7 +110,7 @@ class Content:
 
     @property
     def vote(self) -> VoteOptions:
-        """The search for neighbours and their vote; neighbours of a pool do not vote, but are shown."""
+        """The search for neighbours and their vote; neighbours of a pool are listed, but do not vote."""
         return self.options if isinstance(self.options, PublishedOptions) else VoteOptions()
 
     @property

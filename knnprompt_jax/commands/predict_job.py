@@ -110,7 +110,7 @@ def _copied_columns(keep: tuple[str, ...] | None, first: Example | None) -> tupl
     """Return the columns to copy, by default those of the first row that are named like ids.
 
     Raises:
-        UserError: the first row lacks a given column.
+        UserError: a given column is missing in the first row.
     """
     if keep is None:
         return tuple(first.ids) if first else ()

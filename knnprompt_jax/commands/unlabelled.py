@@ -105,13 +105,13 @@ def cut(rows: Iterable[Example], fitted: Fitted) -> Iterator[list[Example]]:
 
     Their sizes are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, …, because programs are compiled for each size.
     """
-    enough = batch_characters(fitted.model)
+    max_characters = batch_characters(fitted.model)
     waiting: list[Example] = []
     size = 0
     for row in rows:
         waiting.append(row)
         size += len(fitted.task.render(row))
-        while size >= enough:  # A long row may fill a batch alone.
+        while size >= max_characters:  # A long row may fill a batch alone.
             unit = 2 ** max(0, len(waiting).bit_length() - 3)
             count = len(waiting) // unit * unit
             yield waiting[:count]

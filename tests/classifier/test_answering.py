@@ -88,8 +88,6 @@ def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
     assert np.mean(labels[is_answered_Q] != np.array(rows[1][67:])[is_answered_Q]) <= 0.2
     more = pool.predict(rows[0][67:], max_error=0.4)
     assert sum(label is None for label in more) < np.sum(~is_answered_Q)
-    sure = pool.predict(rows[0][67:], abstain=0.9, max_error=0.2)
-    assert [label is None for label in sure] == (p_Q < 0.9).tolist()
 
 
 def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, model, task, rows):

@@ -98,7 +98,7 @@ def test_the_prediction_has_the_largest_probability_where_votes_tie(model, rows,
     np.testing.assert_allclose(p_QC.sum(-1), 1)
 
 
-@pytest.mark.parametrize("distance", ["kl_labels", "reverse_kl_labels", "l2"])
+@pytest.mark.parametrize("distance", ["reverse_kl_labels", "l2"])
 def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance):
     X, y = rows
     options = {"k": 2, "distance": distance, "tie_break": "nearest"}
@@ -129,12 +129,10 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
 @pytest.mark.parametrize(
     ("kind", "options", "last", "message"),
     [
-        ("KNNPrompting", {"k": 0}, "yes", "k=0"),
         ("KNNPrompting", {"k": 3, "demo_shots": 0}, "yes", "k=3: there are 2 anchors"),
         ("KNNPrompting", {"demo_shots": -1}, "yes", "demo_shots=-1"),
         ("KNNPrompting", {}, "perhaps", "row 1: unknown label 'perhaps'; choose from no, yes"),
         ("KNNPrompting", {}, 1.5, "row 1: .*1.5"),
-        ("AutoClassifier", {"experts": ("oracle",)}, "yes", "experts=.*labels, means, knn"),
         ("AutoClassifier", {"experts": ("words",)}, "yes", "experts=words: add one that reads prompts"),
         ("AutoClassifier", {"experts": ("knn", "encoder")}, "yes", "the expert and its model go together"),
         ("AutoClassifier", {"class_prior": "even"}, "yes", "class_prior='even': choose 'uniform'"),

@@ -11,16 +11,16 @@ CASES = [("factored", "kl"), ("dense", "reverse_kl_labels"), ("dense", "l2")]
 
 
 @pytest.mark.parametrize(("kind", "distance"), CASES)
-def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, distance):
+def test_neighbours_are_explained_by_the_distance_that_ranks_them(model, task, rows, kind, distance):
     X, y = rows
     options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": distance}
     classifier = kp.KNNPrompting(model, task, **options).fit(X[:67], y[:67])
-    told = classifier.explain(X[70], num_tokens=model.config.vocab_size)
+    found = classifier.explain(X[70], num_tokens=model.config.vocab_size)
     distances, ids = classifier.kneighbors([X[70]])
-    assert told.label == classifier.predict([X[70]])[0] and told.fields == {"sentence": X[70]}
-    np.testing.assert_allclose(list(told.shares.values()), classifier.predict_proba([X[70]])[0])
-    assert [near.id for near in told.neighbours] == ids[0].tolist()
-    for near, measured in zip(told.neighbours, distances[0], strict=True):
+    assert found.label == classifier.predict([X[70]])[0] and found.fields == {"sentence": X[70]}
+    np.testing.assert_allclose(list(found.shares.values()), classifier.predict_proba([X[70]])[0])
+    assert [near.id for near in found.neighbours] == ids[0].tolist()
+    for near, measured in zip(found.neighbours, distances[0], strict=True):
         assert (near.fields["sentence"], near.label) == (X[near.id], y[near.id])
         assert near.distance == pytest.approx(measured, abs=2e-5)
         if distance == "l2":
@@ -28,29 +28,29 @@ def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, ki
         else:
             assert sum(part.nats for part in near.reasons) == pytest.approx(measured, abs=2e-5)
     if "labels" in distance:
-        assert {part.text for part in told.neighbours[0].reasons} == set(task.label_words)
+        assert {part.text for part in found.neighbours[0].reasons} == set(task.label_words)
     elif distance != "l2":
-        texts = [part.text for part in told.neighbours[0].reasons]
+        texts = [part.text for part in found.neighbours[0].reasons]
         assert len(texts) == len(set(texts)) < model.config.vocab_size, "tokens that read the same are one"
-        assert sum(part.after_text for part in told.neighbours[0].reasons) == pytest.approx(1)
+        assert sum(part.after_text for part in found.neighbours[0].reasons) == pytest.approx(1)
 
 
 def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
     classifier = kp.AutoClassifier(model, task, experts=("knn", "probe"), demo_shots=0).fit(X[:67], y[:67])
-    told = classifier.explain(X[71])
+    found = classifier.explain(X[71])
     titles = {"knn, no demonstrations", "probe, no demonstrations"}
-    assert {opinion.partition(":")[0] for opinion in told.opinions} == titles
-    assert f"experts alone: {told.opinions[0]}; " in str(told)
+    assert {opinion.partition(":")[0] for opinion in found.opinions} == titles
+    assert f"experts alone: {found.opinions[0]}; " in str(found)
     words = X[71].split()
-    assert [part.text for part in told.parts] == words
+    assert [part.text for part in found.parts] == words
     texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
-    column = classifier.classes_.tolist().index(told.label)
+    column = classifier.classes_.tolist().index(found.label)
     probabilities = classifier.predict_proba([X[71], *texts])[:, column]
     expected = probabilities[0] - probabilities[1:]
-    np.testing.assert_allclose([part.contribution for part in told.parts], expected, atol=1e-4)
+    np.testing.assert_allclose([part.contribution for part in found.parts], expected, atol=1e-4)
     assert np.ptp(expected) > 0.01
-    assert told.neighbours and not any(near.reasons for near in told.neighbours), "tokens are told only on request"
+    assert found.neighbours and not any(near.reasons for near in found.neighbours), "tokens are listed only on request"
 
 
 def test_a_pool_without_experts_explains_no_opinions(model):
@@ -58,8 +58,8 @@ def test_a_pool_without_experts_explains_no_opinions(model):
     classifier = kp.AutoClassifier(model, experts=("means",), demo_shots=0)
     classifier.fit([f"text {number}" for number in range(8)], list("xyxyxyxy"))
     assert not classifier.fitted_.pool.members
-    told = classifier.explain("text 8")
-    assert not told.opinions and "experts alone" not in str(told)
+    found = classifier.explain("text 8")
+    assert not found.opinions and "experts alone" not in str(found)
 
 
 def test_what_is_left_of_a_text_without_a_part_and_long_texts_have_few_parts():
@@ -77,9 +77,9 @@ def test_lines_are_short_and_printable():
     reason = explanation.Reason("<u>", 0.1, 0.5, 0.25)
     near = explanation.Neighbour(7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (reason,))
     shares = {"&": 0.75, "<b>": 0.25, "c": 0.0}
-    told = str(explanation.Explanation({"text": text}, "&", shares, tuple(parts), (near,) * 12, "KL, nats"))
-    lines = told.splitlines()
-    assert max(map(len, lines)) < 250 and "\x1b" not in told and "\u202e" not in told
+    found = str(explanation.Explanation({"text": text}, "&", shares, tuple(parts), (near,) * 12, "KL, nats"))
+    lines = found.splitlines()
+    assert max(map(len, lines)) < 250 and "\x1b" not in found and "\u202e" not in found
     assert lines[1] == "  label &: & 0.750, <b> 0.250"
     assert lines[2] == "  words that change the probability of &: '<script>bad</script>' +0.50, '\\u202enot' -0.25"
     assert lines[5].startswith("  anchor 7, label <b>, distance 0.1250: x <i> y")

@@ -31,8 +31,8 @@ def test_any_text_is_its_own_nearest_anchor_is_explained_and_survives_saving(cla
     np.testing.assert_array_equal(ids[:, 0], np.arange(len(TEXTS)))
     np.testing.assert_allclose(distances, 0, atol=1e-5)
     for text in TEXTS.values():
-        told = classifier.explain(text, num_tokens=5)
-        assert told.neighbours[0].fields == {"text": text} and len(str(told)) < 2000
+        found = classifier.explain(text, num_tokens=5)
+        assert found.neighbours[0].fields == {"text": text} and len(str(found)) < 2000
     classifier.save(tmp_path / "saved")
     assert kp.load(tmp_path / "saved", classifier.model).anchors_ == classifier.anchors_
 

@@ -153,7 +153,7 @@ def test_a_signal_ends_a_command_with_one_line(sent):
 
 
 def test_a_reader_that_stops_reading_ends_a_command_quietly_after_its_work(tmp_path):
-    """As in `knnprompt fit ... 2>&1 | head -1`."""
+    """Run a pipe such as `knnprompt fit ... 2>&1 | head -1`."""
     command = ["bash", "-o", "pipefail", "-c", '"$0" -c "$1" 2>&1 | head -n 1', sys.executable, WORK.format("talk")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "line\n", "")

@@ -55,7 +55,7 @@ def is_one_line(text):
 
 @pytest.mark.parametrize("name", [path.stem for path in BINARIES])
 def test_helpfull_lists_every_option_once(name):
-    """With its default, its help and its choices."""
+    """Each entry has its default, its help and its choices."""
     kind, printed = declared(name)
     entries = re.findall(r"^  --([\w.]+)=(.*)\n((?: {6}.*\n?)+)", printed, re.MULTILINE)
     found = {option: (value, " ".join(text.split())) for option, value, text in entries}

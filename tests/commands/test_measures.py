@@ -37,7 +37,7 @@ def test_probabilities(measured):
 
 
 def test_certainty_has_the_promises_and_what_held():
-    """Of 97 held-out rows, 60 of probability 0.9 are right, and 37 of 0.6 are wrong in 10 cases."""
+    """The 60 held-out rows of probability 0.9 are right; 10 of the 37 rows of probability 0.6 are wrong."""
     thresholds = measures.find_thresholds(np.repeat([0.9, 0.6], [60, 37]), np.arange(97) < 87)
     assert thresholds == {0.05: 0.9, 0.1: 0.9, 0.2: 0.6}, "smaller promises cannot be certified"
     confidence_Q = np.array([0.95, 0.9, 0.9, 0.89, 0.6, 0.5, 0.5])

@@ -15,7 +15,7 @@ def test_uncertain_rows_come_before_certain_ones():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_one_row_of_each_group_is_chosen(seed):
-    """By margin alone, all rows would come from the first group, the least certain one."""
+    """The margin alone would choose all rows from the first group, the least certain one."""
     groups = np.repeat([0, 1, 2], 11)
     x_NF = 20 * np.eye(5)[groups] + np.random.default_rng(1).normal(size=(33, 5)) / 50
     p_NC = np.array([[0.51, 0.49], [0.54, 0.46], [0.56, 0.44]])[groups]

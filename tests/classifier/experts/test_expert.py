@@ -77,13 +77,6 @@ def test_votes_are_those_of_the_nearest_rows_after_one_more():
     np.testing.assert_allclose(scores_QC, np.log((votes_QC + shares_C) / 4 / shares_C))
 
 
-def test_shared_label_words_and_blank_texts_are_obstacles(resources, y_N):
-    blank = expert.Readings([" ", ""], {})
-    assert expert.Words(resources, None).obstacle(blank) == "no row has a word"
-    shared = expert.Resources(resources.head, resources.mesh, (), "they share a token", 2)
-    assert expert.LabelWords(shared, 4).obstacle(blank) == "they share a token"
-
-
 def test_words_alone_are_ridge_regression_with_calibrated_probabilities(y_N):
     texts = [f"word{label} x{row % 5}" for row, label in enumerate(y_N)]
     p_NC = pool_fitting.predict_by_words(texts, y_N, texts, CLASSES + 1)
