@@ -12,7 +12,7 @@ import safetensors.numpy
 from flax import nnx
 
 from knnprompt_jax.common import files
-from knnprompt_jax.models import convert, hf_config, registry
+from knnprompt_jax.models import hf_config, hub, registry
 from knnprompt_jax.models.families import weight_names
 
 
@@ -24,7 +24,7 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
     tensors = dict(_export(weight_names.expand(table, model.config, arrays), arrays))
     written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
     written |= {"model_type": model.config.family, "torch_dtype": jnp.dtype(dtype).name}
-    with files.new_file(folder / convert.SAFETENSORS) as path:
+    with files.new_file(folder / hub.SAFETENSORS) as path:
         safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     files.write(folder / "config.json", json.dumps(written, indent=2) + "\n")
 

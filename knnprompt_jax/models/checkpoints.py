@@ -18,6 +18,7 @@ from concurrent import futures
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import safetensors
 from flax import nnx
@@ -25,8 +26,15 @@ from jax.experimental.layout import Format
 
 from knnprompt_jax.common import errors, files
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import convert, registry
+from knnprompt_jax.models import hub, registry
 from knnprompt_jax.models.families import weight_names
+
+DTYPES = {
+    **{"F64": np.dtype(np.float64), "F32": np.dtype(np.float32)},
+    **{"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)},
+}
+"""The dtypes of weights by their names in safetensors files."""
+ALIGNMENT = 64  # Bytes.
 
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]
@@ -86,8 +94,7 @@ def fingerprint(folder: pathlib.Path) -> str:
         UserError: a file is missing or cannot be read.
     """
     with files.refusals(folder):
-        small = (file for name in convert.SMALL_FILES for file in folder.glob(name))
-        sources = sorted({*convert.find(folder), *small})
+        sources = sorted([*hub.find_weights(folder), *hub.find_small_files(folder)])
         relative = [file.relative_to(folder).as_posix() for file in sources]
         with futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # Hashing releases Python's lock.
             hashes = list(pool.map(files.sha256, sources))
@@ -105,9 +112,9 @@ def _read_header(file: pathlib.Path) -> Iterator[Tensor]:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
     for key, entry in header.items():
-        if key != "__metadata__" and entry["dtype"] in convert.DTYPES:
+        if key != "__metadata__" and entry["dtype"] in DTYPES:
             offset = 8 + length + entry["data_offsets"][0]
-            yield Tensor(file, key, tuple(entry["shape"]), convert.DTYPES[entry["dtype"]], offset)
+            yield Tensor(file, key, tuple(entry["shape"]), DTYPES[entry["dtype"]], offset)
 
 
 def _find_sources(
@@ -120,7 +127,7 @@ def _find_sources(
         expected[table.bare(piece.theirs)].append(piece)
     stored = collections.defaultdict(list)
     skipped = "|".join([table.buffers, *[r"lm_head\.weight|embed_out\.weight"] * config.tied_head])
-    for file in convert.find(folder):
+    for file in hub.find_weights(folder):
         for tensor in _read_header(file):
             if not re.fullmatch(skipped, key := table.bare(tensor.key)):
                 stored[key].append(tensor)
@@ -167,8 +174,8 @@ def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, in
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an empty array whose address is a multiple of 64 bytes: JAX copies other arrays on CPUs."""
     size = math.prod(shape) * dtype.itemsize
-    buffer = np.empty(size + convert.ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % convert.ALIGNMENT
+    buffer = np.empty(size + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
 
 

@@ -3,19 +3,32 @@
 Shipped models need no Hub: "tiny" is part of this package, the others are data in packages that are never imported.
 """
 
+import functools
 import glob
 import hashlib
 import importlib.metadata
+import json
 import os
 import pathlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from knnprompt_jax.common import errors, files
-from knnprompt_jax.models import convert
 
 DEFAULT = "smollm2"
-_JOIN_SECONDS = 600
+# Weight files in the order of preference; the sharded form is `<file>.index.json`.
+SAFETENSORS = "model.safetensors"
+_FORMATS = (SAFETENSORS, "flax_model.msgpack", "pytorch_model.bin")
+# Files that change a model's results, besides the weights: configuration, tokenizer, pooling of sentence encoders.
+_SMALL_FILES = (
+    "config.json",
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
+)
+_CONVERTED_VERSION = 1  # Of the converted folders; raise it when their content changes.
+_SECONDS = 3600.0  # The time to wait for another process that converts or joins the same model.
 _SMALL = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")  # Configuration, tokenizer and chat template.
 
 
@@ -64,15 +77,79 @@ def check_name(name: str) -> None:
 def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) -> pathlib.Path:
     """Return the folder of a model, with safetensors, config.json and tokenizer, converted to this form if necessary.
 
+    A model is converted once. Its folder appears whole or not at all. Without a cache folder, it exists until the end
+    of the process.
+
     Args:
         name_or_path: a shipped model, a folder, a `.gguf` file or a Hub name.
         config_only: download only config.json; a `.gguf` file is always whole.
         weights: download the weights too.
 
     Raises:
-        UserError: as `find` and `convert.as_folder`.
+        UserError: as `find`; the files are damaged or not supported, PyTorch is needed and missing, or the disk is
+            full.
     """
-    return convert.as_folder(find(name_or_path, config_only, weights))
+    source = find(name_or_path, config_only, weights)
+    is_gguf = source.suffix == ".gguf" and not source.is_dir()
+    if not is_gguf and (_pick_weights(os.listdir(source)) or SAFETENSORS).startswith(SAFETENSORS):
+        return source
+    weight_files = [source] if is_gguf else find_weights(source)
+    small = [] if is_gguf else find_small_files(source)
+    with files.refusals(source):
+        hashes = [files.sha256(path) for path in (*weight_files, *small)]
+    content = [_CONVERTED_VERSION, [path.name for path in small], hashes]
+    key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    target = _cache_folder() / "converted" / key
+    if target.is_dir():
+        return target
+    from knnprompt_jax.models import convert  # Only conversion needs the readers of foreign formats.
+
+    with files.lock(target, source, timeout=_SECONDS), files.refusals(target):
+        if not target.is_dir():  # Another process may have converted it meanwhile.
+            convert.write_folder(target, source, weight_files, small)
+    return target
+
+
+def _cache_folder() -> pathlib.Path:
+    """Return the user's cache folder, or a folder that exists until the end of the process."""
+    return files.find_cache_folder() or pathlib.Path(_scratch().name)
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="knnprompt_jax-")
+
+
+def _pick_weights(names: Iterable[str]) -> str | None:
+    """Return the preferred weight file among these names (or the index of its shards); None if there are no weights."""
+    names = set(names)
+    return next((name for file in _FORMATS for name in (file, f"{file}.index.json") if name in names), None)
+
+
+def find_weights(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the weight files of a folder, in its preferred format.
+
+    Raises:
+        UserError: there are no weights, or an index cannot be read or names a missing file.
+    """
+    name = _pick_weights(os.listdir(folder))
+    if name is None:
+        raise errors.UserError(f"{folder}: no weights; choices: {', '.join(_FORMATS)}, or an index of one of them")
+    if not name.endswith(".index.json"):
+        return [folder / name]
+    try:
+        shards = sorted(set(json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()))
+        missing = [shard for shard in shards if shard not in os.listdir(folder)]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise errors.UserError(f"{folder / name}: not an index of weights: {errors.one_line(error)}") from None
+    if missing:
+        raise errors.UserError(f"{folder / name}: {len(missing)} of {len(shards)} files are missing: {missing[0]}, …")
+    return [folder / shard for shard in shards]
+
+
+def find_small_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files that change a model's results, besides the weights."""
+    return sorted({path for name in _SMALL_FILES for path in folder.glob(name)})
 
 
 def find(name_or_path: str, config_only: bool = False, weights: bool = True) -> pathlib.Path:
@@ -94,7 +171,7 @@ def find(name_or_path: str, config_only: bool = False, weights: bool = True) -> 
     check_name(name_or_path)
     path = pathlib.Path(os.path.expanduser(name_or_path))
     if os.path.isdir(path):
-        ggufs = [] if convert.pick(os.listdir(path)) else sorted(path.glob("*.gguf"))
+        ggufs = [] if _pick_weights(os.listdir(path)) else sorted(path.glob("*.gguf"))
         if len(ggufs) > 1:
             listed = ", ".join(file.name for file in ggufs)
             raise errors.UserError(f"{path}: {len(ggufs)} .gguf files, name one: {listed}")
@@ -120,10 +197,10 @@ def locate(name: str) -> pathlib.Path:
     parts = _find_parts(name)
     if not packages.sha256:
         return parts[0]
-    path = convert.cache_folder() / "models" / f"{name}-{packages.sha256[:16]}.gguf"
+    path = _cache_folder() / "models" / f"{name}-{packages.sha256[:16]}.gguf"
     if path.is_file() and files.sha256(path) == packages.sha256:
         return path
-    with files.lock(path, timeout=_JOIN_SECONDS), files.new_file(path) as draft:
+    with files.lock(path, timeout=_SECONDS), files.new_file(path) as draft:
         content = b"".join(part.read_bytes() for part in parts)
         if hashlib.sha256(content).hexdigest() != packages.sha256:
             raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")
@@ -186,7 +263,7 @@ def _download(name: str, config_only: bool, weights: bool) -> pathlib.Path:
 
 def _fetch_weights(fetch: Callable[..., pathlib.Path]) -> pathlib.Path:
     """Return the folder of a model with its weights in the first format that the repository has."""
-    for name in convert.FORMATS:
+    for name in _FORMATS:
         pattern = name.replace(".", "*.")
         path = fetch(*_SMALL, pattern)
         if any(path.glob(pattern)):

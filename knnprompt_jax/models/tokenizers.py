@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
@@ -10,11 +11,56 @@ from tokenizers import pre_tokenizers
 
 from knnprompt_jax.common import errors
 
+_ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+# Keys of tokenizer_config.json that change no token ids of tokenizer.json if it has the tokens of `_ROLES`.
+_HARMLESS = {*_ROLES, "tokenizer_class", "backend", "model_max_length", "chat_template", "clean_up_tokenization_spaces"}
 
-def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None = None) -> Any:
-    """Return the tokenizer of a folder, one of `transformers`. No code from there runs.
 
-    It reads special tokens in a text as text, and adds only its own, such as BOS.
+class Tokenizer:
+    """The tokenizer of a folder. It reads special tokens in a text as text, and adds only its own, such as BOS.
+
+    Token ids come from tokenizer.json. Everything else, and the ids of a folder whose other files may change
+    tokenizer.json, comes from the tokenizer of `transformers`. Importing `transformers` takes a second.
+    """
+
+    _loaded: Any = None
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        self._backend = _read_plain(folder)
+        self.backend_tokenizer = self._backend or self._whole().backend_tokenizer
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        add_special_tokens: bool = True,
+        return_attention_mask: bool = False,
+        verbose: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Return the token ids of a text or of several as "input_ids"; `options` are those of `transformers`."""
+        if options or self._backend is None:
+            options |= {"return_attention_mask": return_attention_mask, "verbose": verbose}
+            return self._whole()(texts, add_special_tokens=add_special_tokens, **options)
+        if isinstance(texts, str):
+            return {"input_ids": self._backend.encode(texts, add_special_tokens=add_special_tokens).ids}
+        encodings = self._backend.encode_batch(texts, add_special_tokens=add_special_tokens)
+        return {"input_ids": [encoding.ids for encoding in encodings]}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole(), name)
+
+    def _whole(self) -> Any:
+        """Return the tokenizer of `transformers`."""
+        if self._loaded is None:
+            self._loaded = _load_whole(self._folder)
+            self._loaded.split_special_tokens = True
+            _read_special_tokens_as_text(self._loaded.backend_tokenizer)
+        return self._loaded
+
+
+def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None = None) -> Tokenizer:
+    """Return the tokenizer of a folder. No code from there runs.
 
     Args:
         folder: a Hugging Face folder.
@@ -26,14 +72,20 @@ def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None 
         UserError: there is no usable tokenizer, an id is outside the vocabulary, or prompts cannot be built with it.
     """
     with errors.tokenizer_failures(f"{folder}: no usable tokenizer"):
-        tokenizer = _load(folder)
+        try:
+            tokenizer = Tokenizer(folder)
+        except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
+            raise errors.UserError(
+                f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {errors.one_line(error)}"
+            ) from error
         bare = tokenizer("a", add_special_tokens=False)["input_ids"]
         whole = tokenizer("a")["input_ids"]
         other = tokenizer("b", add_special_tokens=False)["input_ids"]
     if bare == other:
         raise errors.UserError(f"{folder}: no usable tokenizer: it makes the same tokens {bare} of 'a' and 'b'")
-    special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
-    largest = max((id_ for id_ in tokenizer.get_vocab().values() if id_ not in special), default=0)
+    backend = tokenizer.backend_tokenizer
+    special = {id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special}
+    largest = max((id_ for id_ in backend.get_vocab().values() if id_ not in special), default=0)
     if vocab_size and max(largest, *whole) >= vocab_size:
         raise errors.UserError(
             f"{folder}: its tokenizer has token id {max(largest, *whole)}, but the model has {vocab_size} tokens: take "
@@ -41,53 +93,63 @@ def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None 
         )
     first = whole[: len(whole) - len(bare)]
     if for_prompts and (whole != first + bare or len(set(first)) < len(first)):
-        tokens = tokenizer.convert_ids_to_tokens(whole)
+        tokens = [backend.id_to_token(id_) for id_ in whole]
         raise errors.UserError(
             f"{folder}: its tokenizer makes {tokens} of the text 'a'; a prompt must not end in a special token, and not "
             "begin with the same one twice: set add_eos_token to false, or correct the post-processor"
         )
-    _read_special_tokens_as_text(tokenizer)
     return tokenizer
 
 
-def _load(folder: pathlib.Path) -> Any:
+def _read_plain(folder: pathlib.Path) -> tokenizers.Tokenizer | None:
+    """Return the tokenizer of tokenizer.json; None if there is none or other files of the folder may change it."""
+    names = [name for name in ("special_tokens_map.json", "added_tokens.json") if (folder / name).exists()]
+    config = _read_json(folder / "tokenizer_config.json")
+    if names or config.keys() - _HARMLESS or not (folder / "tokenizer.json").is_file():
+        return None
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    special = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
+    if any(config[role] not in special for role in _ROLES if role in config):
+        return None
+    backend.no_truncation()
+    backend.no_padding()
+    _read_special_tokens_as_text(backend)
+    return backend
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _load_whole(folder: pathlib.Path) -> Any:
     import transformers
 
     # `AutoTokenizer` replaces parts of tokenizer.json by those of the class that the folder or its model type names.
     is_whole = (folder / "tokenizer.json").is_file()
     loader = transformers.PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
-    try:
-        tokenizer = loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        if is_whole:
-            _set_roles(tokenizer, folder)
-    except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
-        raise errors.UserError(
-            f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {errors.one_line(error)}"
-        ) from error
+    tokenizer = loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    if is_whole:
+        _set_roles(tokenizer, folder)
     return tokenizer
 
 
 def _set_roles(tokenizer: Any, folder: pathlib.Path) -> None:
     """Take BOS and EOS from config.json where tokenizer_config.json does not mention them, as in GPT-2's folders."""
-    paths = [folder / name for name in ("config.json", "tokenizer_config.json")]
-    ids, named = (json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths)
+    ids = _read_json(folder / "config.json")
+    named = _read_json(folder / "tokenizer_config.json")
     for role in ("bos_token", "eos_token"):
         id_ = ids.get(f"{role}_id")
         if role not in named and getattr(tokenizer, role) is None and type(id_) is int and 0 <= id_ < len(tokenizer):
             setattr(tokenizer, role, tokenizer.convert_ids_to_tokens(id_))
 
 
-def _read_special_tokens_as_text(tokenizer: Any) -> None:
-    """Make the tokenizer read special tokens in texts as plain text.
+def _read_special_tokens_as_text(backend: tokenizers.Tokenizer) -> None:
+    """Make a tokenizer read special tokens in texts as plain text.
 
     If the vocabulary can still produce one, the tokenizer cuts it after its first character.
     """
-    tokenizer.split_special_tokens = True
-    if not tokenizer.is_fast:  # It splits them itself.
-        return
-    backend = tokenizer.backend_tokenizer
     backend.encode_special_tokens = True
-    special = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = {token.content: id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special}
     encodings = backend.encode_batch([*special, "a".join(special)], add_special_tokens=False)
     found = {id_ for encoding in encodings for id_ in encoding.ids}
     # A vocabulary of pieces (Unigram) has them among its pieces, and merges of SentencePiece may form them.

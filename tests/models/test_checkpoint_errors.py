@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="weights in the published formats ar
 import safetensors.torch  # noqa: E402
 
 from knnprompt_jax.common import errors  # noqa: E402
-from knnprompt_jax.models import convert  # noqa: E402
+from knnprompt_jax.models import hub  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 WEIGHTS = {"safetensors": "model.safetensors", "torch": "pytorch_model.bin", "flax": "flax_model.msgpack"}
@@ -78,7 +78,7 @@ def test_truncated_file(pair, tmp_path, layout, kept):
 @pytest.mark.parametrize("layout", sorted(WEIGHTS))
 def test_missing_shard(pair, tmp_path, layout):
     torch_models.FORMATS[layout](pair("opt")[0], tmp_path, sharded=True)
-    missing = convert.find(tmp_path)[1]
+    missing = hub.find_weights(tmp_path)[1]
     missing.unlink()
     assert re.search(rf"{WEIGHTS[layout]}.index.json: 1 of \d+ files are missing: {missing.name}", _fails(tmp_path))
     index = tmp_path / f"{WEIGHTS[layout]}.index.json"

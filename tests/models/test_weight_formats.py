@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
-from knnprompt_jax.models import convert  # noqa: E402
+from knnprompt_jax.models import hub  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 from tools import export_model  # noqa: E402
 
@@ -30,9 +30,9 @@ TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
 def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
     model, want = pair(shape)
     torch_models.FORMATS[layout](model, tmp_path, sharded)
-    assert (len(convert.find(tmp_path)) > 1) == sharded
+    assert (len(hub.find_weights(tmp_path)) > 1) == sharded
     jax.tree.map(np.testing.assert_array_equal, torch_models.load(tmp_path), want)
-    assert (convert.as_folder(tmp_path) == tmp_path) == (layout == "safetensors")
+    assert (hub.resolve(str(tmp_path)) == tmp_path) == (layout == "safetensors")
 
 
 @pytest.mark.parametrize("layout", ["safetensors", "torch", "flax"])

@@ -6,14 +6,11 @@ keep their dtype.
 """
 
 import functools
-import hashlib
 import json
 import math
-import os
 import pathlib
 import pickle
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -21,24 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from knnprompt_jax.common import errors, files
-
-SAFETENSORS = "model.safetensors"
-# In the order of preference; the sharded form is `<file>.index.json`.
-FORMATS = (SAFETENSORS, "flax_model.msgpack", "pytorch_model.bin")
-DTYPES = {
-    **{"F64": np.dtype(np.float64), "F32": np.dtype(np.float32)},
-    **{"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)},
-}
-# Files that change a model's results, besides the weights: configuration, tokenizer, pooling of sentence encoders.
-SMALL_FILES = (
-    "config.json",
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken"),
-    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
-)
-_VERSION = 1  # Of the converted folders; raise it when their content changes.
-ALIGNMENT = 64  # Bytes.
-_SECONDS = 3600.0  # The time to wait for another process that converts the same model.
+from knnprompt_jax.models import checkpoints, hub
 
 
 class Tensor(NamedTuple):
@@ -50,70 +30,7 @@ class Tensor(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
-def pick(names: Iterable[str]) -> str | None:
-    """Return the preferred weight file among these names (or the index of its shards); None if there are no weights."""
-    names = set(names)
-    return next((name for file in FORMATS for name in (file, f"{file}.index.json") if name in names), None)
-
-
-def find(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the weight files of a folder, in its preferred format.
-
-    Raises:
-        UserError: there are no weights, or an index cannot be read or names a missing file.
-    """
-    name = pick(os.listdir(folder))
-    if name is None:
-        raise errors.UserError(f"{folder}: no weights; choices: {', '.join(FORMATS)}, or an index of one of them")
-    if not name.endswith(".index.json"):
-        return [folder / name]
-    try:
-        shards = sorted(set(json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()))
-        missing = [shard for shard in shards if shard not in os.listdir(folder)]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise errors.UserError(f"{folder / name}: not an index of weights: {errors.one_line(error)}") from None
-    if missing:
-        raise errors.UserError(f"{folder / name}: {len(missing)} of {len(shards)} files are missing: {missing[0]}, …")
-    return [folder / shard for shard in shards]
-
-
-def as_folder(source: pathlib.Path) -> pathlib.Path:
-    """Return a GGUF file or a folder with foreign weights as an ordinary folder; another folder is returned as it is.
-
-    A model is converted once. Its folder appears whole or not at all. Without a cache folder, it exists until the end
-    of the process.
-
-    Raises:
-        UserError: the source is damaged or not supported, PyTorch is needed and missing, or the disk is full.
-    """
-    is_gguf = source.suffix == ".gguf" and not source.is_dir()
-    if not is_gguf and (pick(os.listdir(source)) or SAFETENSORS).startswith(SAFETENSORS):
-        return source
-    weights = [source] if is_gguf else find(source)
-    small = [] if is_gguf else sorted({path for name in SMALL_FILES for path in source.glob(name)})
-    with files.refusals(source):
-        content = [_VERSION, [path.name for path in small], [files.sha256(path) for path in (*weights, *small)]]
-    key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    target = cache_folder() / "converted" / key
-    if target.is_dir():
-        return target
-    with files.lock(target, source, timeout=_SECONDS), files.refusals(target):
-        if not target.is_dir():  # Another process may have converted it meanwhile.
-            _write_folder(target, source, weights, small)
-    return target
-
-
-def cache_folder() -> pathlib.Path:
-    """Return the user's cache folder, or a folder that exists until the end of the process."""
-    return files.find_cache_folder() or pathlib.Path(_scratch().name)
-
-
-@functools.cache
-def _scratch() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="knnprompt_jax-")
-
-
-def _write_folder(
+def write_folder(
     target: pathlib.Path, source: pathlib.Path, weights: list[pathlib.Path], small: list[pathlib.Path]
 ) -> None:
     """Write the converted folder beside `target`, then rename it."""
@@ -129,7 +46,7 @@ def _write_folder(
         else:
             read = _read_flax if weights[0].suffix == ".msgpack" else _read_torch
             tensors = (tensor for path in weights for tensor in read(path))
-        _write_weights(draft / SAFETENSORS, tensors)
+        _write_weights(draft / hub.SAFETENSORS, tensors)
         draft.rename(target)
     except (errors.UserError, OSError):
         raise
@@ -148,7 +65,7 @@ def _convert_gguf(file: pathlib.Path, folder: pathlib.Path) -> Iterable[Tensor]:
     header = gguf_model.read(file)
     (folder / "config.json").write_text(json.dumps(gguf_model.config_json(header), indent=2), encoding="utf-8")
     gguf_tokenizer.convert(header, folder)
-    return (Tensor(*described) for described in gguf_model.tensors(header))
+    return gguf_model.tensors(header)
 
 
 def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
@@ -156,7 +73,7 @@ def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
 
     https://huggingface.co/docs/safetensors describes the format. Blanks after the header align the numbers.
     """
-    names = {dtype: name for name, dtype in DTYPES.items()}
+    names = {dtype: name for name, dtype in checkpoints.DTYPES.items()}
     kept = [tensor for tensor in tensors if tensor.dtype in names]
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -165,7 +82,7 @@ def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
         end += math.prod(tensor.shape) * tensor.dtype.itemsize
         header[tensor.name] = {"dtype": names[tensor.dtype], "shape": tensor.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % checkpoints.ALIGNMENT)
     with path.open("wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for tensor in kept:
