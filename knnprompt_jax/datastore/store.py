@@ -222,9 +222,9 @@ def _make_codec(
 def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) -> SearchPlan:
     """Choose the sizes of a search that fits in `memory` bytes on each device.
 
-    The memory holds the arrays that encode a block of queries, two copies of the encoded block, a tile of queries, and
-    a tile of anchors with its distances. The second copy is made by the loop over tiles. A deterministic store has
-    sizes that do not depend on the numbers of queries and anchors.
+    The memory holds a block of queries, which is encoded and copied by the loop over tiles. It also holds a tile of
+    queries, and a tile of anchors with its distances. The sizes of a deterministic store do not depend on the numbers
+    of queries and anchors.
 
     Raises:
         UserError: the memory does not hold a single query and anchor, or one deterministic tile.

@@ -115,27 +115,25 @@ def deviation(case: Case, platform: str, interpret: bool = False) -> float:
     for width, window in cases:
         arrays = jax.device_put(_draw(case, width), case.device)
         with jax.default_matmul_precision("highest"):
-            attended = _run_kernel(arrays, window, platform, interpret)
-            reference = _run_reference(arrays, window)
+            attended = _attend(arrays, window, platform, interpret)
+            reference = _attend(arrays, window)
         difference = np.abs(np.asarray(attended, np.float32) - np.asarray(reference))
         found = max(found, float(difference[:, :-1].max()) if np.isfinite(difference).all() else np.inf)
     return found
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _run_kernel(arrays: Arrays, window: int | None, platform: str, interpret: bool) -> Array:
-    from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
-
+def _attend(arrays: Arrays, window: int | None, platform: str = "", interpret: bool = False) -> Array:
+    """Return the outputs of a platform's kernel; without a platform, those of XLA's attention in float32."""
     limit = None if window is None else jnp.int32(window)
-    return prefix_kernel.attend(*arrays, jnp.int32(_LENGTH), _SCALE, limit, platform, interpret)
+    if platform:
+        from knnprompt_jax.models import prefix_kernel  # Pallas takes half a second to import.
 
-
-@functools.partial(jax.jit, static_argnums=1)
-def _run_reference(arrays: Arrays, window: int | None) -> Array:
-    floats = [array.astype(jnp.float32) if jnp.issubdtype(array.dtype, jnp.floating) else array for array in arrays]
-    q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, k_GPK, v_GPK = floats
+        return prefix_kernel.attend(*arrays, jnp.int32(_LENGTH), _SCALE, limit, platform, interpret)
+    *rows, mask_BSS, positions_BS, k_GPK, v_GPK = arrays
+    q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK = (array.astype(jnp.float32) for array in (*rows, k_GPK, v_GPK))
     prefix = attention.Prefix(k_GPK, v_GPK, jnp.int32(_LENGTH))
-    rule = attention.LogitRule(_SCALE, None if window is None else jnp.int32(window))
+    rule = attention.LogitRule(_SCALE, limit)
     return attention.shared_prefix_attention(
         q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, prefix, rule, use_kernel=False
     )

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
@@ -14,6 +13,7 @@ from knnprompt_jax.common import errors
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 # Keys of tokenizer_config.json that change no token ids of tokenizer.json if it has the tokens of `_ROLES`.
 _HARMLESS = {*_ROLES, "tokenizer_class", "backend", "model_max_length", "chat_template", "clean_up_tokenization_spaces"}
+_NOT_FOR_IDS = {"return_attention_mask", "verbose"}  # Options of a call that change no token ids.
 
 
 class Tokenizer:
@@ -30,22 +30,18 @@ class Tokenizer:
         self._backend = _read_plain(folder)
         self.backend_tokenizer = self._backend or self._whole().backend_tokenizer
 
-    def __call__(
-        self,
-        texts: str | Sequence[str],
-        add_special_tokens: bool = True,
-        return_attention_mask: bool = False,
-        verbose: bool = False,
-        **options: Any,
-    ) -> Any:
-        """Return the token ids of a text or of several as "input_ids"; `options` are those of `transformers`."""
-        if options or self._backend is None:
-            options |= {"return_attention_mask": return_attention_mask, "verbose": verbose}
-            return self._whole()(texts, add_special_tokens=add_special_tokens, **options)
-        if isinstance(texts, str):
-            return {"input_ids": self._backend.encode(texts, add_special_tokens=add_special_tokens).ids}
-        encodings = self._backend.encode_batch(texts, add_special_tokens=add_special_tokens)
+    def __call__(self, *texts: Any, add_special_tokens: bool = True, **options: Any) -> Any:
+        """Return token ids as "input_ids"; the arguments are those of the tokenizer of `transformers`."""
+        if self._backend is None or len(texts) > 1 or options.keys() - _NOT_FOR_IDS:
+            return self._whole()(*texts, add_special_tokens=add_special_tokens, **options)
+        if isinstance(texts[0], str):
+            return {"input_ids": self._backend.encode(texts[0], add_special_tokens=add_special_tokens).ids}
+        encodings = self._backend.encode_batch(texts[0], add_special_tokens=add_special_tokens)
         return {"input_ids": [encoding.ids for encoding in encodings]}
+
+    def __len__(self) -> int:
+        """The number of tokens, added tokens included."""
+        return self.backend_tokenizer.get_vocab_size()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole(), name)
@@ -78,10 +74,9 @@ def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None 
             raise errors.UserError(
                 f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {errors.one_line(error)}"
             ) from error
-        bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+        bare, bare_b = tokenizer(["a", "b"], add_special_tokens=False)["input_ids"]
         whole = tokenizer("a")["input_ids"]
-        other = tokenizer("b", add_special_tokens=False)["input_ids"]
-    if bare == other:
+    if bare == bare_b:
         raise errors.UserError(f"{folder}: no usable tokenizer: it makes the same tokens {bare} of 'a' and 'b'")
     backend = tokenizer.backend_tokenizer
     special = {id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special}

@@ -1,4 +1,4 @@
-"""Stores by kind and distance, their errors, and searches in bounded memory, whose plan is an upper bound."""
+"""Stores by kind and distance against float64, class means, errors, and searches in bounded memory."""
 
 import dataclasses
 import re
@@ -7,6 +7,7 @@ import types
 import jax
 import numpy as np
 import pytest
+from scipy import special
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.datastore import StoreOptions, distances, rowwise
@@ -108,3 +109,65 @@ def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_qu
     compiled = search_lib.search_on.lower(queries, keys, classes_M, sizes.options).compile()
     required = compiled.memory_analysis().temp_size_in_bytes + sizes.queries_per_block * rowwise.row_bytes(queries)
     assert required <= 1.1 * sizes.num_bytes <= 1.1 * memory_mb * 2**20
+
+
+@pytest.mark.parametrize("direction", distances.DIRECTIONS)
+def test_distances_are_the_divergences(world, direction):
+    store = world.build("factored", direction)
+    want_QN = world.distances(direction)
+    np.testing.assert_allclose(world.all_distances(store), want_QN, atol=1e-4, rtol=0)
+    worlds.check_ranks(world.search(store, 3).indices_Qk, want_QN, least=0.9)
+
+
+@pytest.mark.parametrize("direction", distances.DIRECTIONS)
+def test_the_kind_changes_no_prediction(decoded, direction):
+    """For states of a real pass, where float64 tells the k-th anchor from the next by more than float32 mistakes."""
+    sorted_QN = np.sort(worlds.divergences(direction, decoded.logp_QV, decoded.logp_NV))
+    dense, factored = (
+        store_lib.build(StoreOptions(kind), direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_tokens)
+        for kind in ("dense", "factored")
+    )
+    for k in (1, 3):
+        certain_Q = sorted_QN[:, k] - sorted_QN[:, k - 1] > worlds.MARGIN
+        assert certain_Q.mean() > 0.5
+        expected_Q, _ = search_lib.vote(dense.search(decoded.queries, k), 4)
+        predicted_Q, _ = search_lib.vote(factored.search(decoded.queries, k), 4)
+        assert len(set(expected_Q[certain_Q].tolist())) > 1
+        np.testing.assert_array_equal(predicted_Q[certain_Q], expected_Q[certain_Q])
+
+
+CLASSES = (0, 1, 4)  # Classes 2 and 3 have no anchor.
+
+
+@pytest.fixture(scope="module")
+def sparse(world):
+    """A world with as many anchors as a block has, and some more."""
+    return dataclasses.replace(world, classes_N=np.random.default_rng(0).choice(CLASSES, 211, p=[0.2, 0.5, 0.3]))
+
+
+def compared(logp_NV, distance):
+    return special.log_softmax(logp_NV[:, worlds.LABEL_TOKENS], axis=-1) if distance.endswith("labels") else logp_NV
+
+
+def definition(world, kind, distance):
+    """Return the logarithms [C, W] of the class means in float64."""
+    logk_NW = compared(world.logk_NV, distance)
+    members = [logk_NW[world.classes_N == label] for label in CLASSES]
+    if kind == "arithmetic":
+        return np.stack([special.logsumexp(logk_nW, axis=0) - np.log(len(logk_nW)) for logk_nW in members])
+    return special.log_softmax(np.stack([logk_nW.mean(0) for logk_nW in members]), axis=-1)
+
+
+@pytest.mark.parametrize("distance", ["kl", "reverse_kl_labels"])
+@pytest.mark.parametrize("kind", ("arithmetic", "geometric"))
+def test_class_means_are_those_of_the_definition(sparse, kind, distance):
+    want_CW = definition(sparse, kind, distance)
+    store = sparse.build("auto", distance, centroid=kind)
+    keys_CW = np.asarray(store.keys.vector)  # Probabilities if the anchor weights the terms, otherwise logarithms.
+    np.testing.assert_allclose(np.log(keys_CW) if distance.startswith("reverse") else keys_CW, want_CW, atol=1e-4)
+    np.testing.assert_array_equal(store.classes_N, CLASSES)
+    direction = "reverse_kl" if distance.startswith("reverse") else "kl"
+    want_QC = worlds.divergences(direction, compared(sparse.logp_QV, distance), want_CW)
+    nearest = sparse.search(store, 1)
+    worlds.check_ranks(nearest.indices_Qk, want_QC)
+    np.testing.assert_array_equal(nearest.classes_Qk, np.array(CLASSES)[nearest.indices_Qk])

@@ -58,10 +58,7 @@ SHAPES = {
     "qwen3-tied": transformers.Qwen3Config(**_QWEN3, **_TIED),
     "gemma3": transformers.Gemma3TextConfig(**_GEMMA3),
     "gemma3-untied": transformers.Gemma3TextConfig(
-        **_GEMMA3,
-        **_UNTIED,
-        **_LOCAL,
-        layer_types=["full_attention", *["sliding_attention"] * 4],
+        **_GEMMA3, **_UNTIED, **_LOCAL, layer_types=["full_attention", *["sliding_attention"] * 4]
     ),
     "gpt_neox": transformers.GPTNeoXConfig(**_NEOX, rotary_pct=0.4),
     "gpt_neox-tied": transformers.GPTNeoXConfig(

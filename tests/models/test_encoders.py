@@ -90,16 +90,6 @@ def test_hidden_states_and_pooler(model, bare):
     np.testing.assert_allclose(pooled_BD, want.pooler_output, atol=1e-4)
 
 
-def test_kept_embeddings_are_bounded(folder, monkeypatch):
-    """A file of any length may be labelled in one process."""
-    write(folder, POOLED)
-    monkeypatch.setattr(encoders, "_KEPT_TEXTS", 3)
-    expected = encoders.embed(str(folder), "", TEXTS)
-    np.testing.assert_allclose(encoders.embed(str(folder), "", TEXTS[:1]), expected[:1], atol=1e-6)
-    known = encoders._load(str(folder), "").known
-    assert list(known) == TEXTS[:1] and known[TEXTS[0]].base is None
-
-
 def test_older_names_and_flax_files_load_alike(model, bare, tmp_path):
     """Files have names with `bert.` and older endings, position numbers and a pretraining head."""
     older, want = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}, nnx.state(load(bare))

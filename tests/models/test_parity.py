@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 from knnprompt_jax.inference.prompts import packing  # noqa: E402
-from knnprompt_jax.models import decoder  # noqa: E402
+from knnprompt_jax.models import decoder, head  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -42,6 +42,14 @@ def test_bfloat16_stays_near(tmp_path, shape):
     want_BTV = torch_models.log_probabilities(model, TOKENS_BT)
     divergence_BT = (np.exp(want_BTV) * (want_BTV - log_probabilities(ours))).sum(-1)
     assert np.median(divergence_BT) < 0.01
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_of_an_accelerator_are_those_of_float32(dtype):
+    rng = np.random.default_rng(0)
+    h_NE, rows_VE = rng.normal(size=(7, 131)).astype(np.float32), jnp.asarray(rng.normal(size=(211, 131)), dtype)
+    want_NV = h_NE.astype(np.float64) @ np.asarray(rows_VE, np.float64).T
+    np.testing.assert_allclose(head._products(h_NE, rows_VE, "tpu"), want_NV, atol=2e-4)
 
 
 @pytest.mark.parametrize("shape", FAMILIES)

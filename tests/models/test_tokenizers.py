@@ -90,6 +90,21 @@ def test_special_tokens_in_texts_are_text(tmp_path, kind):
     assert loaded(words)["input_ids"] == [first, *plain.encode(words, add_special_tokens=False).ids]
 
 
+def test_token_ids_without_transformers_are_those_with_it(tmp_path):
+    """A file of special tokens makes the same folder one that `transformers` reads."""
+    bos = gguf_tokenizers.byte_level().convert(tmp_path, pre="llama-bpe")
+    for folder in (bos, shutil.copytree(hub.locate("tiny"), tmp_path / "tiny")):
+        plain = tokenizers.load(folder)
+        assert plain._loaded is None
+        (folder / "special_tokens_map.json").write_text("{}")
+        whole = tokenizers.load(folder)
+        assert whole._loaded is not None
+        texts = [*gguf_tokenizers.TEXTS, "x" * 3000]
+        for options in ({}, {"add_special_tokens": False}):
+            assert plain(texts, **options)["input_ids"] == whole(texts, **options)["input_ids"]
+        assert (plain("a b")["input_ids"], len(plain)) == (whole("a b")["input_ids"], len(whole))
+
+
 @pytest.mark.parametrize("content", ["", "{}", None])
 def test_a_damaged_or_missing_tokenizer_is_refused(folder, content):
     """Without its files, `transformers` would make a tokenizer that knows no text."""

@@ -119,11 +119,7 @@ def _write(tensors: dict, folder: pathlib.Path, sharded: bool, stem: str, suffix
     (folder / f"{stem}{suffix}.index.json").write_text(json.dumps(index))
 
 
-FORMATS = {
-    "safetensors": write_safetensors,
-    "torch": write_torch,
-    "flax": write_flax,
-}
+FORMATS = {"safetensors": write_safetensors, "torch": write_torch, "flax": write_flax}
 
 
 def load(folder: pathlib.Path, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:

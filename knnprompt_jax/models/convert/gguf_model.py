@@ -139,7 +139,7 @@ def _read_restored(fields: Fields, name: str, dtype: np.dtype) -> np.ndarray:
 
 
 def _hf_names(fields: Fields) -> dict[str, str]:
-    """Return the name of each weight in Hugging Face files by its name in GGUF files."""
+    """Map the names of weights in GGUF files to those in Hugging Face files."""
     architecture = fields.prefix.removesuffix(".")
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     layers = fields.size("block_count")

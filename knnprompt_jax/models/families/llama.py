@@ -13,7 +13,9 @@ from knnprompt_jax.models.families.weight_names import NameRule
 
 # Tables of frequencies, and the context in tokens that they support.
 Rope = tuple[tuple[config_lib.Frequencies, ...], int]
-_SLIDING, _FULL = _LAYER_TYPES = ("sliding_attention", "full_attention")
+_SLIDING = "sliding_attention"
+_FULL = "full_attention"
+_LAYER_TYPES = (_SLIDING, _FULL)
 
 
 def config_from_hf(
@@ -176,7 +178,7 @@ def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("attn_logit_softcapping", None)
     hf.require("final_logit_softcapping", None)
     hf.size("head_dim")
-    kinds = _kinds_of_layers(hf)
+    kinds = _layer_kinds(hf)
     different: dict[str, Any] = {
         "rotations": _gemma3_rotations(hf),
         # `hidden_act` is an older name, without effect.
@@ -194,7 +196,7 @@ def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     return config_from_hf(hf, **different)
 
 
-def _kinds_of_layers(hf: hf_config.Fields) -> list[str]:
+def _layer_kinds(hf: hf_config.Fields) -> list[str]:
     """Return the kind of each layer; without `layer_types`, one layer in `sliding_window_pattern` has no window."""
     num_layers = hf.size("num_hidden_layers")
     pattern = hf.size("sliding_window_pattern", hf.size("_sliding_window_pattern", 6))
