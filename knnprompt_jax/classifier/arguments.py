@@ -30,7 +30,7 @@ class _ClassifierOptions(PromptOptions):
 class PublishedOptions(_ClassifierOptions, VoteOptions):
     """Options of `KNNPrompting`; the defaults are those of the paper."""
 
-    CHANGEABLE: ClassVar = ("k", "distance", "weights", "tie_break")  # After a fit.
+    CHANGEABLE: ClassVar = ("k", "distance")  # After a fit.
 
     demo_shots: int | None = options.argument(
         None, "Demonstrations per class, at most half of its rows; None: as many as the context holds."

@@ -294,7 +294,7 @@ class Fitted:
             distances_Qk = np.asarray(near.distances_Qk)
             ids_Qk = self.store.ids_N[np.asarray(near.indices_Qk)]
         if self.pool is None:
-            classes_Q, p_QC = self._vote(near)
+            classes_Q, p_QC = search_lib.vote(near, self.task.num_classes)
         else:
             p_QC = self.pool.probabilities(readings, self.content.prior_C)
             classes_Q = p_QC.argmax(-1)
@@ -336,7 +336,8 @@ class Fitted:
         if not num_others:
             raise errors.UserError("leave-one-out needs at least two anchors of different texts: add rows")
         if content.choice is None:
-            return self._vote(self.search_among_anchors(min(content.k, num_others), text_N))
+            near = self.search_among_anchors(min(content.k, num_others), text_N)
+            return search_lib.vote(near, self.task.num_classes)
         folds_N = views.deal_folds(content.y_N, text_N)
         given = (self.readings, content.y_N, folds_N, self.task.num_classes, resources_of(content, self.model))
         p_NC = pool_fitting.held_out_probabilities(content.choice, *given)
@@ -354,10 +355,6 @@ class Fitted:
             return self.content.held_out()
         classes_N, p_NC = self.left_out()
         return p_NC.max(-1), classes_N == self.content.y_N
-
-    def _vote(self, near: search_lib.Neighbours) -> tuple[np.ndarray, np.ndarray]:
-        vote = self.content.vote
-        return search_lib.vote(near, self.task.num_classes, vote.tie_break, vote.weights)
 
     def __reduce__(self) -> Any:
         """Pickle the model's name, the content and the states; the rest is fitted to them again."""

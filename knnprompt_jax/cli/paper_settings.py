@@ -32,7 +32,7 @@ class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.M
 
     FURTHER = (
         *(name for name in all_methods.MethodOptions.groups() if name != "knn"),
-        *("distributed", "datastore.memory_mb", "knn.centroid", "knn.tie_break"),
+        *("distributed", "datastore.memory_mb", "knn.centroid"),
         "delimiter",
     )
 

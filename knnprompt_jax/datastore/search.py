@@ -1,7 +1,6 @@
 """The search: distances of queries to all anchors, the k smallest, their vote.
 
-Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest
-anchor).
+Ties: equal distances take the lower anchor index, equal votes the lower class index.
 
 Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile.
 Merging is exact; but a device may round the distances of equal anchors differently where a tile has another shape.
@@ -27,33 +26,22 @@ from knnprompt_jax.datastore import distances, rowwise
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
-_ROUNDING = 1e-5  # Nats; float32 distances between equal states err by up to 2.4e-6.
 GROUP = 64  # Anchors per group; the first sort sees only each group's nearest.
 
 
 class VoteOptions(options_lib.Options):
-    """The anchors that vote, and how."""
+    """The anchors that vote."""
 
     k: int = options_lib.option(
         3,
         "Neighbours that vote; in methods at most the anchors per class, as in the released code. Of centroids only the nearest votes.",
         least=1,
     )
-    tie_break: str = options_lib.option(
-        "lowest",
-        "Winner of a tie: the lowest class index, or the class of the nearest neighbour.",
-        choices=("lowest", "nearest"),
-    )
     distance: str = options_lib.option(
         "kl",
         "kl is KL(test ‖ anchor), Eq. 5 of the paper; reverse_kl is KL(anchor ‖ test), as in its code; kl_labels and "
         "reverse_kl_labels compare label words only; l2 is the distance of hidden states.",
         choices=distances.DISTANCES,
-    )
-    weights: str = options_lib.option(
-        "uniform",
-        "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.",
-        choices=("uniform", "distance"),
     )
 
 
@@ -156,28 +144,12 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
     return jax.tree.map(lambda array: jnp.take_along_axis(array, nearest_Qk, -1), joined)
 
 
-def vote(
-    near: Neighbours, num_classes: int, tie_break: str = "lowest", weights: str = "uniform"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class [Q] with the largest share of the vote, and all shares [Q, C].
-
-    Args:
-        tie_break: a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest").
-        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) outvote all
-            others.
-    """
+def vote(near: Neighbours, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the class [Q] with the most votes, the lowest of several, and the shares of all classes [Q, C]."""
     classes_Qk = np.asarray(near.classes_Qk)
-    weights_Qk = np.ones(classes_Qk.shape)
-    if weights == "distance":
-        distances_Qk = np.asarray(near.distances_Qk, np.float64)
-        weights_Qk = 1 / np.where(distances_Qk < _ROUNDING, 1e-30, distances_Qk)
-    shares_QC = np.zeros((len(classes_Qk), num_classes))
-    np.add.at(shares_QC, (np.arange(len(classes_Qk))[:, None], classes_Qk), weights_Qk)
-    shares_QC /= shares_QC.sum(-1, keepdims=True)
-    if tie_break == "lowest":
-        return shares_QC.argmax(-1), shares_QC
-    leads_Qk = np.take_along_axis(shares_QC, classes_Qk, -1) == shares_QC.max(-1, keepdims=True)
-    return np.take_along_axis(classes_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
+    votes_QC = np.zeros((len(classes_Qk), num_classes))
+    np.add.at(votes_QC, (np.arange(len(classes_Qk))[:, None], classes_Qk), 1)
+    return votes_QC.argmax(-1), votes_QC / classes_Qk.shape[1]
 
 
 def _search_device(queries: Any, keys: Any, classes_M: Array | np.ndarray, options: SearchOptions) -> Neighbours:

@@ -21,7 +21,7 @@ def published_k(k: int, problem: method.Problem) -> int:
 def vote(inputs: method.Inputs, options: KNNOptions, k: int) -> method.Prediction:
     """Predict by the vote of the k nearest anchors; probabilities are the classes' shares of the vote."""
     neighbours = find_neighbours(inputs, options, k)
-    classes_Q, shares_QC = search_lib.vote(neighbours, inputs.num_classes, options.tie_break, options.weights)
+    classes_Q, shares_QC = search_lib.vote(neighbours, inputs.num_classes)
     return method.Prediction(classes_Q, shares_QC)
 
 

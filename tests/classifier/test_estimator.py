@@ -86,11 +86,10 @@ def test_tables_rows_and_several_fields(model):
     assert from_rows.anchors_[3].fields == {"title": "T3", "body": "word 9"}
 
 
-@pytest.mark.parametrize("tie_break", ["lowest", "nearest"])
-def test_the_prediction_has_the_largest_probability_where_votes_tie(model, rows, tie_break):
+def test_the_prediction_has_the_largest_probability_where_votes_tie(model, rows):
     """Labels whose order in the task is not the sorted one."""
     labels = np.array(["9", "10", "2", "b", "a", "B"])
-    classifier = kp.KNNPrompting(model, k=4, demo_shots=0, tie_break=tie_break).fit(rows[0][:67], labels[rows[1][:67]])
+    classifier = kp.KNNPrompting(model, k=4, demo_shots=0).fit(rows[0][:67], labels[rows[1][:67]])
     classifier.partial_fit(rows[0][67:69], ["0", "0"])
     p_QC = classifier.predict_proba(rows[0])
     assert (np.sort(p_QC, -1)[:, -1] - np.sort(p_QC, -1)[:, -2] < 1e-9).any(), "some votes tie"
@@ -101,7 +100,7 @@ def test_the_prediction_has_the_largest_probability_where_votes_tie(model, rows,
 @pytest.mark.parametrize("distance", ["reverse_kl_labels", "l2"])
 def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance):
     X, y = rows
-    options = {"k": 2, "distance": distance, "tie_break": "nearest"}
+    options = {"k": 2, "distance": distance}
     changed = kp.KNNPrompting(model, task, demo_shots=2).fit(X[:67], y[:67]).set_params(**options)
     options["store_options"] = StoreOptions(kind="dense")
     expected = kp.KNNPrompting(model, task, demo_shots=2, **options).fit(X[:67], y[:67])
