@@ -25,7 +25,6 @@ class EncoderOptions(Options):
     """Options of the baselines on sentence embeddings."""
 
     encoder: str = option(MINILM, "A sentence encoder by Hub name or folder.", nonempty=True)
-    pooling: str = option("", "Pooling of an encoder whose files do not name one: mean or cls.")
 
 
 class EncoderProbeOptions(EncoderOptions):
@@ -78,12 +77,12 @@ def predict_by_votes(inputs: method.Inputs, options: EncoderKNNOptions) -> metho
 
 def _embed(task: Task, rows: Sequence[Example], options: EncoderOptions) -> np.ndarray:
     """Return the embeddings [N, D] of the rows' bare texts."""
-    return encoders.embed(options.encoder, options.pooling, pool_fitting.joined_texts(task, rows))
+    return encoders.embed(options.encoder, pool_fitting.joined_texts(task, rows))
 
 
 def check_encoder(_: method.Problem, options: EncoderOptions) -> None:
     """Raise UserError if the encoder does not exist or cannot be loaded."""
-    encoders.describe(options.encoder, options.pooling)
+    encoders.describe(options.encoder)
 
 
 _on_embeddings = functools.partial(

@@ -42,7 +42,6 @@ class RetrievalOptions(Options):
     """Options of the selection. Long prompts lose their first demonstration first."""
 
     retriever: str = option(BM25, "bm25, or a sentence encoder by Hub name or folder.", nonempty=True)
-    pooling: str = option("", "Pooling of an encoder whose files do not name one: mean or cls.")
 
 
 class UpperBoundOptions(Options):
@@ -59,8 +58,8 @@ def select(problem: method.Problem, options: RetrievalOptions) -> list[list[Exam
     if options.retriever == BM25:
         similarities_QN = _bm25(pool_texts, query_texts)
     else:
-        pool_ND = encoders.embed(options.retriever, options.pooling, pool_texts)
-        queries_QD = encoders.embed(options.retriever, options.pooling, query_texts)
+        pool_ND = encoders.embed(options.retriever, pool_texts)
+        queries_QD = encoders.embed(options.retriever, query_texts)
         similarities_QN = queries_QD @ pool_ND.T  # Cosines.
     count = problem.split.demo_shots * problem.task.num_classes
     nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]  # Ties go to the lower index.
@@ -102,7 +101,7 @@ def check_selection(problem: method.Problem, options: RetrievalOptions) -> None:
     """Raise UserError without demonstrations to select, with shared label tokens, or without the retriever."""
     check_sets(problem, 1)
     if options.retriever != BM25:
-        encoders.describe(options.retriever, options.pooling)
+        encoders.describe(options.retriever)
     elif importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
 

@@ -37,13 +37,13 @@ POOLINGS = {"mean": token_mean, "cls": lambda hidden_BTD, lengths_B: hidden_BTD[
 class SentenceEncoder:
     """A BERT with its tokenizer, its pooling (a key of `POOLINGS`) and the maximum tokens of a text."""
 
-    def __init__(self, name_or_folder: str, pooling: str = ""):
-        """Load an encoder from a Hub name or a folder. `pooling` is "mean" or "cls"; the default is the published one.
+    def __init__(self, name_or_folder: str):
+        """Load an encoder from a Hub name or a folder.
 
         Raises:
             UserError: as `describe`, or damaged weight files.
         """
-        self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
+        self.config, folder, self.pooling, longest = describe(name_or_folder)
         self.tokenizer = tokenizers.load(folder, for_prompts=False, vocab_size=self.config.vocab_size)
         self.max_length = int(min(longest, self.tokenizer.model_max_length))
         self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
@@ -64,13 +64,13 @@ class SentenceEncoder:
         return vectors_ND
 
 
-def embed(name_or_folder: str, pooling: str, texts: Sequence[str]) -> np.ndarray:
+def embed(name_or_folder: str, texts: Sequence[str]) -> np.ndarray:
     """Return the embeddings [N, D] of N texts, of length 1. The process keeps those of some 100,000 texts.
 
     Raises:
         UserError: as `SentenceEncoder`.
     """
-    encoder = _load(name_or_folder, pooling)
+    encoder = _load(name_or_folder)
     # A new dictionary, because other threads may still read the old one.
     known = encoder.known if len(encoder.known) < _KEPT_TEXTS else {}
     new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -92,20 +92,20 @@ def _pooled(graph: nnx.GraphDef, pooling: str, params: nnx.State, tokens_BT: Arr
         return POOLINGS[pooling](hidden_BTD, lengths_B)
 
 
-def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
+def describe(name_or_folder: str) -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
     """Return the BERT of an encoder, the folder with its weights, its pooling, and the maximum tokens of a text.
 
     The files are those of `sentence-transformers`: modules.json, two files of options, and the folder of a Pooling
-    module. The argument `pooling` overrides them.
+    module.
 
     Raises:
         UserError: an unknown model or one of another kind, unsupported modules or pooling, no pooling at all, or a
             default prompt, which would precede every text.
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
-    pooling = pooling or PUBLISHED_POOLING.get(hub.base_name(name_or_folder), "") or _read_pooling(folder)
+    pooling = PUBLISHED_POOLING.get(hub.base_name(name_or_folder)) or _read_pooling(folder)
     if pooling not in POOLINGS:
-        raise errors.UserError(f"{folder}: pooling={pooling!r}: choose pooling {' or '.join(POOLINGS)}")
+        raise errors.UserError(f"{folder}: pooling={pooling!r} is not supported; supported: {', '.join(POOLINGS)}")
     described = _fields(folder / "config_sentence_transformers.json")
     default = described.value("default_prompt_name")
     if (described.table("prompts") or {}).get(default):

@@ -62,10 +62,10 @@ def embed(monkeypatch) -> Callable[[Sequence[str]], np.ndarray]:
         row_D = np.random.default_rng([ord(letter) for letter in text]).normal(size=7)
         return row_D / np.linalg.norm(row_D)
 
-    def embed_with(name: str, pooling: str, texts: Sequence[str]) -> np.ndarray:
-        assert (name, pooling) == ("my_encoder", "cls")
+    def embed_with(name: str, texts: Sequence[str]) -> np.ndarray:
+        assert name == "my_encoder"
         return np.stack([embed_text(text) for text in texts])
 
     monkeypatch.setattr(encoders, "embed", embed_with)
-    monkeypatch.setattr(encoders, "describe", lambda name, pooling: None)
-    return lambda texts: embed_with("my_encoder", "cls", texts)
+    monkeypatch.setattr(encoders, "describe", lambda name: None)
+    return lambda texts: embed_with("my_encoder", texts)

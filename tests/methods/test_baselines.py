@@ -8,8 +8,6 @@ from sklearn import linear_model
 
 from knnprompt_jax.classifier.experts import pool_fitting
 
-ENCODER = {"encoder": "my_encoder", "pooling": "cls"}
-
 
 def bare_texts(rows):
     return [f"{row.fields['first']} {row.fields['second']}" for row in rows]
@@ -36,7 +34,7 @@ def test_encoder_probe_is_logistic_regression_on_embeddings(problem, predict, em
     regression = linear_model.LogisticRegression(C=3.0, solver="newton-cg", tol=1e-9)
     regression.fit(embed(bare_texts(problem.train_rows)), classes(problem))
     want_QC = regression.predict_proba(embed(bare_texts(problem.evaluation)))
-    prediction = predict("encoder_probe", problem, **ENCODER, inverse_penalty=3.0)
+    prediction = predict("encoder_probe", problem, encoder="my_encoder", inverse_penalty=3.0)
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
 
@@ -48,5 +46,5 @@ def test_encoder_knn_is_a_vote_by_cosine(problem, predict, embed, k):
     cosines_QN = embed(bare_texts(problem.evaluation)) @ embed(bare_texts(problem.train_rows)).T
     nearest_Qk = np.argsort(-cosines_QN, axis=-1)[:, :k]
     want_Q = [np.bincount(y[indices_k], minlength=problem.task.num_classes).argmax() for indices_k in nearest_Qk]
-    prediction = predict("encoder_knn", problem, **ENCODER, k=k)
+    prediction = predict("encoder_knn", problem, encoder="my_encoder", k=k)
     np.testing.assert_array_equal(prediction.classes_Q, want_Q)

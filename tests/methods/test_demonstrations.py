@@ -46,7 +46,7 @@ def test_bm25_selects_from_the_whole_train_sample(weather):
 
 
 def test_encoders_select_by_cosine(weather, embed):
-    selected = select(weather, retriever="my_encoder", pooling="cls")
+    selected = select(weather, retriever="my_encoder")
     cosines_QN = embed(sentences(weather.evaluation)) @ embed(sentences(weather.train_rows)).T
     for cosines_N, rows in zip(cosines_QN, selected, strict=True):
         assert rows == [weather.train_rows[row] for row in np.argsort(-cosines_N)[:2]]

@@ -217,7 +217,7 @@ class SentenceEmbedding(_Ridge):
     reads_prompts = False
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
-        return lambda queries: np.asarray(encoders.embed(self.resources.encoder, "", queries.texts), np.float64)
+        return lambda queries: np.asarray(encoders.embed(self.resources.encoder, queries.texts), np.float64)
 
 
 class Votes(Expert):
