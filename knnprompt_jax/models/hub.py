@@ -29,7 +29,7 @@ _SMALL_FILES = (
 )
 _CONVERTED_VERSION = 1  # Of the converted folders; raise it when their content changes.
 _SECONDS = 3600.0  # The time to wait for another process that converts or joins the same model.
-_SMALL = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")  # Configuration, tokenizer and chat template.
+_DOWNLOADED = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")  # Configuration, tokenizer and chat template.
 
 
 class _Packages(NamedTuple):
@@ -248,7 +248,7 @@ def _download(name: str, config_only: bool, weights: bool) -> pathlib.Path:
         if file or config_only:
             path = fetch(glob.escape(file or "config.json")) / file
         elif not weights:
-            path = fetch(*_SMALL)
+            path = fetch(*_DOWNLOADED)
         else:
             path = _fetch_weights(fetch)
     except (OSError, ValueError, hub_errors.HTTPError) as error:
@@ -265,7 +265,7 @@ def _fetch_weights(fetch: Callable[..., pathlib.Path]) -> pathlib.Path:
     """Return the folder of a model with its weights in the first format that the repository has."""
     for name in _FORMATS:
         pattern = name.replace(".", "*.")
-        path = fetch(*_SMALL, pattern)
+        path = fetch(*_DOWNLOADED, pattern)
         if any(path.glob(pattern)):
             break
     return path
