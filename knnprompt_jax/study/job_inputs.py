@@ -116,7 +116,7 @@ def load_rows(
 ) -> Rows:
     """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
 
-    Defects of the rows are logged with the places of the first; `drop_duplicates` removes them.
+    Defects of the rows are logged, with their places except in the paper's data; `drop_duplicates` removes them.
 
     Raises:
         UserError: the task or its rows cannot be read (`catalogue.load_rows`).
@@ -128,7 +128,8 @@ def load_rows(
         evaluation = _load_split(settings, task, name, settings.split or shared.SPLIT)
     if found := splits.describe_defects(train, evaluation):
         removed = "; removed" if settings.drop_duplicates else ""
-        places = splits.defect_places(train)
+        is_published = name in catalogue.PAPER_TASKS and not train_file
+        places = "" if is_published else splits.defect_places(train)
         logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
     log_warnings(splits.label_warnings(train))
     if settings.drop_duplicates:

@@ -51,17 +51,19 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
     assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
 
 
-def test_repeated_rows_are_counted_and_named(tmp_path, caplog):
+@pytest.mark.parametrize(("has_file", "places"), [(False, ""), (True, ": line 3 repeats line 1")])
+def test_repeated_rows_are_named_only_in_files_of_the_users_own(tmp_path, caplog, has_file, places):
+    """The paper's data repeat thousands of texts."""
     rows = [{"sentence": text, "label": label} for text, label in (("a", "0"), ("b", "1"), ("a", "0"))]
     path = tmp_path / "mr" / "train.jsonl"
     path.parent.mkdir()
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     evaluation_path = path.with_name("dev_subsample.jsonl")
     evaluation_path.write_text(json.dumps(rows[0]), encoding="utf-8")
-    inputs.load_rows(grids.ComparisonSettings(task="mr"), "mr", str(path), str(evaluation_path))
-    assert caplog.messages == [
-        "task 'mr': 1 of 1 evaluation texts also occur in train; 1 train row repeats a text: line 3 repeats line 1"
-    ]
+    settings = grids.ComparisonSettings(task="mr", data_dir="" if has_file else str(tmp_path))
+    inputs.load_rows(settings, "mr", *([str(path), str(evaluation_path)] if has_file else []))
+    expected = f"task 'mr': 1 of 1 evaluation texts also occur in train; 1 train row repeats a text{places}"
+    assert caplog.messages == [expected]
 
 
 def interrupted(seed: int) -> method.Method:
