@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     All processes of a run share the compiled slow programs.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:  # Which has the environment of the process that started it.
+    if "PYTEST_XDIST_WORKER" in os.environ:  # It has the environment of its parent.
         return
     folder = tempfile.TemporaryDirectory(prefix="knnprompt_programs_")
     config.add_cleanup(folder.cleanup)

@@ -12,7 +12,7 @@ COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensi
 
 
 def start(*command: Any, cwd: pathlib.Path = ROOT, devices: int = 0, **streams: Any) -> subprocess.Popen:
-    """Start Python with these arguments, perhaps with forced CPU devices; its streams are pipes."""
+    """Start Python with these arguments and, if given, a forced number of CPU devices; its streams are pipes."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     if devices:
         environment["XLA_FLAGS"] = f"{COMPILE_QUICKLY} --xla_force_host_platform_device_count={devices}"

@@ -36,7 +36,7 @@ def change(root, file, hunk):
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """What the commands of each section print after the edits of all sections, in one process."""
+    """Return the output of the commands of each section after the edits of all sections, in one process."""
     copy, commands = tmp_path_factory.mktemp("copy"), {}
     for folder in ("knnprompt_jax", "configs", "experiments", "tests"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -235,3 +235,9 @@ def test_a_platform_that_this_machine_lacks_is_named(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     with pytest.raises(errors.UserError, match="^JAX_PLATFORMS=cuda: no such devices here; choose cpu"):
         parallel.is_main()
+
+
+def test_missing_variables_of_a_scheduler_are_named(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(errors.UserError, match="lacks SLURM_STEP_NODELIST, .* and OMPI_MCA_orte_hnp_uri"):
+        parallel.start(True, "", 0, 0)

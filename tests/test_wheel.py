@@ -69,7 +69,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 
 def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
-    """What the installed command prints."""
+    """Return the output of the installed command."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [folder.parent / "environment" / "bin" / "knnprompt", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -99,8 +99,8 @@ def test_readme_section_on_own_texts(folder):
 
 def test_configs_are_found_from_any_folder(folder):
     plan = ("--models=tiny", "--tasks=demo", "--data_dir=")
-    told = knnprompt(folder, "paper", "--config=configs/distance.py", *plan, "--dry_run")
-    assert "records" in told
+    output = knnprompt(folder, "paper", "--config=configs/distance.py", *plan, "--dry_run")
+    assert "records" in output
     assert "Released" not in knnprompt(folder, "compare", "--help")
 
 

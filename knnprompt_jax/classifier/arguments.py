@@ -13,7 +13,7 @@ from knnprompt_jax.datastore.search import VoteOptions
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import PromptOptions
 from knnprompt_jax.tasks import columns
-from knnprompt_jax.tasks.columns import is_empty, is_number, label_string, rows_of, whole
+from knnprompt_jax.tasks.columns import is_empty, is_number, label_string, rows_of, whole_number
 from knnprompt_jax.tasks.task import Example, Task
 
 AUTO: Any = "auto"  # A value that is chosen for the rows.
@@ -147,7 +147,7 @@ def labels_like(task: Task, y: Iterable[Any]) -> tuple[Any, ...]:
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
         return tuple(label == "True" for label in task.labels)
     are_numbers = all(is_number(label) and str(int(label)) == label for label in task.labels)
-    if are_numbers and all(whole(value) is not None for value in values):
+    if are_numbers and all(whole_number(value) is not None for value in values):
         return tuple(map(int, task.labels))
     return task.labels
 

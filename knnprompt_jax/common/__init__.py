@@ -1,1 +1,1 @@
-"""What every room uses: errors, options, files, parallel jobs, progress, tables of text."""
+"""Modules that every room uses: errors, options, files, parallel jobs, progress, tables of text."""

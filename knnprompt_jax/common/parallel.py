@@ -57,7 +57,7 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     try:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError, KeyError) as error:
-        reason = auto and _describe_missing_variables() or errors.one_line(error)
+        reason = errors.one_line(error) + (_describe_missing_variables() if auto else "")
         advice = "give --distributed.address, num_processes and process_id"
         raise errors.UserError(f"the processes of this run cannot be joined: {reason}; {advice}") from error
     if jax.process_count() > 1:
@@ -68,7 +68,7 @@ def _describe_missing_variables() -> str:
     """Return which variables of each scheduler are missing, for a message; "" if one has set all of its variables."""
     missing = {name: [each for each in required if each not in os.environ] for name, required in _SCHEDULERS.items()}
     described = [f"{', '.join(variables)} ({name})" for name, variables in missing.items()]
-    return f"the environment lacks {' and '.join(described)}" if all(missing.values()) else ""
+    return f" The environment lacks {' and '.join(described)}" if all(missing.values()) else ""
 
 
 def _is_alone_on_host() -> bool:

@@ -33,7 +33,7 @@ class _Lines:
 
 
 def note(text: str) -> None:
-    """Print a line on standard error in process 0. Nobody may read it: `2>&1 | head -1` must not end the work."""
+    """Print a line on standard error in process 0; a closed pipe (`2>&1 | head -1`) is no error."""
     if parallel.is_main():
         with contextlib.suppress(BrokenPipeError):
             print(errors.printable(text), file=sys.stderr, flush=True)

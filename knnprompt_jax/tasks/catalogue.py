@@ -151,7 +151,7 @@ def _load(path: Traversable) -> dict[str, Any]:
         keys = f"the keys {errors.join_names(_REQUIRED)} and may have {errors.join_names(_OPTIONAL)}"
         raise errors.UserError(f"{path}: a task declaration needs {keys}; it has {errors.join_names(values)}")
     for key, value in values.items():
-        members = value.values() if isinstance(value, dict) else value  # Those of a text are its characters.
+        members = value.values() if isinstance(value, dict) else value  # The members of a text are its characters.
         if not isinstance(value, types[key]) or (key != "hub" and not all(isinstance(each, str) for each in members)):
             kind = getattr(types[key], "__name__", types[key])
             raise errors.UserError(f"{path}: {key!r} should be a {kind} of texts")

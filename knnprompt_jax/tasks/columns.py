@@ -104,7 +104,7 @@ def label_string(place: str, label: Any) -> str:
     """
     if is_empty(label):
         raise errors.EmptyCell(f"{place}: the label is missing")
-    number = whole(label)
+    number = whole_number(label)
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
         label = str(bool(label))
     elif number is not None:
@@ -116,7 +116,7 @@ def label_string(place: str, label: Any) -> str:
     return label.strip()
 
 
-def whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """Return the value of a whole number, which may be a float; None for anything else."""
     is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
     number: Any = value

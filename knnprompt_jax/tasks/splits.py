@@ -18,7 +18,7 @@ from knnprompt_jax.tasks import task as task_lib
 from knnprompt_jax.tasks.task import Example, Task
 
 T = TypeVar("T")
-ALL_ROWS = -1  # In the place of a number of rows per class.
+ALL_ROWS = -1  # Instead of a number of rows per class.
 _MAX_NAMED = 5  # Rows that a message names.
 _SEPARATOR = re.compile(r"[,;|/+&]")  # Between several labels in one cell.
 

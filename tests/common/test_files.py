@@ -87,7 +87,6 @@ def test_a_new_file_is_complete_or_absent_and_a_link_remains(tmp_path):
     ("name", "options", "message"),
     [
         ("folder", {}, "folder: it exists and is not a file"),
-        ("file", {"folder": True}, "file: it exists and is not a folder"),
         ("pipe", {}, "pipe: it exists and is not a file"),
         ("file/below/it", {"folder": True}, "file"),
         ("x" * 300, {}, "File name too long"),

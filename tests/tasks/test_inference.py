@@ -55,14 +55,13 @@ def test_tables_of_other_libraries(make):
     assert columns.rows_of(pa.array(["b", "c"]), ("text",)) == [{"text": "b"}, {"text": "c"}]
 
 
-WORDS = enum.Enum("WORDS", {"ONE": "one word", "TWO": "two words"}, type=str)  # Whose `str` is not the text.
+WORDS = enum.Enum("WORDS", {"ONE": "one word", "TWO": "two words"}, type=str)  # Its `str` is not the text.
 
 
 @pytest.mark.parametrize(
     ("y", "labels"),
     [
-        ([10, 9], ("9", "10")),
-        ([0.0, 1], ("0", "1")),
+        ([10.0, 9], ("9", "10")),
         (np.array([True, False]), ("False", "True")),
         (["10", " x\n"], ("10", "x")),
         (WORDS, ("one word", "two words")),
@@ -90,7 +89,6 @@ def test_columns_and_template_can_be_chosen():
         ("received", ["Mon, 9 Sep 2002 09:55:55 -0400 (EDT)", "Thursday, 3rd June 2021, 9 pm UT"], False),
         ("note", ["we met on May 5", "2 May 2024"], True),
         ("empty", ["", " "], False),
-        ("paid", ["a", "b"], True),
         ("id", ["a", "b c"], True),
     ],
 )
@@ -118,7 +116,6 @@ def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prom
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("text",), "X is a str"),
         ((["a", 3], ["x", "y"]), "no column with a name holds texts, only text"),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), "row 1, 'label': the label is missing"),
         ((["a", "b"], [0.5, float("inf")]), "label 0.5 is a float: give each row one text or whole number"),
