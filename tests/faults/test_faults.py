@@ -120,5 +120,6 @@ def test_records(folder):
         folder,
         lambda folder: records.write(folder / "results", record),
         lambda folder: records.read_all(folder / "results"),
+        lambda folder: (folder / "results").mkdir(),
     )
     assert tally.survived == tally.tried > 10
