@@ -1,5 +1,6 @@
 """Prompts of given or random tokens, for tests that need no tokenizer."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ def make_group(
     """Return the group of prompts with these tokens, at these positions among all prompts; by default in this order."""
     return layout.PromptGroup(
         np.array(prefix, np.int32),
-        tuple(np.array(suffix, np.int32) for suffix in suffixes),
+        layout.TokenRows.of(suffixes),
         np.arange(len(suffixes)) if index is None else np.array(index),
     )
 
@@ -24,7 +25,7 @@ def make_group(
 def make(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = ()) -> layout.Prompts:
     """Return prompts of one group, whose prefix is the demonstrations."""
     demonstrations = tuple(int(token) for token in prefix)
-    return layout.Prompts((make_group(suffixes, prefix),), len(suffixes), demonstration_tokens=demonstrations)
+    return layout.Prompts.of_groups([make_group(suffixes, prefix)], len(suffixes), demonstrations)
 
 
 def make_random_group(
@@ -48,12 +49,21 @@ def make_random(
     sizes = [prefix_length, *np.resize(lengths, num_whole), *[NUM_TRUNCATED_TOKENS] * truncated]
     prefix_P, *suffixes = (rng.integers(0, VOCABULARY, size).astype(np.int32) for size in sizes)
     index = rng.permutation(count)
-    groups = [layout.PromptGroup(prefix_P, tuple(suffixes[:num_whole]), index[:num_whole])]
+    groups = [layout.PromptGroup(prefix_P, layout.TokenRows.of(suffixes[:num_whole]), index[:num_whole])]
     if truncated:
-        groups.append(layout.PromptGroup(prefix_P[:0], tuple(suffixes[num_whole:]), index[num_whole:]))
-    return layout.Prompts(
-        tuple(groups), count, tuple(index[num_whole:].tolist()), demonstration_tokens=tuple(prefix_P.tolist())
-    )
+        groups.append(layout.PromptGroup(prefix_P[:0], layout.TokenRows.of(suffixes[num_whole:]), index[num_whole:]))
+    return layout.Prompts.of_groups(groups, count, prefix_P.tolist(), truncated_index=tuple(index[num_whole:].tolist()))
+
+
+def take(prompts: layout.Prompts, start: int, stop: int) -> layout.Prompts:
+    """Return the prompts from number `start` to before `stop`."""
+    groups = []
+    for group in prompts.groups:
+        [members] = np.nonzero((group.number_N >= start) & (group.number_N < stop))
+        if members.size:
+            part = group.take(members)
+            groups.append(dataclasses.replace(part, number_N=part.number_N - start))
+    return layout.Prompts.of_groups(groups, stop - start, prompts.demonstration_tokens)
 
 
 def tokens_of(prompts: layout.Prompts) -> list[list[int]]:

@@ -4,13 +4,15 @@ Packed rows are split over the mesh axis `data`, weights over `model` (`models.s
 device. Axis types are Auto: the compiler chooses the sharding of everything else.
 """
 
+import collections
+import concurrent.futures
 import contextlib
 import os
 import pickle
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -129,6 +131,13 @@ def broadcast_from_main(array: np.ndarray) -> np.ndarray:
     return np.asarray(multihost_utils.broadcast_one_to_all(array))
 
 
+def largest_of_all(numbers: Sequence[int]) -> list[int]:
+    """Return the maximum of each number over all processes."""
+    if jax.process_count() == 1:
+        return list(numbers)
+    return multihost_utils.process_allgather(np.array(numbers)).max(0).tolist()
+
+
 def call_in_main(function: Callable[[], Any]) -> Any:
     """Call `function` in process 0; return its result, or raise its UserError or OSError, in every process."""
     result = None
@@ -152,6 +161,25 @@ def _broadcast_object(value: Any) -> Any:
     # Each size compiles a program, so sizes are powers of two. Pickle ignores bytes after its end.
     padded = np.resize(content, rounding.next_power_of_two(num_bytes))
     return pickle.loads(broadcast_from_main(padded).tobytes())
+
+
+def ahead(items: Iterable[Any], size: int) -> Iterator[Any]:
+    """Return an iterator of items; a thread computes the next `size` items in advance, and begins at once.
+
+    The iterator raises the exceptions of the thread.
+    """
+    iterator = iter(items)
+    end = object()
+    thread = concurrent.futures.ThreadPoolExecutor(1)
+    following = collections.deque(thread.submit(next, iterator, end) for _ in range(size))
+
+    def take() -> Iterator[Any]:
+        with thread:
+            while (item := following.popleft().result()) is not end:
+                following.append(thread.submit(next, iterator, end))
+                yield item
+
+    return take()
 
 
 @contextlib.contextmanager

@@ -98,8 +98,8 @@ def random_prompts(config: config_lib.DecoderConfig, num_anchors: int) -> layout
     prefix = min(_PREFIX, config.num_positions // 2)
     sizes = rng.normal(_MEAN, _DEVIATION, num_anchors).round().astype(int).clip(2, config.num_positions - prefix)
     prefix_P, *suffixes = (rng.integers(0, config.vocab_size, size).astype(np.int32) for size in (prefix, *sizes))
-    group = layout.PromptGroup(prefix_P, tuple(suffixes), np.arange(num_anchors))
-    return layout.Prompts((group,), num_anchors, demonstration_tokens=tuple(prefix_P.tolist()))
+    group = layout.PromptGroup(prefix_P, layout.TokenRows.of(suffixes), np.arange(num_anchors))
+    return layout.Prompts.of_groups([group], num_anchors, prefix_P.tolist())
 
 
 def _make_model(settings: BenchmarkSettings, subject: ModelShape, tokenizer: Any) -> lm.LanguageModel:

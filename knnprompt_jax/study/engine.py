@@ -128,8 +128,7 @@ def run_groups(
 ) -> Iterator[records.Record]:
     """Run groups in their order and yield each record as soon as it is written to the folder.
 
-    The records of an experiment are in a subfolder of its name. The first group's prompts are built before weights
-    load.
+    The records of an experiment are in a subfolder of its name. The first prompts are built before weights load.
 
     Args:
         groups: those of one model follow one another; its weights are freed after the last.
@@ -149,27 +148,29 @@ def run_groups(
         for _, same_shape in itertools.groupby(model_groups, lambda group: (group.task, len(group.demonstrations))):
             members = list(same_shape)
             titles = [f"{number_of[id(group)]}/{len(groups)} {group.title}" for group in members]
-            prompts = _build_prompts(members)
+            _warn_of_rows(members[0])
+            prompts = [group.build_prompts() for group in members]
             results = states.read_sets(members[0].model, prompts, cache, titles)
             for group, group_prompts, result in zip(members, prompts, results, strict=True):
                 yield from _write_records(group, group_prompts, result, cache, folder, before_writing)
+            _warn_of_oversized(prompts, members[0].model.context)
         members[0].model.free()
     parallel.wait_for_all("records")
 
 
-def _build_prompts(groups: Sequence[RunGroup]) -> list[layout.Prompts]:
-    """Return the prompts of each group, and log warnings about their rows."""
-    # Once, although runs share splits, and only of the first group: other seeds have the same warnings.
-    for warning in dict.fromkeys(text for run in groups[0].runs for text in run.problem.split.warnings):
+def _warn_of_rows(group: RunGroup) -> None:
+    """Log the warnings about a group's rows, which runs share, and other seeds have too."""
+    for warning in dict.fromkeys(text for run in group.runs for text in run.problem.split.warnings):
         logging.warning(warning)
-    prompts = [group.build_prompts() for group in groups]
-    if oversized := max(each.num_oversized for each in prompts):
-        logging.warning(
-            "%d texts exceed the context of %d tokens even without demonstrations; their first tokens are cut off",
-            oversized,
-            groups[0].model.context,
+
+
+def _warn_of_oversized(sets: Sequence[layout.Prompts], context: int) -> None:
+    """Log the number of texts that lost tokens in any case, for the set with the most."""
+    if oversized := max(prompts.num_oversized for prompts in sets):
+        message = (
+            "%d texts exceed the context of %d tokens even without demonstrations; their first tokens were cut off"
         )
-    return prompts
+        logging.warning(message, oversized, context)
 
 
 def _write_records(

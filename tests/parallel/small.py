@@ -9,7 +9,6 @@ import numpy as np
 
 from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
-from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from tests import random_weights
 from tools import export_model
@@ -55,9 +54,3 @@ def loaded(
 
 def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.LanguageModel:
     return lm.LanguageModel.from_decoder(model, range(208), step_tokens=256, mesh=mesh)
-
-
-def read(model: lm.LanguageModel, prompts: layout.Prompts) -> lm.States:
-    """Read all groups in one packing shape."""
-    shape = packing.choose_shape(prompts.groups, model.step_tokens, model.mesh.shape[parallel.DATA])
-    return model.run_pass(prompts, lambda group: shape)

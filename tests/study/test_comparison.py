@@ -23,14 +23,14 @@ METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 @pytest.fixture
 def passes(monkeypatch):
     """The numbers of prompts of each pass, and of compilations after it."""
-    made, run_pass = [], lm.LanguageModel.run_pass
+    made, queue_pass = [], lm.LanguageModel.queue_pass
 
-    def counted(self, prompts, *args, **options):
-        result = run_pass(self, prompts, *args, **options)
-        made.append((prompts.num_prompts, self.statistics.compilations))
+    def counted(self, groups, *args):
+        result = queue_pass(self, groups, *args)
+        made.append((sum(len(group.suffixes) for group in groups), self.statistics.compilations))
         return result
 
-    monkeypatch.setattr(lm.LanguageModel, "run_pass", counted)
+    monkeypatch.setattr(lm.LanguageModel, "queue_pass", counted)
     return made
 
 

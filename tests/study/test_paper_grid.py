@@ -26,13 +26,13 @@ def folder(grid):
 def read(monkeypatch):
     """The number of prompts of each pass."""
     counts = []
-    run_pass = lm.LanguageModel.run_pass
+    queue_pass = lm.LanguageModel.queue_pass
 
-    def counted(self, prompts, *arguments, **options):
-        counts.append(prompts.num_prompts)
-        return run_pass(self, prompts, *arguments, **options)
+    def counted(self, groups, *arguments):
+        counts.append(sum(len(group.suffixes) for group in groups))
+        return queue_pass(self, groups, *arguments)
 
-    monkeypatch.setattr(lm.LanguageModel, "run_pass", counted)
+    monkeypatch.setattr(lm.LanguageModel, "queue_pass", counted)
     return counts
 
 

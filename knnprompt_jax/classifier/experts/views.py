@@ -223,10 +223,10 @@ class PromptReader:
     def _read(
         self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[int, ...], title: str
     ) -> lm.States:
-        layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         titles = [title] * len(sets)
         parts = [
             jax.tree.map(np.asarray, parallel.replicate(result.states))
             for result in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, blocks)
         ]
+        layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)

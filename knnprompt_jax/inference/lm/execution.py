@@ -1,14 +1,13 @@
 """Run packed prompts through a decoder's jitted programs: the prefix, the steps of suffixes, the selection of rows.
 
-A program is compiled once per shape. Calls are queued ahead, and outputs are checked for overflow.
+A program is compiled once per shape. Calls are queued on the devices, and their outputs are checked for overflow.
 """
 
-import collections
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.common import progress as progress_lib
 from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.models import decoder as decoder_lib
@@ -27,8 +25,6 @@ Array = jax.Array
 STEPS_PER_CALL = 4
 _STEP_TOKENS_ON_CPU = 2560
 _STEP_TOKENS = 16384
-_CALLS_AHEAD = 1  # Calls to queue while one runs.
-_CALLS_AHEAD_ON_CPU = 0  # A CPU would run both at once.
 
 
 def step_tokens(platform: str) -> int:
@@ -127,22 +123,38 @@ def all_finite(outputs: Any) -> Array:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
 
 
-@functools.partial(jax.jit, static_argnames="sharding")
-def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -> Any:
-    """Select rows by slot from the outputs [T, J, …] of several calls, concatenated."""
-    flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
-    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[slot_N], *flat)
-    return jax.lax.with_sharding_constraint(rows, sharding)
+@functools.partial(jax.jit, static_argnames="mesh")
+def select(outputs: Sequence[Any], slots_Dn: Array, mesh: jax.sharding.Mesh) -> Any:
+    """Select rows [D, n, …] by slot from the outputs [T, D · J, …] of several calls.
 
-
-def deal(array_T: np.ndarray, data: int) -> np.ndarray:
-    """Pad at most STEPS_PER_CALL · data steps [B, …] and deal them to the shards: [STEPS_PER_CALL, data · B, …].
-
-    Step i · data + d is step i of shard d, so outputs [STEPS_PER_CALL, data · J] flatten in the order of steps.
+    Each data shard selects from its own outputs; a slot is an index into its outputs [T, J] of all calls.
     """
-    steps, size, *rest = array_T.shape
-    padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
-    return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)
+
+    def select_shard(outputs: Sequence[Any], slots_1n: Array) -> Any:
+        flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[slots_1n], *flat)
+
+    specs = (P(None, parallel.DATA), P(parallel.DATA))
+    by_shard = jax.shard_map(
+        select_shard, mesh=mesh, in_specs=specs, out_specs=P(parallel.DATA), axis_names={parallel.DATA}, check_vma=False
+    )
+    return by_shard(outputs, slots_Dn)
+
+
+class Call(NamedTuple):
+    """A call that is queued on the devices.
+
+    Attributes:
+        output: the outputs of its steps, [T, D · J, …].
+        is_finite: whether they are.
+        num_prompts: the number of prompts that it reads.
+        num_tokens: the number of their tokens.
+    """
+
+    output: Any
+    is_finite: Array
+    num_prompts: int
+    num_tokens: int
 
 
 @dataclasses.dataclass
@@ -230,75 +242,68 @@ class Execution:
         """Free the keys and values of the prefix that was read last."""
         self._prefix_in_memory = None
 
-    def pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
-        """Pack a group's prompts into steps.
-
-        Step t belongs to data shard t modulo their number; a process fills only its own steps.
+    def pack(
+        self, group: layout.PromptGroup, shape: packing.PackShape, local: Collection[int] | None = None
+    ) -> packing.PackedPrompts:
+        """Pack a group's prompts into steps; `local` are the data shards to pack, by default all.
 
         Raises:
             UserError: a token is not in the model's vocabulary.
         """
-        largest = int(np.concatenate([group.prefix_P, *group.suffixes]).max())
+        largest = int(max(group.prefix_P.max(initial=0), group.suffixes.tokens_T.max()))
         if largest >= self._config.vocab_size:
             raise errors.UserError(
                 f"{self._name}: a prompt has token id {largest}, but the model has {self._config.vocab_size} tokens: "
                 "take the model's own tokenizer, or remove the special token from the text"
             )
-        data = self.mesh.shape[parallel.DATA]
-        local = parallel.local_data_shards(self.mesh)
-        return packing.pack(group, shape, lambda step: step % data in local)
+        return packing.pack(group, shape, self.mesh.shape[parallel.DATA], local, parallel.largest_of_all)
 
-    def apply(
-        self,
-        packed: packing.PackedPrompts,
-        progress: progress_lib.Progress | None,
-        function: Callable[..., Any],
-        *extra_TJ: np.ndarray,
-    ) -> list[Any]:
-        """Apply `score_suffixes` or a result of `suffix_reader` to all packed steps.
+    def queue(
+        self, packed: packing.PackedPrompts, function: Callable[..., Any], *extra_TDJ: np.ndarray
+    ) -> Iterator[Call]:
+        """Queue, one by one, the calls that apply `score_suffixes` or a `suffix_reader` to all packed steps.
 
-        The prefix stays in device memory for the next call that has the same, until `free_prefix`.
+        The prefix stays in device memory for the next group that has the same, until `free_prefix`.
 
         Args:
             packed: the packed steps of a group.
-            progress: called with the numbers of prompts and tokens after each call.
             function: `score_suffixes` or a result of `suffix_reader`.
-            extra_TJ: further arguments of the function for each step.
-
-        Returns:
-            The function's outputs in the order [T, J], one entry per call into the devices.
-
-        Raises:
-            UserError: an output is not finite.
+            extra_TDJ: further arguments of the function for each step.
         """
         prefix = self._read_prefix(packed)
         use_kernel = bool(packed.prefix_length) and self.has_kernel
-        prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
-        data = self.mesh.shape[parallel.DATA]
-        outputs: list[Any] = []
-        pending: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
-        calls_ahead = _CALLS_AHEAD_ON_CPU if self.platform == "cpu" else _CALLS_AHEAD
-
-        def finish() -> None:
-            steps, wait = pending.popleft()
-            outputs.append(wait())
-            if progress:
-                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
-
-        for start in range(0, packed.num_steps, STEPS_PER_CALL * data):
-            steps = slice(start, start + STEPS_PER_CALL * data)
-            dealt = jax.tree.map(functools.partial(self._deal, steps=steps), (packed.steps, *extra_TJ))
-            # A round of `data` steps is active if its first step exists.
-            active_T = np.arange(STEPS_PER_CALL) * data < packed.num_steps - start
-            pending.append((steps, self._enqueue(function, use_kernel, prefix, self._put(active_T), *dealt)))
-            if len(pending) > calls_ahead:
-                finish()
-        while pending:
-            finish()
+        num_prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
+        for start in range(0, packed.num_steps, STEPS_PER_CALL):
+            steps = slice(start, start + STEPS_PER_CALL)
+            put_steps = functools.partial(self._put_steps, steps=steps)
+            arguments = jax.tree.map(put_steps, (packed.steps, *extra_TDJ))
+            active_T = np.arange(start, start + STEPS_PER_CALL) < packed.num_steps
+            output = self._call(
+                map_steps, prefix, self._put(active_T), *arguments, function=function, use_kernel=use_kernel
+            )
+            num_prompts = int(num_prompts_T[steps].sum())
+            yield Call(output, all_finite(output), num_prompts, int(packed.lengths_TD[steps].sum()))
         self.statistics.prompts += len(packed.slot_N)
         self.statistics.suffix_tokens += packed.num_tokens
-        self.statistics.packed_columns += packed.tokens_TBS.size
-        return outputs
+        self.statistics.packed_columns += packed.num_columns
+
+    def wait(self, call: Call) -> None:
+        """Wait for a call; raise UserError if one of its outputs is not finite."""
+        if not call.is_finite:
+            raise errors.UserError(
+                f"{self._name}: some next-token distributions are not finite: the weights are damaged or overflow in "
+                f"{self.decoder.head.rows_VE.dtype}"
+            )
+
+    def select(self, calls: Sequence[Call], packed: packing.PackedPrompts) -> Any:
+        """Queue the selection of each prompt's outputs, which are then on every device as [D, n, …].
+
+        The n-th row of a data shard is its n-th prompt.
+        """
+        slots_Dn = np.zeros((self.mesh.shape[parallel.DATA], max(np.bincount(packed.shard_N))), np.int32)
+        slots_Dn[packed.shard_N, packed.number_in_shard_N] = packed.slot_N
+        selected = select([call.output for call in calls], self._put(slots_Dn, parallel.DATA), self.mesh)
+        return parallel.replicate(selected)
 
     def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         """Return the keys and values of the prefix: from memory or, if they are not there, computed."""
@@ -315,31 +320,16 @@ class Execution:
         self._prefix_in_memory = (key, prefix)
         return prefix
 
-    def _deal(self, array_T: np.ndarray, steps: slice) -> Array:
-        """Deal these steps of an array to the data shards."""
-        return self._put(deal(array_T[steps], self.mesh.shape[parallel.DATA]), None, parallel.DATA)
+    def _put_steps(self, array_TD: np.ndarray, steps: slice) -> Array:
+        """Put at most STEPS_PER_CALL steps [T, D, B, …] on the data shards as [STEPS_PER_CALL, D · B, …]."""
+        chosen = array_TD[steps]
+        _, shards, size, *rest = chosen.shape
+        padding = [(0, STEPS_PER_CALL - len(chosen))] + [(0, 0)] * (chosen.ndim - 1)
+        return self._put(np.pad(chosen, padding).reshape(STEPS_PER_CALL, shards * size, *rest), None, parallel.DATA)
 
     def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
         """Put an array on the mesh, split over these axes."""
         return parallel.put(np.asarray(array), self.mesh, P(*axes))
-
-    def _enqueue(self, function: Callable[..., Any], use_kernel: bool, *arguments: Any) -> Callable[[], Any]:
-        """Hand a call to the devices; the returned function waits for its output.
-
-        The program is compiled once for each shape, at its first use.
-        """
-        output = self._call(map_steps, *arguments, function=function, use_kernel=use_kernel)
-        is_finite = all_finite(output)
-
-        def wait() -> Any:
-            if not is_finite:
-                raise errors.UserError(
-                    f"{self._name}: some next-token distributions are not finite: the weights are damaged or overflow in "
-                    f"{self.decoder.head.rows_VE.dtype}"
-                )
-            return output
-
-        return wait
 
     def _call(self, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
         """Call a jitted program, which is compiled once per shape, ahead of the call so that compile time is known."""

@@ -216,8 +216,13 @@ class LanguageModel:
         return self.mesh.devices.flat[0].platform
 
     @property
+    def default_step_tokens(self) -> int:
+        """The device's number of packed tokens per step in each data shard."""
+        return execution_lib.step_tokens(self.platform)
+
+    @property
     def step_tokens(self) -> int:
-        return self._step_tokens or execution_lib.step_tokens(self.platform)
+        return self._step_tokens or self.default_step_tokens
 
     @property
     def execution(self) -> execution_lib.Execution:
@@ -247,56 +252,25 @@ class LanguageModel:
         self._num_tokens.update(zip(new, counts, strict=True))
         return np.array([self._num_tokens[text] for text in texts], int)
 
-    def run_pass(
+    def queue_pass(
         self,
-        prompts: layout.Prompts,
+        groups: Sequence[layout.PromptGroup],
         shape_of: packing.ShapeOf,
         blocks: tuple[int, ...] = (),
-        index_N: np.ndarray | None = None,
-        progress: progress_lib.Progress | None = None,
-    ) -> head_lib.States:
-        """Read all prompts. `inference.states` calls this; everybody else calls `states.read`.
+        progress: progress_lib.Progress = lambda prompts, tokens: None,
+    ) -> "QueuedPass":
+        """Queue a pass over prompts on the devices. `inference.states` calls this; everybody else calls `states.read`.
 
         Args:
-            shape_of: the pack shape of each group; a deterministic model packs every prompt alone instead.
+            groups: the prompts.
+            shape_of: the pack shape of each group.
             blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
-            index_N: the index of the prompt of each state to return, so that repeated prompts are read once; by default
-                each prompt once, in order.
-
-        Returns:
-            States with one row per entry of `index_N`, by default per prompt, split over every device where their
-            number divides.
+            progress: called with the numbers of prompts and tokens of each finished call.
 
         Raises:
-            UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because
-                weights are damaged or overflow.
+            UserError: a prompt has a token outside the model's vocabulary.
         """
-        function = execution_lib.suffix_reader(self.deterministic, blocks)
-        if self.deterministic:
-            # Half the tokens per step, so that a few texts do not cost as much as many.
-            step_tokens = execution_lib.step_tokens(self.platform) // 2
-            prompts = packing.arrange_alone(prompts)
-            shape_of = functools.partial(packing.shape_alone, step_tokens=step_tokens)
-        outputs: list[Any] = []
-        slots = []
-        indices = []
-        num_slots = 0
-        started = time.monotonic()
-        for group in prompts.groups:
-            packed = self.execution.pack(group, shape_of(group))
-            slots.append(packed.slot_N + num_slots)
-            indices.append(group.number_N)
-            group_outputs = self.execution.apply(packed, progress, function)
-            # Outputs include the empty steps that fill the last call.
-            num_slots += sum(int(np.prod(jax.tree.leaves(output)[0].shape[:2])) for output in group_outputs)
-            outputs += group_outputs
-        slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
-        slot_N = slot_N if index_N is None else slot_N[index_N]
-        row_sharding = parallel.row_sharding(self.mesh, len(slot_N))
-        selected = jax.block_until_ready(execution_lib.select(outputs, slot_N, row_sharding))
-        self.statistics.seconds += time.monotonic() - started
-        hidden_NE, log_z_N, by_block = selected
-        return head_lib.States(hidden_NE, log_z_N, self.deterministic, by_block)
+        return QueuedPass(self, groups, shape_of, blocks, progress)
 
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
@@ -315,16 +289,67 @@ class LanguageModel:
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shape_of(group))
-            tokens_TJ = continuations_lib.target_tokens(targets, packed)
-            calls = parallel.replicate(self.execution.apply(packed, progress, execution_lib.score_suffixes, tokens_TJ))
-            log_p = np.concatenate([np.ravel(call_log_p) for call_log_p, _ in calls])
-            is_greatest = np.concatenate([np.ravel(call_is_greatest) for _, call_is_greatest in calls])
+            tokens_TDJ = continuations_lib.target_tokens(targets, packed)
+            outputs = []
+            for call in self.execution.queue(packed, execution_lib.score_suffixes, tokens_TDJ):
+                self.execution.wait(call)
+                outputs.append(parallel.replicate(call.output))
+                if progress:
+                    progress(call.num_prompts, call.num_tokens)
+            log_p = np.concatenate([np.ravel(call_log_p) for call_log_p, _ in outputs])
+            is_greatest = np.concatenate([np.ravel(call_is_greatest) for _, call_is_greatest in outputs])
             for number, slots in zip(group.number_N, continuations_lib.slots(targets, packed), strict=True):
                 scores.log_p[number] = log_p[slots]
                 scores.is_greatest[number] = is_greatest[slots]
         self.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores
+
+
+class QueuedPass:
+    """A pass over prompts whose calls are queued on the devices; on CPUs, its calls have run."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        groups: Sequence[layout.PromptGroup],
+        shape_of: packing.ShapeOf,
+        blocks: tuple[int, ...],
+        progress: progress_lib.Progress,
+    ):
+        """Pack and queue the prompts; the arguments are those of `LanguageModel.queue_pass`."""
+        self._execution = model.execution
+        self._progress = progress
+        self._waiting: list[execution_lib.Call] = []
+        self._selected = []
+        self._numbers = np.concatenate([group.number_N for group in groups])
+        function = execution_lib.suffix_reader(model.deterministic, blocks)
+        local = parallel.local_data_shards(model.mesh)
+        for group in groups:
+            packed = self._execution.pack(group, shape_of(group), local)
+            calls = []
+            for call in self._execution.queue(packed, function):
+                calls.append(call)
+                self._waiting.append(call)
+                if model.platform == "cpu":  # It would run two calls at once.
+                    self.wait()
+            selected = self._execution.select(calls, packed)
+            self._selected.append((selected, packed.shard_N, packed.number_in_shard_N))
+
+    def wait(self) -> None:
+        """Wait for all calls; raise UserError if a distribution is not finite: weights are damaged or overflow."""
+        while self._waiting:
+            call = self._waiting.pop(0)
+            self._execution.wait(call)
+            self._progress(call.num_prompts, call.num_tokens)
+
+    def rows(self) -> np.ndarray:
+        """Return a row per prompt, in the order of their numbers: the state, log-partition and requested blocks."""
+        rows = []
+        for (hidden_DnE, log_z_Dn, by_block), shard_N, number_in_shard_N in self._selected:
+            parts = [hidden_DnE, log_z_Dn[..., None], *(by_block[block] for block in sorted(by_block))]
+            rows.append(np.concatenate([np.asarray(part) for part in parts], -1)[shard_N, number_in_shard_N])
+        return np.concatenate(rows)[np.argsort(self._numbers)]
 
 
 def _checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:

@@ -88,16 +88,16 @@ def build(families: Iterable[Family], limit: int) -> Continuations:
 
 
 def target_tokens(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
-    """Return the targets' tokens [T, J] in the slots of their log-probabilities; unused slots are 0."""
-    tokens_TJ = np.zeros(packed.output_positions_TJ.shape, np.int32)
+    """Return the targets' tokens [T, D, J] in the slots of their log-probabilities; unused slots are 0."""
+    tokens_TDJ = np.zeros(packed.output_positions_TDJ.shape, np.int32)
     for target, target_slots in zip(targets, slots(targets, packed), strict=True):
-        tokens_TJ.ravel()[target_slots] = target
-    return tokens_TJ
+        tokens_TDJ.ravel()[target_slots] = target
+    return tokens_TDJ
 
 
 def slots(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[slice]:
     """Return the slots of each target's tokens, among the slots of all steps."""
-    return [slice(last + 1 - len(target), last + 1) for target, last in zip(targets, packed.slot_N, strict=True)]
+    return [slice(last + 1 - len(target), last + 1) for target, last in zip(targets, packed.flat_slot_N, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _group(prefix_P: np.ndarray, members: Sequence[_Member]) -> layout.PromptGro
     suffixes = [np.concatenate([prefix_P[kept:], member.context, member.target[:-1]]) for member in members]
     return layout.PromptGroup(
         prefix_P=prefix_P[:kept],
-        suffixes=tuple(suffixes),
+        suffixes=layout.TokenRows.of(suffixes),
         number_N=np.array([member.index for member in members]),
         num_outputs_N=np.array([len(member.target) for member in members]),
     )

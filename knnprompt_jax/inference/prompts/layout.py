@@ -2,13 +2,17 @@
 
 Prompts have the tokens of their whole text, as published: GPT-2 tokenizes a blank line at the end of a string
 differently from one before a word. The demonstrations are still tokenized only once: the text is cut before their last
-blank line, where a cut changes no token. If it does in one of up to 8 checked prompts, whole prompts are tokenized.
+blank line, where a cut changes no token. If it does in one of up to 8 checked prompts of a block, the block's whole
+prompts are tokenized.
 """
 
+import collections
 import dataclasses
-import os
-from collections.abc import Callable, Sequence
-from typing import Any
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -20,6 +24,71 @@ Tokenize = Callable[[list[str]], list[list[int]]]
 """A function from texts to token ids, with the special tokens that the model expects (such as OPT's first token)."""
 
 _CHECKED_PROMPTS = 8
+_BLOCK_PROMPTS = 2048
+
+
+class TokenRows(Sequence[np.ndarray]):
+    """Rows of token ids, one after the other in one array.
+
+    Attributes:
+        tokens_T: the tokens of all rows, int32.
+        offsets_N: the N + 1 offsets in `tokens_T`: row i begins at the i-th and ends before the next.
+    """
+
+    def __init__(self, tokens_T: np.ndarray, lengths_N: np.ndarray):
+        self.tokens_T = tokens_T
+        self.offsets_N = np.concatenate([[0], np.cumsum(lengths_N, dtype=np.int64)])
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int] | np.ndarray]) -> "TokenRows":
+        """Return rows of tokens as one array."""
+        lengths_N = np.fromiter(map(len, rows), np.int64, len(rows))
+        return cls(np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths_N.sum()), lengths_N)
+
+    @classmethod
+    def join(cls, parts: Sequence["TokenRows"]) -> "TokenRows":
+        """Return the rows of several parts, in order."""
+        tokens_T = np.concatenate([part.tokens_T for part in parts])
+        return cls(tokens_T, np.concatenate([part.lengths_N for part in parts]))
+
+    @property
+    def lengths_N(self) -> np.ndarray:
+        return np.diff(self.offsets_N)
+
+    def __len__(self) -> int:
+        return len(self.offsets_N) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        index = range(len(self))[index]
+        return self.tokens_T[self.offsets_N[index] : self.offsets_N[index + 1]]
+
+    def take(self, members_n: np.ndarray) -> "TokenRows":
+        """Return some of the rows, in this order."""
+        lengths_n = self.lengths_N[members_n]
+        return TokenRows(self.tokens_T[spans(self.offsets_N[members_n], lengths_n)], lengths_n)
+
+    def without_first(self, count: int) -> "TokenRows":
+        """Return the rows without their first tokens, of which each has at least `count`."""
+        lengths_N = self.lengths_N - count
+        return TokenRows(self.tokens_T[spans(self.offsets_N[:-1] + count, lengths_N)], lengths_N)
+
+    def after(self, prefix_P: np.ndarray) -> "TokenRows":
+        """Return the rows with these tokens before each."""
+        lengths_N = self.lengths_N + len(prefix_P)
+        tokens_T = np.empty(lengths_N.sum(), np.int32)
+        rows = TokenRows(tokens_T, lengths_N)
+        starts_N = rows.offsets_N[:-1]
+        tokens_T[starts_N[:, None] + np.arange(len(prefix_P))] = prefix_P
+        tokens_T[spans(starts_N + len(prefix_P), self.lengths_N)] = self.tokens_T
+        return rows
+
+
+def spans(starts_N: np.ndarray, lengths_N: np.ndarray) -> np.ndarray:
+    """Return the indices of several spans, one span after the other."""
+    before_N = np.cumsum(lengths_N) - lengths_N
+    return np.repeat(starts_N - before_N, lengths_N) + np.arange(lengths_N.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,40 +103,92 @@ class PromptGroup:
     """
 
     prefix_P: np.ndarray
-    suffixes: tuple[np.ndarray, ...]
+    suffixes: TokenRows
     number_N: np.ndarray
     num_outputs_N: np.ndarray | None = None
 
     @property
     def num_tokens(self) -> int:
         """Tokens of all prompts; the prefix counts once."""
-        return len(self.prefix_P) + sum(map(len, self.suffixes))
+        return len(self.prefix_P) + len(self.suffixes.tokens_T)
+
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest suffix."""
+        return int(self.suffixes.lengths_N.max())
 
     def take(self, members_n: np.ndarray) -> "PromptGroup":
         """Return some of the prompts, in this order."""
         num_outputs_n = None if self.num_outputs_N is None else self.num_outputs_N[members_n]
-        suffixes = tuple(self.suffixes[member] for member in members_n)
-        return PromptGroup(self.prefix_P, suffixes, np.asarray(self.number_N)[members_n], num_outputs_n)
+        return PromptGroup(self.prefix_P, self.suffixes.take(members_n), self.number_N[members_n], num_outputs_n)
+
+    def with_prefix(self, num_tokens: int) -> "PromptGroup":
+        """Return the same prompts with the first `num_tokens` tokens of the prefix; the others begin the suffixes."""
+        suffixes = self.suffixes.after(self.prefix_P[num_tokens:])
+        return dataclasses.replace(self, prefix_P=self.prefix_P[:num_tokens], suffixes=suffixes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Prompts:
-    """All prompts of one set of examples. Truncated prompts have an empty prefix.
+class Block(NamedTuple):
+    """Some consecutive prompts of one set; truncated prompts have an empty prefix.
 
     Attributes:
         groups: the prompts, in groups of a common prefix.
-        num_prompts: the number of prompts.
         truncated_index: the indices of the prompts that lost their first tokens.
         num_oversized: the number of truncated prompts whose example exceeds the context even without demonstrations.
+    """
+
+    groups: tuple[PromptGroup, ...]
+    truncated_index: tuple[int, ...] = ()
+    num_oversized: int = 0
+
+
+class Prompts:
+    """All prompts of one set of examples, in blocks that are built when they are first needed.
+
+    Attributes:
+        num_prompts: the number of prompts.
         demonstration_tokens: the tokens of the demonstrations without an example or the blank line before it. Whole
             prompts begin with them unless the tokenizer joins them to the following text.
     """
 
-    groups: tuple[PromptGroup, ...]
-    num_prompts: int
-    truncated_index: tuple[int, ...] = ()
-    num_oversized: int = 0
-    demonstration_tokens: tuple[int, ...] = ()
+    def __init__(
+        self,
+        num_prompts: int,
+        build: Callable[[int], Block],
+        num_blocks: int,
+        demonstration_tokens: Sequence[int] = (),
+    ):
+        """Describe prompts; `build` returns the block of an index, and raises UserError on a prompt without tokens."""
+        self.num_prompts = num_prompts
+        self.demonstration_tokens = tuple(demonstration_tokens)
+        self._build = build
+        self._num_blocks = num_blocks
+        self._built: list[Block] = []
+
+    @classmethod
+    def of_groups(
+        cls, groups: Sequence[PromptGroup], num_prompts: int, demonstration_tokens: Sequence[int] = (), **truncated: Any
+    ) -> "Prompts":
+        """Return the prompts of these groups as one block; `truncated` are the other values of `Block`."""
+        block = Block(tuple(groups), **truncated)
+        return cls(num_prompts, lambda index: block, int(bool(groups)), demonstration_tokens)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield all blocks in order; one thread at a time may build them."""
+        for index in range(self._num_blocks):
+            if index == len(self._built):
+                self._built.append(self._build(index))
+            yield self._built[index]
+
+    @property
+    def groups(self) -> tuple[PromptGroup, ...]:
+        """All prompts, in groups of a common prefix."""
+        return join_groups([group for block in self.blocks() for group in block.groups])
+
+    @property
+    def truncated_index(self) -> tuple[int, ...]:
+        """The indices of the prompts that lost their first tokens."""
+        return tuple(index for block in self.blocks() for index in block.truncated_index)
 
     @property
     def num_truncated(self) -> int:
@@ -75,9 +196,29 @@ class Prompts:
         return len(self.truncated_index)
 
     @property
+    def num_oversized(self) -> int:
+        """The number of truncated prompts whose example exceeds the context even without demonstrations."""
+        return sum(block.num_oversized for block in self.blocks())
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of all prompts. The prefix of a group counts once."""
         return sum(group.num_tokens for group in self.groups)
+
+
+def join_groups(groups: Sequence[PromptGroup]) -> tuple[PromptGroup, ...]:
+    """Join the groups that have the same prefix; none of them returns several states per prompt."""
+    members = collections.defaultdict(list)
+    for group in groups:
+        members[group.prefix_P.tobytes()].append(group)
+    return tuple(
+        PromptGroup(
+            parts[0].prefix_P,
+            TokenRows.join([part.suffixes for part in parts]),
+            np.concatenate([part.number_N for part in parts]),
+        )
+        for parts in members.values()
+    )
 
 
 def warn_truncated(num_truncated: int, num_prompts: int, context: int) -> None:
@@ -95,6 +236,8 @@ def tokenize_with(tokenizer: Any) -> Tokenize:
 
     def tokenize(texts: list[str]) -> list[list[int]]:
         with errors.tokenizer_failures("the model's tokenizer fails on a text"):
+            if tokenizer.is_fast:  # Its own threads, one per core, without the cost of `transformers` per text.
+                return [encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch_fast(texts)]
             return tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
 
     return tokenize
@@ -125,29 +268,9 @@ def build_prompts(
     Raises:
         UserError: a prompt has no tokens.
     """
-    if not examples:
-        return Prompts(groups=(), num_prompts=0)
-    texts = [task.render(example) for example in examples]
-    beginning, endings, demonstration_tokens = _tokenize_prompts(
-        demonstration_text(task, demonstrations), texts, tokenize
-    )
-    lengths = np.array([len(beginning) + len(ending) for ending in endings])
-    _check_not_empty(examples, lengths)
-    fits = lengths <= context
-    whole = np.flatnonzero(fits)
-    truncated = np.flatnonzero(~fits)
-    groups = []
-    if whole.size:
-        groups.append(_group_with_prefix(beginning, endings, whole))
-    if truncated.size:
-        groups.append(_group([], [(beginning + endings[i])[-context:] for i in truncated], truncated))
-    return Prompts(
-        groups=tuple(groups),
-        num_prompts=len(examples),
-        truncated_index=tuple(truncated.tolist()),
-        num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in truncated])),
-        demonstration_tokens=tuple(demonstration_tokens),
-    )
+    builder = _Builder(task, demonstration_text(task, demonstrations), examples, tokenize, context)
+    num_blocks = math.ceil(len(examples) / _BLOCK_PROMPTS)
+    return Prompts(len(examples), builder.build, num_blocks, builder.demonstration_tokens if examples else ())
 
 
 def build_individual_prompts(
@@ -158,18 +281,15 @@ def build_individual_prompts(
     context: int,
 ) -> Prompts:
     """Build one prompt per example, each with its own demonstrations; see `build_prompts` for arguments and errors."""
-    if not examples:
-        return Prompts(groups=(), num_prompts=0)
     built = [
         build_prompts(task, own, [example], tokenize, context)
         for own, example in zip(demonstrations, examples, strict=True)
     ]
-    groups = [group for prompts in built for group in prompts.groups]
-    suffixes = tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups)
-    whole = PromptGroup(np.array([], np.int32), suffixes, np.arange(len(examples)))
-    return Prompts(
-        groups=(whole,),
-        num_prompts=len(examples),
+    whole = [group.with_prefix(0) for prompts in built for group in prompts.groups]
+    groups = [dataclasses.replace(group, number_N=np.array([index])) for index, group in enumerate(whole)]
+    return Prompts.of_groups(
+        join_groups(groups),
+        len(examples),
         truncated_index=tuple(index for index, prompts in enumerate(built) if prompts.num_truncated),
         num_oversized=sum(prompts.num_oversized for prompts in built),
     )
@@ -236,28 +356,94 @@ def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
     return "".join(task.render(example, example.label) + "\n" for example in demonstrations)
 
 
-def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]], list[int]]:
-    """Return the tokens of whole prompts `demos + text`, where prompt i is beginning + endings[i].
+class _Builder:
+    """Builds the blocks of the prompts of some examples after the same demonstrations.
 
-    The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word
-    before it, so both sides have the tokens of the whole. If that fails for a checked prompt, whole prompts are
-    tokenized and the beginning is empty.
-
-    Returns:
-        The beginning, the endings, and the tokens of `demos` without the last blank line.
+    The cut between demonstrations and examples is before the blank line that ends the demonstrations. Byte-level BPE
+    never joins a newline to the word before it, so both sides have the tokens of the whole.
     """
-    beginning_text = demos.rstrip("\n")
-    if not beginning_text:
-        return [], tokenize([demos + text for text in texts]), []
-    beginning, special = tokenize([beginning_text, ""])
-    blank_line = demos[len(beginning_text) :]
-    endings = [tokens[len(special) :] for tokens in tokenize([blank_line + text for text in texts])]
-    by_length = np.argsort([len(text) for text in texts], kind="stable")
-    checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
-    whole = tokenize([demos + texts[i] for i in checked])
-    if all(beginning + endings[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
-        return beginning, endings, beginning
-    return [], tokenize([demos + text for text in texts]), beginning
+
+    def __init__(self, task: Task, demos: str, examples: Sequence[Example], tokenize: Tokenize, context: int):
+        self._task = task
+        self._demos = demos
+        self._examples = examples
+        self._tokenize = tokenize
+        self._context = context
+        self._beginning_text = demos.rstrip("\n")
+        self._prefix_P: np.ndarray | None = None  # That of the first block, which the others take if they can.
+
+    @functools.cached_property
+    def _beginning_and_special(self) -> tuple[list[int], int]:
+        """The tokens of the demonstrations without the last blank line, and the number of special tokens."""
+        if not self._beginning_text:
+            return [], 0
+        beginning, special = self._tokenize([self._beginning_text, ""])
+        return beginning, len(special)
+
+    @property
+    def demonstration_tokens(self) -> list[int]:
+        return self._beginning_and_special[0]
+
+    def build(self, index: int) -> Block:
+        """Return a block; raise UserError if one of its prompts has no tokens."""
+        start = index * _BLOCK_PROMPTS
+        examples = self._examples[start : start + _BLOCK_PROMPTS]
+        texts = [self._task.render(example) for example in examples]
+        beginning, endings = self._tokenize_block(texts)
+        lengths_N = len(beginning) + endings.lengths_N
+        _check_not_empty(examples, lengths_N)
+        fits_N = lengths_N <= self._context
+        whole = np.flatnonzero(fits_N)
+        truncated = np.flatnonzero(~fits_N)
+        groups = []
+        if whole.size:
+            groups.append(self._group_with_prefix(beginning, endings.take(whole), start + whole))
+        if truncated.size:
+            rows = [[*beginning, *endings[i].tolist()][-self._context :] for i in truncated]
+            groups.append(PromptGroup(np.zeros(0, np.int32), TokenRows.of(rows), start + truncated))
+        alone = self._tokenize([texts[i] for i in truncated])
+        oversized = sum(len(tokens) > self._context for tokens in alone)
+        return Block(tuple(groups), tuple((start + truncated).tolist()), oversized)
+
+    def _tokenize_block(self, texts: list[str]) -> tuple[list[int], TokenRows]:
+        """Return the tokens of whole prompts, where prompt i is beginning + endings[i].
+
+        If the cut changes tokens in a checked prompt, whole prompts are tokenized and the beginning is empty.
+        """
+        if not self._beginning_text:
+            return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
+        beginning, special = self._beginning_and_special
+        blank_line = self._demos[len(self._beginning_text) :]
+        endings = TokenRows.of(self._tokenize([blank_line + text for text in texts])).without_first(special)
+        by_length = np.argsort([len(text) for text in texts], kind="stable")
+        checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
+        whole = self._tokenize([self._demos + texts[i] for i in checked])
+        if all([*beginning, *endings[i].tolist()] == tokens for i, tokens in zip(checked, whole, strict=True)):
+            return beginning, endings
+        return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
+
+    def _group_with_prefix(self, beginning: list[int], endings: TokenRows, number_N: np.ndarray) -> PromptGroup:
+        """Return the group of some prompts with the prefix of the first block, or else the longest that they share.
+
+        Every suffix keeps at least one token.
+        """
+        shared = _num_common(endings)
+        prefix_P = np.array([*beginning, *endings[0][:shared]], np.int32)
+        group = PromptGroup(prefix_P, endings.without_first(shared), number_N)
+        if self._prefix_P is None:
+            self._prefix_P = prefix_P
+        has_prefix = np.array_equal(prefix_P[: len(self._prefix_P)], self._prefix_P)
+        return group.with_prefix(len(self._prefix_P)) if has_prefix else group
+
+
+def _num_common(rows: TokenRows) -> int:
+    """Return the number of leading tokens that all rows share; at least one token of each row remains."""
+    starts_N = rows.offsets_N[:-1]
+    for count in range(int(rows.lengths_N.min()) - 1):
+        column_N = rows.tokens_T[starts_N + count]
+        if (column_N != column_N[0]).any():
+            return count
+    return int(rows.lengths_N.min()) - 1
 
 
 def _check_not_empty(examples: Sequence[Example], lengths_N: np.ndarray) -> None:
@@ -268,14 +454,3 @@ def _check_not_empty(examples: Sequence[Example], lengths_N: np.ndarray) -> None
             f"{example.place or f'row {example.row}'}: its prompt has no tokens: add a text to the template, or use "
             "demonstrations"
         )
-
-
-def _group_with_prefix(beginning: list[int], endings: list[list[int]], members: np.ndarray) -> PromptGroup:
-    """Return the group of some prompts with their longest common prefix; every suffix keeps at least one token."""
-    kept = [endings[i] for i in members]
-    common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # commonprefix accepts any sequences.
-    return _group(beginning + kept[0][:common], [ending[common:] for ending in kept], members)
-
-
-def _group(prefix: list[int], suffixes: list[list[int]], number_N: np.ndarray) -> PromptGroup:
-    return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), number_N)

@@ -36,7 +36,7 @@ def prompts(places, shared):
         if members:
             suffixes = [TEXTS[places[member]][len(prefix) :] for member in members]
             groups.append(prompt_groups.make_group(suffixes, prefix, members))
-    return layout.Prompts(tuple(groups), len(places), demonstration_tokens=HEAD)
+    return layout.Prompts.of_groups(groups, len(places), HEAD)
 
 
 def bits(states, rows=slice(None)):

@@ -9,6 +9,7 @@ from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import packing
+from knnprompt_jax.inference.states import reading
 from knnprompt_jax.models import attention
 from tests import prompt_groups
 
@@ -24,7 +25,9 @@ def language_model(model, step_tokens=256):
 def states_of(model, prompts, shape=None):
     """Run the pass with one packing for all groups."""
     shape = shape or packing.choose_shape(prompts.groups, model.step_tokens)
-    return model.run_pass(prompts, lambda group: shape)
+    read_pass = model.queue_pass(prompts.groups, lambda group: shape)
+    read_pass.wait()
+    return read_pass.rows()
 
 
 def begin_alike():
@@ -97,7 +100,7 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert model.statistics.prefix_tokens == 61 + 61 + 53
     assert model.statistics.suffix_tokens == sum(packing.pack(own.groups[0], shape).num_tokens for own in sets)
     assert 0 < model.statistics.fill < 1
-    assert 0 < model.statistics.compile_seconds < model.statistics.seconds
+    assert 0 < model.statistics.compile_seconds
 
 
 def test_padding_does_not_count(small_decoder, monkeypatch):
@@ -111,29 +114,29 @@ def test_padding_does_not_count(small_decoder, monkeypatch):
 
     def pack_with_junk(group, shape, *options):
         packed = pack(group, shape, *options)
-        assert (packed.stops_TBS == 0).any()
+        assert (packed.stops_TDBS == 0).any()
         junk(packed.prefix_P, np.arange(shape.prefix) >= packed.prefix_length)
-        junk(packed.tokens_TBS, packed.stops_TBS == 0)
-        junk(packed.positions_TBS, packed.stops_TBS == 0)
+        junk(packed.tokens_TDBS, packed.stops_TDBS == 0)
+        junk(packed.positions_TDBS, packed.stops_TDBS == 0)
         return packed
 
     monkeypatch.setattr(packing, "pack", pack_with_junk)
     got = states_of(model, MIXED)
-    np.testing.assert_array_equal(got.hidden_NE, expected.hidden_NE)
-    np.testing.assert_array_equal(got.log_z_N, expected.log_z_N)
-    assert np.isfinite(got.hidden_NE).all() and np.isfinite(got.log_z_N).all()
+    np.testing.assert_array_equal(got, expected)
+    assert np.isfinite(got).all()
 
 
 @pytest.mark.parametrize(("sharpness", "tolerance"), [(1, TOLERANCE), (49, 0.1)])
-def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, tolerance):
-    """States do not depend on whether calls are queued ahead, and large logits do not overflow."""
+def test_chunks_ahead_change_nothing(small_decoder, monkeypatch, sharpness, tolerance):
+    """States do not depend on whether passes are queued ahead, and large logits do not overflow."""
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])
     prompts = prompt_groups.make_random(67, 0, 61, (23,))
-    for ahead in (0, 1):
-        monkeypatch.setattr(execution, "_CALLS_AHEAD_ON_CPU", ahead)
+    monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", 2)
+    for platform in ("cpu", "gpu"):
         ours = language_model(model, step_tokens=128)
+        monkeypatch.setattr(type(ours), "platform", platform)
         read.append(states.read(ours, prompts))
     jax.tree.map(np.testing.assert_array_equal, *read)
     np.testing.assert_allclose(read[0].hidden_NE, batched(model, prompts), atol=tolerance)

@@ -15,15 +15,16 @@ def arranged(texts, shared):
     """Prompts whose groups share as many of the demonstrations' tokens as a batch happened to."""
     suffixes = [[*DEMONSTRATIONS[shared:], *text] for text in texts]
     group = prompt_groups.make_group(suffixes, DEMONSTRATIONS[:shared])
-    return packing.arrange_alone(layout.Prompts((group,), len(texts), demonstration_tokens=DEMONSTRATIONS))
+    return packing.arrange_alone([group], np.array(DEMONSTRATIONS, np.int32))
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
 def test_every_prompt_has_a_row_of_its_own(texts, shared, step_tokens):
-    prompts = arranged(texts, shared)
-    assert prompt_groups.tokens_of(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
-    for group in prompts.groups:
+    groups = arranged(texts, shared)
+    tokens = prompt_groups.tokens_of(layout.Prompts.of_groups(groups, len(texts)))
+    assert tokens == [[*DEMONSTRATIONS, *text] for text in texts]
+    for group in groups:
         shape = packing.shape_alone(group, step_tokens)
         assert group.prefix_P.tolist() == list(DEMONSTRATIONS)
         assert {max(16, 2 ** int(np.ceil(np.log2(len(suffix))))) for suffix in group.suffixes} == {shape.width}
@@ -31,17 +32,15 @@ def test_every_prompt_has_a_row_of_its_own(texts, shared, step_tokens):
         packed = packing.pack(group, shape)
         for suffix, slot in zip(group.suffixes, packed.slot_N, strict=True):
             step, end = divmod(slot, shape.outputs)
-            row, last = divmod(packed.output_positions_TJ[step, end], shape.width)
-            assert last == len(suffix) - 1 and packed.tokens_TBS[step, row, : len(suffix)].tolist() == suffix.tolist()
-            assert not packed.stops_TBS[step, row, len(suffix) :].any()
+            row, last = divmod(packed.output_positions_TDJ[step, 0, end], shape.width)
+            assert last == len(suffix) - 1
+            assert packed.tokens_TDBS[step, 0, row, : len(suffix)].tolist() == suffix.tolist()
+            assert not packed.stops_TDBS[step, 0, row, len(suffix) :].any()
 
 
 def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():
     """A truncated one, and one that ends with them."""
-    group = layout.PromptGroup(np.zeros(0, np.int32), (np.arange(1, 70), np.array(DEMONSTRATIONS)), np.array([1, 0]))
-    prompts = packing.arrange_alone(
-        layout.Prompts((group,), 2, truncated_index=(0, 1), demonstration_tokens=DEMONSTRATIONS)
-    )
-    assert [(len(group.prefix_P), group.number_N.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
-    assert [packing.shape_alone(group, 2560).width for group in prompts.groups] == [16, 128]
-    assert prompts.num_truncated == 2
+    group = prompt_groups.make_group([range(1, 70), DEMONSTRATIONS], index=[1, 0])
+    groups = packing.arrange_alone([group], np.array(DEMONSTRATIONS, np.int32))
+    assert [(len(group.prefix_P), group.number_N.tolist()) for group in groups] == [(0, [0]), (0, [1])]
+    assert [packing.shape_alone(group, 2560).width for group in groups] == [16, 128]

@@ -78,7 +78,7 @@ def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
     assert (prompts.num_prompts, prompts.num_truncated) == (3, 0)
     (group,) = layout.build_prompts(TASK, demonstrations, QUERIES[:1], tokenize, context=1000).groups
     assert [len(suffix) for suffix in group.suffixes] == [1], "a single query keeps one token"
-    assert layout.build_prompts(TASK, demonstrations, [], tokenize, context=10) == layout.Prompts((), 0)
+    assert layout.build_prompts(TASK, demonstrations, [], tokenize, context=10).groups == ()
 
 
 def test_demonstrations_are_tokenized_once(byte_level):
@@ -125,12 +125,12 @@ def test_prompts_without_tokens_are_refused():
     """The text without content of a calibration would otherwise cut all prompts of its group."""
     task = dataclasses.replace(TASK, template="{sentence}")
     queries = [Example({"sentence": text}, "", place=f"content-free {text!r}") for text in ("N/A", "", "[MASK]")]
-    layout.build_prompts(task, [], queries, with_start, 99)
-    layout.build_prompts(task, DEMONSTRATIONS, queries, characters, 99)
+    assert layout.build_prompts(task, [], queries, with_start, 99).groups
+    assert layout.build_prompts(task, DEMONSTRATIONS, queries, characters, 99).groups
     with pytest.raises(
         errors.UserError, match="^content-free '': its prompt has no tokens: add a text to the template"
     ):
-        layout.build_prompts(task, [], queries, characters, 99)
+        next(layout.build_prompts(task, [], queries, characters, 99).blocks())
 
 
 def test_each_query_follows_its_own_demonstrations():

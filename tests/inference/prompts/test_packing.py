@@ -12,10 +12,11 @@ from tests import prompt_groups
 def unpack(packed, prompt):
     """The tokens and positions of one prompt's suffix, found as the language model finds it: from where it ends."""
     step, end = divmod(packed.slot_N[prompt], packed.shape.outputs)
-    row, last = divmod(packed.output_positions_TJ[step, end], packed.shape.width)
-    stops_S = packed.stops_TBS[step, row]
+    shard = packed.shard_N[prompt]
+    row, last = divmod(packed.output_positions_TDJ[step, shard, end], packed.shape.width)
+    stops_S = packed.stops_TDBS[step, shard, row]
     columns = np.flatnonzero((np.arange(packed.shape.width) <= last) & (last < stops_S))
-    return packed.tokens_TBS[step, row, columns], packed.positions_TBS[step, row, columns]
+    return packed.tokens_TDBS[step, shard, row, columns], packed.positions_TDBS[step, shard, row, columns]
 
 
 def assert_packs(group, packed):
@@ -23,29 +24,30 @@ def assert_packs(group, packed):
     shape, length = packed.shape, len(group.prefix_P)
     assert packed.prefix_P.shape == (shape.prefix,) and packed.prefix_length == length
     np.testing.assert_array_equal(packed.prefix_P[:length], group.prefix_P)
-    for array in (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS):
-        assert array.shape == (packed.num_steps, shape.rows, shape.width) and array.dtype == np.int32
-    assert packed.output_positions_TJ.shape == (packed.num_steps, shape.outputs)
-    assert packed.output_positions_TJ.max() < shape.rows * shape.width
+    shards = max(packed.shard_N) + 1
+    for array in (packed.tokens_TDBS, packed.stops_TDBS, packed.positions_TDBS):
+        assert array.shape == (packed.num_steps, shards, shape.rows, shape.width) and array.dtype == np.int32
+    assert packed.output_positions_TDJ.shape == (packed.num_steps, shards, shape.outputs)
+    assert packed.output_positions_TDJ.max() < shape.rows * shape.width
     for prompt, suffix in enumerate(group.suffixes):
         tokens, positions = unpack(packed, prompt)
         np.testing.assert_array_equal(tokens, suffix)
         np.testing.assert_array_equal(positions, length + np.arange(len(suffix)))
-    assert len(set(packed.slot_N)) == len(group.suffixes)
+    assert len(set(packed.flat_slot_N)) == len(group.suffixes)
     leads = {tuple(suffix[: length + 1]) for suffix in group.suffixes for length in range(len(suffix))}
-    assert packed.num_tokens == np.count_nonzero(packed.tokens_TBS) == np.count_nonzero(packed.stops_TBS)
+    assert packed.num_tokens == np.count_nonzero(packed.tokens_TDBS) == np.count_nonzero(packed.stops_TDBS)
     assert len(leads) <= packed.num_tokens <= sum(map(len, group.suffixes))
-    assert not packed.prefix_P[length:].any() and not packed.positions_TBS[packed.stops_TBS == 0].any()
+    assert not packed.prefix_P[length:].any() and not packed.positions_TDBS[packed.stops_TDBS == 0].any()
 
 
 def test_the_example_of_the_docstring():
     """Two suffixes that begin alike share columns; the shared tokens stop where the later suffix ends."""
     group = prompt_groups.make_group([[7, 8, 9], [7, 8, 4, 6]], prefix=(1, 2))
     packed = packing.pack(group, packing.PackShape(prefix=2, width=8, rows=1, outputs=2))
-    np.testing.assert_array_equal(packed.tokens_TBS[0, 0], [7, 8, 4, 6, 9, 0, 0, 0])
-    np.testing.assert_array_equal(packed.positions_TBS[0, 0], [2, 3, 4, 5, 4, 0, 0, 0])
-    np.testing.assert_array_equal(packed.stops_TBS[0, 0], [5, 5, 4, 4, 5, 0, 0, 0])
-    np.testing.assert_array_equal(packed.output_positions_TJ[0, :2], [3, 4])
+    np.testing.assert_array_equal(packed.tokens_TDBS[0, 0, 0], [7, 8, 4, 6, 9, 0, 0, 0])
+    np.testing.assert_array_equal(packed.positions_TDBS[0, 0, 0], [2, 3, 4, 5, 4, 0, 0, 0])
+    np.testing.assert_array_equal(packed.stops_TDBS[0, 0, 0], [5, 5, 4, 4, 5, 0, 0, 0])
+    np.testing.assert_array_equal(packed.output_positions_TDJ[0, 0, :2], [3, 4])
     np.testing.assert_array_equal(packed.slot_N, [1, 0])
 
 
@@ -53,7 +55,7 @@ def test_a_suffix_may_fill_its_row():
     group = prompt_groups.make_random_group([packing.ROW_WIDTH, 3, packing.ROW_WIDTH, packing.ROW_WIDTH - 3])
     packed = packing.pack(group, packing.choose_shape([group], step_tokens=packing.ROW_WIDTH))
     assert_packs(group, packed)
-    np.testing.assert_array_equal(packed.lengths_T, 3 * [packing.ROW_WIDTH])
+    np.testing.assert_array_equal(packed.lengths_TD[:, 0], 3 * [packing.ROW_WIDTH])
 
 
 @pytest.mark.parametrize("name, mean, count", [("TREC", 14.4, 4398), ("MR", 29.4, 2032)])
@@ -65,9 +67,9 @@ def test_packing_leaves_few_unused_tokens(name, mean, count):
     rng = np.random.default_rng(len(name))
     lengths = np.clip(np.round(4 + rng.gamma(2.5, (mean - 4) / 2.5, count)), 3, 128).astype(int)
     group = prompt_groups.make_random_group(lengths)
-    packed = packing.pack(group, packing.choose_shape([group], 1024))
-    assert packed.num_tokens / packed.tokens_TBS.size > 0.98
-    assert count / packed.output_positions_TJ.size > 0.85
+    packed = packing.pack(group, packing.choose_shape([group], 2560))
+    assert packed.num_tokens / packed.tokens_TDBS.size > 0.98
+    assert count / packed.output_positions_TDJ.size > 0.85
 
 
 def test_tokens_that_suffixes_share_are_packed_once():

@@ -10,7 +10,6 @@ import pytest
 from knnprompt_jax.datastore import rowwise
 from knnprompt_jax.inference import states
 from knnprompt_jax.inference.prompts import layout, packing
-from knnprompt_jax.inference.states import reading
 from tests import processes, prompt_groups
 from tests.inference.states import killed
 
@@ -151,7 +150,7 @@ def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
 def test_repeated_calls_share_programs_and_the_prefix(whole):
     model = killed.make_model()
     for start in range(0, 96, 12):
-        part = reading._select(killed.PROMPTS, np.arange(start, start + 12))
+        part = prompt_groups.take(killed.PROMPTS, start, start + 12)
         check_close(states.read(model, part, repeated=True), whole.take_replicated(slice(start, start + 12)))
     assert model.statistics.prefix_tokens == 53
     # Prefixes and suffixes, with a shared prefix and without, in one row or two.
@@ -160,10 +159,11 @@ def test_repeated_calls_share_programs_and_the_prefix(whole):
 
 def test_sets_share_one_packing(whole):
     ours = killed.make_model()
-    sets = [reading._select(killed.PROMPTS, np.arange(start, stop)) for start, stop in ((0, 71), (71, 101))]
+    sets = [prompt_groups.take(killed.PROMPTS, start, stop) for start, stop in ((0, 71), (71, 101))]
     first, second = states.read_sets(ours, sets)
     check_close(rowwise.concatenate(first.states, second.states), whole)
     assert ours.statistics.compilations == 3, "one for the prefix, one for suffixes after it, one for others"
+    assert 0 < ours.statistics.compile_seconds < ours.statistics.seconds
 
 
 def test_a_deterministic_model_gives_the_same_bits_in_any_chunks(steady, tmp_path):
@@ -173,4 +173,4 @@ def test_a_deterministic_model_gives_the_same_bits_in_any_chunks(steady, tmp_pat
 
 
 def test_no_prompts(model):
-    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts((), 0)))] == [0, 0]
+    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts.of_groups([], 0)))] == [0, 0]
