@@ -1,8 +1,10 @@
 """A fitted classifier as one immutable object, and its predictions."""
 
+import collections
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -238,20 +240,30 @@ class Fitted:
         prompts = {view.demo_shots: reader.build(examples, content.demonstrations_of(view)) for view in content.views}
         return Queries(pool_fitting.joined_texts(self.task, examples), prompts)
 
-    def read_prompts(self, queries: Queries, cache: states_lib.Cache | None = None, title: str = "reading") -> Readings:
-        """Return the readings of texts whose prompts are built."""
-        blocks = self.content.blocks
-        states = {
-            shots: parallel.replicate(
-                states_lib.read(self.model, prompts, cache, title=title, repeated=True, blocks=blocks)
-            )
-            for shots, prompts in queries.prompts.items()
-        }
-        return Readings(queries.texts, states)
+    def read_prompts(
+        self, batches: Iterable[Queries], cache: states_lib.Cache | None = None, title: str = "reading"
+    ) -> Iterator[Readings]:
+        """Yield the readings of each batch of texts; later batches are built while earlier ones are read."""
+        taken: collections.deque[Queries] = collections.deque()
+
+        def sets() -> Iterator[layout.Prompts]:
+            for queries in batches:
+                taken.append(queries)
+                yield from queries.prompts.values()
+
+        results = states_lib.read_sets(
+            self.model, sets(), cache, itertools.repeat(title), repeated=True, blocks=self.content.blocks
+        )
+        for first in results:
+            queries = taken.popleft()
+            by_view = [first, *itertools.islice(results, len(queries.prompts) - 1)]
+            states = [parallel.replicate(result.states) for result in by_view]
+            yield Readings(queries.texts, dict(zip(queries.prompts, states, strict=True)))
 
     def read(self, examples: Sequence[Example], cache: states_lib.Cache | None = None) -> Readings:
         """Return the readings of examples."""
-        return self.read_prompts(self.build_prompts(examples), cache)
+        [readings] = self.read_prompts([self.build_prompts(examples)], cache)
+        return readings
 
     def first_view(self, readings: Readings) -> lm_lib.States:
         """Return the states of texts in the first view, in which neighbours are searched for."""

@@ -1,6 +1,6 @@
 """Rows without labels as examples, one at a time, and in batches with their prompts."""
 
-import concurrent.futures
+import collections
 import functools
 import hashlib
 import json
@@ -75,29 +75,26 @@ def read_batches(
         total: the number of rows of the input, if it is known.
         finished: the number of rows of the input that precede these rows.
     """
-    batches = _build(rows, fitted)
+    batches = cut(rows, fitted)
+    waiting: collections.deque[tuple[list[Example], Queries]] = collections.deque()
+
+    def build() -> Iterator[Queries]:
+        while examples := parallel.call_in_main(functools.partial(next, batches, None)):
+            waiting.append((examples, fitted.build_prompts(examples)))
+            yield waiting[-1][1]
+
     num_rows = 0
     num_truncated = 0
     with progress.whole(total, "row", len(fitted.content.views)) as settle:
         settle(finished)
-        while batch := parallel.call_in_main(functools.partial(next, batches, None)):
-            examples, queries = batch
-            yield examples, fitted.read_prompts(queries, cache, title="")
+        for readings in fitted.read_prompts(build(), cache, title=""):
+            examples, queries = waiting.popleft()
+            yield examples, readings
             num_rows += len(examples)
             num_truncated += queries.num_truncated
             settle(examples[-1].row + 1)
     if parallel.is_main():
         layout.warn_truncated(num_truncated, num_rows, fitted.model.context)
-
-
-def _build(rows: Iterable[Example], fitted: Fitted) -> Iterator[tuple[list[Example], Queries]]:
-    """Yield the rows and prompts of each batch; a thread builds each batch while the previous one is in use."""
-    batches = ((examples, fitted.build_prompts(examples)) for examples in cut(rows, fitted))
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        following = thread.submit(next, batches, None)
-        while batch := following.result():
-            following = thread.submit(next, batches, None)
-            yield batch
 
 
 def cut(rows: Iterable[Example], fitted: Fitted) -> Iterator[list[Example]]:

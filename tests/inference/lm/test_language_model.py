@@ -100,7 +100,7 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert model.statistics.prefix_tokens == 61 + 61 + 53
     assert model.statistics.suffix_tokens == sum(packing.pack(own.groups[0], shape).num_tokens for own in sets)
     assert 0 < model.statistics.fill < 1
-    assert 0 < model.statistics.compile_seconds
+    assert model.statistics.compile_seconds > 0
 
 
 def test_padding_does_not_count(small_decoder, monkeypatch):
