@@ -1,0 +1,90 @@
+"""The stages of a reading run at the same time, and none is far ahead of the next."""
+
+import time
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.inference import lm, states
+from knnprompt_jax.inference.prompts import layout
+from knnprompt_jax.inference.states import reading
+from knnprompt_jax.tasks.task import Example, Task
+from tests.inference.states import killed
+
+TASK = Task("digits", ("text",), "{text}=", ("0", "1"), ("0", "1"))
+BLOCK = 7  # Prompts; each block is a chunk.
+NUM_BLOCKS = 24
+
+
+class Device:
+    """A device on which each pass takes some seconds; it runs one after the other, without the interpreter."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.free = 0.0  # The time at which it has run all queued passes.
+        self.num_queued = 0
+        self.num_waiting = 0
+        self.most_waiting = 0
+
+    def queue_pass(self, model, groups, *_):
+        self.num_queued += 1
+        self.num_waiting += 1
+        self.most_waiting = max(self.most_waiting, self.num_waiting)
+        self.free = max(self.free, time.monotonic()) + self.seconds
+        return QueuedPass(self, self.free, sum(len(group.suffixes) for group in groups), model.config.state_width + 1)
+
+
+class QueuedPass:
+    def __init__(self, device, done, *shape):
+        self.device = device
+        self.done = done
+        self.shape = shape
+
+    def wait(self):
+        time.sleep(max(0.0, self.done - time.monotonic()))
+        self.device.num_waiting -= 1
+
+    def rows(self):
+        return np.zeros(self.shape, np.float32)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Read prompts with a tokenizer and a device that take some seconds per block; return the device and the time."""
+
+    def run(tokenizer_seconds, device_seconds):
+        device = Device(device_seconds)
+        built_ahead = []
+
+        def tokenize(texts):
+            if len(texts) == BLOCK:  # Not the empty list of truncated prompts.
+                time.sleep(tokenizer_seconds)
+                built_ahead.append(1 + len(built_ahead) - device.num_queued)
+            return [[ord(character) for character in text] for text in texts]
+
+        examples = [Example({"text": f"{number % BLOCK}{number:03}"}, "", number) for number in range(BLOCK * NUM_BLOCKS)]
+        model = killed.make_model()
+        monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
+        monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", BLOCK * len("0000=") / model.step_tokens)
+        monkeypatch.setattr(type(model), "platform", "gpu")
+        monkeypatch.setattr(lm.LanguageModel, "queue_pass", lambda model, *args: device.queue_pass(model, *args))
+        started = time.monotonic()
+        states.read(model, layout.build_prompts(TASK, [], examples, tokenize, 99))
+        return device, max(built_ahead), time.monotonic() - started
+
+    return run
+
+
+@pytest.mark.parametrize(("tokenizer_seconds", "device_seconds"), [(0.04, 0.01), (0.04, 0.04), (0.01, 0.04)])
+def test_a_reading_takes_the_time_of_the_slower_stage(run, tokenizer_seconds, device_seconds):
+    slower = NUM_BLOCKS * max(tokenizer_seconds, device_seconds)
+    seconds = min(run(tokenizer_seconds, device_seconds)[2] for _ in range(3))  # Other processes may disturb one.
+    assert seconds <= 1.15 * slower
+
+
+def test_queues_are_bounded(run):
+    """A fast tokenizer does not build all prompts, and few passes are queued on the device."""
+    device, most_built, _ = run(0.0, 0.01)
+    assert device.num_queued == NUM_BLOCKS
+    assert device.most_waiting == 2
+    assert most_built <= 4
