@@ -36,7 +36,7 @@ class Tokenizer:
             return self._whole()(*texts, add_special_tokens=add_special_tokens, **options)
         if isinstance(texts[0], str):
             return {"input_ids": self._backend.encode(texts[0], add_special_tokens=add_special_tokens).ids}
-        encodings = self._backend.encode_batch(texts[0], add_special_tokens=add_special_tokens)
+        encodings = self._backend.encode_batch_fast(texts[0], add_special_tokens=add_special_tokens)
         return {"input_ids": [encoding.ids for encoding in encodings]}
 
     def __len__(self) -> int:

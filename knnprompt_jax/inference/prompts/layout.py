@@ -236,8 +236,6 @@ def tokenize_with(tokenizer: Any) -> Tokenize:
 
     def tokenize(texts: list[str]) -> list[list[int]]:
         with errors.tokenizer_failures("the model's tokenizer fails on a text"):
-            if tokenizer.is_fast:  # Its own threads, one per core, without the cost of `transformers` per text.
-                return [encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch_fast(texts)]
             return tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
 
     return tokenize
