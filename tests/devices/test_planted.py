@@ -164,12 +164,16 @@ import numpy as np
 def show(check):
     print([line.result for line in check(inputs)])
 
-deal = execution.deal
-execution.deal = lambda array_T, data: np.roll(deal(array_T, data), data - 1, 1)  # To the wrong data shards.
+put_steps = execution.Execution._put_steps
+
+def put_on_wrong_shards(self, array_TD, steps):
+    return put_steps(self, np.roll(array_TD, array_TD.shape[1] - 1, 1), steps)
+
+execution.Execution._put_steps = put_on_wrong_shards
 inputs = checks.Inputs()
 show(model_checks.check_meshes)
 show(model_checks.check_deterministic_mode)
-execution.deal = deal
+execution.Execution._put_steps = put_steps
 model_checks.sharding.model_axes = lambda config, devices: [2]
 product = lax.dot_general
 lax.dot_general = lambda *arrays, **options: product(
@@ -181,7 +185,7 @@ show(model_checks.check_meshes)
 
 
 def test_meshes():
-    """Prompts are dealt to the wrong data shards: lines with one data shard pass. Then products are of TF32."""
+    """Steps are put on the wrong data shards: lines with one data shard pass. Then products are of TF32."""
     printed, _ = processes.run("-c", MESHES, devices=2)
     assert printed.splitlines()[-3:] == ["['FAIL', 'pass']", "['pass', 'pass', 'FAIL', 'pass']", "['FAIL']"]
 
