@@ -18,22 +18,21 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import itertools
-import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax.common import parallel, progress, rounding
+from knnprompt_jax.common import parallel, progress
 from knnprompt_jax.inference import lm
-from knnprompt_jax.inference.prompts import layout, packing
+from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.inference.states import cache as cache_lib
+from knnprompt_jax.inference.states import chunks as chunks_lib
+from knnprompt_jax.inference.states import pack_shapes
 
-FORMAT = 3  # Version of cached rows: increase it whenever a pass computes different values.
 _CHUNK_STEPS = {"cpu": 16}
 _CHUNK_STEPS_ON_ACCELERATORS = 64
 _BLOCKS_AHEAD = 2  # Tokenized blocks that wait for the devices, per set.
@@ -96,8 +95,9 @@ def read_sets(
     ahead = 0 if model.platform == "cpu" else _CHUNKS_AHEAD
     queued: collections.deque[tuple[_SetReading, _Queued | None]] = collections.deque()
     try:
-        with concurrent.futures.ThreadPoolExecutor(1) as keeper:
-            job = _Job(model, cache, tuple(sorted(blocks)), repeated, _Shapes(model, repeated), keeper)
+        with concurrent.futures.ThreadPoolExecutor(1) as keeper, contextlib.ExitStack() as bars:
+            shapes = pack_shapes.PackShapes(model, repeated)
+            job = _Job(model, cache, tuple(sorted(blocks)), repeated, shapes, keeper, bars)
             for reading, chunk in _chunks(job, sets, titles):
                 queued.append((reading, chunk and reading.queue(chunk)))
                 while len(queued) > ahead:
@@ -110,14 +110,15 @@ def read_sets(
 
 
 class _Job(NamedTuple):
-    """The model, the arguments of `read_sets`, and the thread that copies and caches states."""
+    """The model, the arguments of `read_sets`, the thread that copies and caches states, and the open bars."""
 
     model: lm.LanguageModel
     cache: cache_lib.Cache | None
     blocks: tuple[int, ...]
     repeated: bool
-    shapes: "_Shapes"
+    shapes: pack_shapes.PackShapes
     keeper: concurrent.futures.Executor
+    bars: contextlib.ExitStack
 
     @property
     def chunk_tokens(self) -> int:
@@ -132,14 +133,6 @@ class _Job(NamedTuple):
         """The numbers of columns of a row: the state with its log-partition, then each block."""
         config = self.model.config
         return [config.state_width + 1] + [config.width] * len(self.blocks)
-
-
-class _Chunk(NamedTuple):
-    """Consecutive prompts of a set: their groups, their numbers in the set, in order, and their keys."""
-
-    groups: tuple[layout.PromptGroup, ...]
-    number_n: np.ndarray
-    keys_n: np.ndarray
 
 
 class _Queued(NamedTuple):
@@ -161,7 +154,7 @@ class _Queued(NamedTuple):
 
 def _chunks(
     job: _Job, sets: Iterable[layout.Prompts], titles: Iterable[str]
-) -> Iterator[tuple["_SetReading", _Chunk | None]]:
+) -> Iterator[tuple["_SetReading", chunks_lib.Chunk | None]]:
     """Yield the chunks of each set, and None after its last; a set is begun before the previous one ends."""
     waiting: collections.deque[_SetReading] = collections.deque()
     for prompts, title in zip(sets, itertools.chain(titles, itertools.repeat("")), strict=False):
@@ -186,48 +179,49 @@ class _SetReading:
     def __init__(self, job: _Job, prompts: layout.Prompts, title: str):
         self._job = job
         self._title = title
-        self._chunks = parallel.ahead(_build_chunks(job, prompts), _BLOCKS_AHEAD)
+        self._chunks = parallel.ahead(
+            chunks_lib.build(job.model, prompts, job.chunk_tokens, job.repeated), _BLOCKS_AHEAD
+        )
         self._rows_UF = np.zeros((prompts.num_prompts, sum(job.widths)), np.float32)
         self._row_N = np.zeros(prompts.num_prompts, int)  # The row of each prompt in `_rows_UF`.
         self._row_by_key: dict[bytes, int] = {}
         self._num_read = 0
         self._started = 0.0
         self._keeping: concurrent.futures.Future | None = None
-        self._stack = contextlib.ExitStack()
+        self._bar = job.bars.enter_context(contextlib.ExitStack())
+        self._report: progress.Progress | None = None
 
-    def chunks(self) -> Iterator[tuple["_SetReading", _Chunk | None]]:
+    def chunks(self) -> Iterator[tuple["_SetReading", chunks_lib.Chunk | None]]:
         """Yield the chunks, then None."""
         for chunk in self._chunks:
             yield self, chunk
         yield self, None
 
-    @functools.cached_property
-    def _report(self) -> progress.Progress:
-        """The function that advances the bar, which appears at its first use: bars do not overlap."""
-        return self._stack.enter_context(progress.bar(len(self._row_N), self._title))
-
-    def queue(self, chunk: _Chunk) -> _Queued:
+    def queue(self, chunk: chunks_lib.Chunk) -> _Queued:
         """Look up the chunk's prompts, and queue a pass over those that are missing."""
         job = self._job
         self._started = self._started or time.monotonic()
         job.shapes.add(chunk.groups, is_whole=len(chunk.number_n) == len(self._row_N))
         first = len(self._row_by_key)
-        row_n = [self._row_by_key.setdefault(key.tobytes(), len(self._row_by_key)) for key in chunk.keys_n]
-        self._row_N[chunk.number_n] = row_n
-        _, position_u = np.unique(row_n, return_index=True)
-        position_u = position_u[np.array(row_n)[position_u] >= first]
+        new = []
+        keys = [key.tobytes() for key in chunk.keys_n]
+        for position, key in enumerate(keys):
+            if key not in self._row_by_key:
+                self._row_by_key[key] = len(self._row_by_key)
+                new.append(position)
+        self._row_N[chunk.number_n] = [self._row_by_key[key] for key in keys]
+        position_u = np.array(new, int)
         job.model.statistics.requested_prompts += len(position_u)
         rows_uF, parts = _look_up(job, chunk.keys_n[position_u])
         self._rows_UF[first : first + len(rows_uF)] = rows_uF
         [missing] = np.nonzero(~np.all([part.is_cached_u for part in parts], 0))
-        groups = _select(chunk.groups, chunk.number_n[position_u[missing]], len(self._row_N))
-        report = lambda *counts: self._report(*counts)  # noqa: E731
-        read_pass = job.model.queue_pass(groups, job.shapes.of, job.blocks, report) if groups else None
-        return _Queued(read_pass, missing, parts, first, len(row_n) - len(missing))
+        groups = chunks_lib.select(chunk.groups, chunk.number_n[position_u[missing]], len(self._row_N))
+        read_pass = job.model.queue_pass(groups, job.shapes.of, job.blocks, self._advance) if groups else None
+        return _Queued(read_pass, missing, parts, first, len(keys) - len(missing))
 
     def finish(self, queued: _Queued) -> None:
         """Wait for a chunk's pass, and start to copy and cache its rows."""
-        self._report(queued.num_found, 0)
+        self._advance(queued.num_found, 0)
         if not queued.read_pass:
             return
         queued.read_pass.wait()
@@ -235,6 +229,12 @@ class _SetReading:
         if self._keeping:
             self._keeping.result()
         self._keeping = self._job.keeper.submit(self._keep, queued.read_pass, queued)
+
+    def _advance(self, num_prompts: int, num_tokens: int) -> None:
+        """Advance the bar, which appears at its first use: bars of sets do not overlap."""
+        if not self._report:
+            self._report = self._bar.enter_context(progress.bar(len(self._row_N), self._title))
+        self._report(num_prompts, num_tokens)
 
     def _keep(self, read_pass: lm.QueuedPass, queued: _Queued) -> None:
         """Write the states of a pass into their rows; process 0 adds the parts that the cache lacks."""
@@ -251,75 +251,12 @@ class _SetReading:
         """Return the states of all prompts."""
         if self._keeping:
             self._keeping.result()
-        self._stack.close()
+        self._bar.close()
         seconds = time.monotonic() - self._started if self._num_read else 0.0
         self._job.model.statistics.seconds += seconds
         is_whole = len(self._row_by_key) == len(self._row_N) and (np.diff(self._row_N) == 1).all()
         rows_NF = self._rows_UF if is_whole else self._rows_UF[self._row_N]
         return PassResult(_to_states(self._job, rows_NF), self._num_read, seconds)
-
-
-class _Shapes:
-    """The pack shapes of a job: few, because each takes a compilation.
-
-    Groups with a prefix and groups without have shapes of their own; with `repeated`, wide rows too. The first chunk
-    determines a shape. Only a chunk that does not fit, or is twice as large, replaces it.
-    """
-
-    def __init__(self, model: lm.LanguageModel, repeated: bool):
-        self._model = model
-        self._repeated = repeated
-        self._added: list[tuple[Sequence[layout.PromptGroup], bool]] = []
-        self._shapes: dict[tuple[bool, bool], packing.PackShape] = {}
-        self._num_tokens: dict[tuple[bool, bool], int] = {}  # Those that each shape was chosen for.
-
-    def add(self, groups: Sequence[layout.PromptGroup], is_whole: bool) -> None:
-        """Choose shapes for a chunk, `is_whole` if it has all prompts of its set, before the next call of `of`.
-
-        Shapes do not depend on what the cache holds, so that a resumed job has the same.
-        """
-        self._added.append((groups, is_whole))
-
-    def of(self, group: layout.PromptGroup) -> packing.PackShape:
-        """Return the shape of a group of an added chunk, or of a part of it."""
-        if self._model.deterministic:
-            # Half the tokens per step, so that a few texts do not cost as much as many.
-            return packing.shape_alone(group, self._model.default_step_tokens // 2)
-        for groups, is_whole in self._added:
-            for kind in {self._kind(each) for each in groups}:
-                self._choose(kind, [each for each in groups if self._kind(each) == kind], is_whole)
-        self._added.clear()
-        return self._shapes[self._kind(group)]
-
-    def _kind(self, group: layout.PromptGroup) -> tuple[bool, bool]:
-        return bool(len(group.prefix_P)), self._repeated and group.longest > packing.ROW_WIDTH
-
-    def _choose(self, kind: tuple[bool, bool], groups: Sequence[layout.PromptGroup], is_whole: bool) -> None:
-        old = self._shapes.get(kind)
-        num_tokens = sum(len(group.suffixes.tokens_T) for group in groups)
-        longest = max(group.longest for group in groups)
-        prefix = max(len(group.prefix_P) for group in groups)
-        if old and longest <= old.width and prefix <= old.prefix:
-            is_full = (old.rows + 1) * old.width > self._model.step_tokens
-            if is_full or num_tokens <= 2 * self._num_tokens[kind]:
-                return
-        choose = self._choose_common if self._repeated else packing.choose_shape
-        shape = choose(groups, self._model.step_tokens, self._model.mesh.shape[parallel.DATA])
-        if not is_whole:  # Other chunks may have more outputs in a step.
-            shape = dataclasses.replace(shape, outputs=rounding.round_up(shape.outputs * 9 // 8, 8))
-        self._shapes[kind] = shape
-        self._num_tokens[kind] = num_tokens
-
-    def _choose_common(self, groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> packing.PackShape:
-        """Choose from few packings, so that calls of about the same size share their compiled programs."""
-        shape = packing.choose_shape(groups, step_tokens, shards)
-        # The width of the longest suffix that a context holds after the prefix.
-        room = rounding.round_up(self._model.context - min(len(group.prefix_P) for group in groups), 64)
-        width = shape.width if shape.width == packing.ROW_WIDTH else min(rounding.next_power_of_two(shape.width), room)
-        rows = min(rounding.next_power_of_two(shape.rows), max(1, step_tokens // width))
-        outputs = max(packing.max_outputs(group, width, rows) for group in groups)
-        outputs = rounding.round_up(outputs, max(32, rounding.next_power_of_two(outputs) // 8))
-        return dataclasses.replace(shape, width=width, rows=rows, outputs=outputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -335,103 +272,6 @@ class _Part:
     keys_u: np.ndarray
     columns: slice
     is_cached_u: np.ndarray
-
-
-def _build_chunks(job: _Job, prompts: layout.Prompts) -> Iterator[_Chunk]:
-    """Yield the chunks of a set, in order."""
-    model_key = _model_key(job.model)
-    demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
-    for groups in _cut(prompts, job.chunk_tokens):
-        if job.model.deterministic:
-            groups = packing.arrange_alone(groups, demonstrations_P)
-        elif job.repeated:
-            groups = _separate_wide([_shorten_prefix(group, demonstrations_P) for group in groups])
-        number_n = np.concatenate([group.number_N for group in groups])
-        order_n = np.argsort(number_n)
-        yield _Chunk(tuple(groups), number_n[order_n], _keys(groups, model_key)[order_n])
-
-
-def _cut(prompts: layout.Prompts, chunk_tokens: int) -> Iterator[Sequence[layout.PromptGroup]]:
-    """Yield the groups of chunks of at most about `chunk_tokens` tokens: parts of a block, or several blocks."""
-    waiting: list[layout.PromptGroup] = []
-    num_waiting = 0
-    for part in itertools.chain.from_iterable(_split(block.groups, chunk_tokens) for block in prompts.blocks()):
-        num_tokens = sum(len(group.suffixes.tokens_T) for group in part)
-        if waiting and num_waiting + num_tokens > chunk_tokens:
-            yield layout.join_groups(waiting)
-            waiting = []
-            num_waiting = 0
-        waiting += part
-        num_waiting += num_tokens
-    if waiting:
-        yield layout.join_groups(waiting)
-
-
-def _split(groups: Sequence[layout.PromptGroup], max_tokens: int) -> list[list[layout.PromptGroup]]:
-    """Split prompts, in order, into parts of about equal numbers of tokens, at most about `max_tokens`."""
-    number_n = np.concatenate([group.number_N for group in groups])
-    lengths_n = np.concatenate([group.suffixes.lengths_N for group in groups])
-    order_n = np.argsort(number_n)
-    ends_n = np.cumsum(lengths_n[order_n])
-    num_parts = math.ceil(ends_n[-1] / max_tokens)
-    part_n = np.empty_like(order_n)
-    part_n[order_n] = (ends_n - 1) * num_parts // ends_n[-1]
-    parts: list[list[layout.PromptGroup]] = [[] for _ in range(num_parts)]
-    for group, part_of_N in zip(
-        groups, np.split(part_n, np.cumsum([len(group.number_N) for group in groups])[:-1]), strict=True
-    ):
-        for part in np.unique(part_of_N):
-            parts[part].append(group.take(np.flatnonzero(part_of_N == part)))
-    return parts
-
-
-def _shorten_prefix(group: layout.PromptGroup, demonstrations_P: np.ndarray) -> layout.PromptGroup:
-    """Cut a prefix to the demonstrations: the same in every call, whatever else the prompts of one call share."""
-    return group.with_prefix(packing.num_shared(group.prefix_P, demonstrations_P))
-
-
-def _separate_wide(groups: Sequence[layout.PromptGroup]) -> list[layout.PromptGroup]:
-    """Separate the suffixes that need wider rows."""
-    parts = []
-    for group in groups:
-        is_wide_N = group.suffixes.lengths_N > packing.ROW_WIDTH
-        parts += [group.take(np.flatnonzero(is_wide_N == wide)) for wide in (False, True) if (is_wide_N == wide).any()]
-    return parts
-
-
-def _keys(groups: Sequence[layout.PromptGroup], model_key: str) -> np.ndarray:
-    """Return the SHA-256 of `model_key` and each prompt's tokens (32 bytes each), group by group."""
-    digests = []
-    for group in groups:
-        prefix_digest = hashlib.sha256(model_key.encode() + b" " + np.asarray(group.prefix_P, np.int32).tobytes())
-        content = group.suffixes.tokens_T.tobytes()
-        for start, end in itertools.pairwise((4 * group.suffixes.offsets_N).tolist()):
-            digest = prefix_digest.copy()
-            digest.update(content[start:end])
-            digests.append(digest.digest())
-    return np.array(digests, cache_lib.KEY_DTYPE)
-
-
-def _select(groups: Sequence[layout.PromptGroup], numbers: np.ndarray, num_prompts: int) -> list[layout.PromptGroup]:
-    """Return the prompts with some numbers, numbered in their order."""
-    position_N = np.full(num_prompts, -1)
-    position_N[numbers] = np.arange(len(numbers))
-    parts = [(group, position_N[group.number_N]) for group in groups]
-    return [
-        dataclasses.replace(group.take(np.flatnonzero(position_n >= 0)), number_N=position_n[position_n >= 0])
-        for group, position_n in parts
-        if (position_n >= 0).any()
-    ]
-
-
-def _model_key(model: lm.LanguageModel) -> str:
-    """Return everything that a state depends on, except the tokens of its prompt."""
-    key = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
-    if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
-        key += f" {model.platform}"
-    if model.deterministic:  # Results are bitwise equal only for the same number of devices per copy of the weights.
-        key += f" {model.mesh.shape[parallel.MODEL]}"
-    return key
 
 
 def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Part]]:

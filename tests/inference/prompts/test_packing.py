@@ -110,3 +110,18 @@ def test_groups_of_any_lengths_are_packed_whole(lengths, other_lengths, prefix_l
     assert shape.rows == 1 or shape.rows * shape.width <= step_tokens
     for group in groups:
         assert_packs(group, packing.pack(group, shape))
+
+
+def test_a_process_packs_only_its_data_shards():
+    """Together the processes have what one has that packs all; the number of steps is that of all."""
+    group = prompt_groups.make_random_group(np.arange(1, 120) % 29 + 1, prefix_length=5, vocabulary=7)
+    shape = packing.choose_shape([group], 512, shards=3)
+    whole = packing.pack(group, shape, shards=3)
+    assert_packs(group, whole)
+    for shard in range(3):
+        own = packing.pack(group, shape, 3, {shard}, lambda numbers: [whole.num_steps, whole.shape.outputs])
+        for name in ("tokens_TDBS", "stops_TDBS", "positions_TDBS", "output_positions_TDJ", "lengths_TD"):
+            expected = np.zeros_like(getattr(whole, name))
+            expected[:, shard] = getattr(whole, name)[:, shard]
+            np.testing.assert_array_equal(getattr(own, name), expected, err_msg=name)
+        np.testing.assert_array_equal(own.slot_N, np.where(whole.shard_N == shard, whole.slot_N, 0))

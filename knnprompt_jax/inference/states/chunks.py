@@ -1,0 +1,140 @@
+"""Chunks of prompts: consecutive prompts of a set with their keys, arranged for packing.
+
+In names of arrays, N counts prompts, and n the prompts of a chunk.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from knnprompt_jax.common import parallel
+from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.prompts import layout, packing
+from knnprompt_jax.inference.states import cache
+
+FORMAT = 3  # Version of cached rows: increase it whenever a pass computes different values.
+
+
+class Chunk(NamedTuple):
+    """Consecutive prompts of a set: their groups, their numbers in the set, in order, and their keys."""
+
+    groups: tuple[layout.PromptGroup, ...]
+    number_n: np.ndarray
+    keys_n: np.ndarray
+
+
+def build(model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: int, repeated: bool) -> Iterator[Chunk]:
+    """Return an iterator that builds the chunks of a set, in order, each of at most about `chunk_tokens` tokens.
+
+    With `repeated`, the prefix is the tokens of the demonstrations, and wide suffixes have groups of their own.
+    """
+    arrange: Callable[..., Sequence[layout.PromptGroup]] = _as_they_are
+    if model.deterministic:
+        arrange = packing.arrange_alone
+    elif repeated:
+        arrange = _shorten_prefixes
+    return _build(prompts, chunk_tokens, arrange, _model_key(model))
+
+
+def _build(
+    prompts: layout.Prompts, chunk_tokens: int, arrange: Callable[..., Sequence[layout.PromptGroup]], model_key: str
+) -> Iterator[Chunk]:
+    demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
+    for cut in _cut(prompts, chunk_tokens):
+        groups = arrange(cut, demonstrations_P)
+        number_n = np.concatenate([group.number_N for group in groups])
+        order_n = np.argsort(number_n)
+        yield Chunk(tuple(groups), number_n[order_n], make_keys(groups, model_key)[order_n])
+
+
+def _as_they_are(groups: Sequence[layout.PromptGroup], _: np.ndarray) -> Sequence[layout.PromptGroup]:
+    return groups
+
+
+def _shorten_prefixes(
+    groups: Sequence[layout.PromptGroup], demonstrations_P: np.ndarray
+) -> Sequence[layout.PromptGroup]:
+    """Cut each prefix to the demonstrations, and separate suffixes that need wider rows.
+
+    The prefix is then the same in every call, whatever else the prompts of one call share.
+    """
+    parts = []
+    for group in groups:
+        short = group.with_prefix(packing.num_shared(group.prefix_P, demonstrations_P))
+        is_wide_N = short.suffixes.lengths_N > packing.ROW_WIDTH
+        parts += [short.take(members) for members in map(np.flatnonzero, (~is_wide_N, is_wide_N)) if members.size]
+    return parts
+
+
+def _cut(prompts: layout.Prompts, chunk_tokens: int) -> Iterator[Sequence[layout.PromptGroup]]:
+    """Yield the groups of chunks of at most about `chunk_tokens` tokens: parts of a block, or several blocks."""
+    waiting: list[layout.PromptGroup] = []
+    num_waiting = 0
+    for part in itertools.chain.from_iterable(_split(block.groups, chunk_tokens) for block in prompts.blocks()):
+        num_tokens = sum(len(group.suffixes.tokens_T) for group in part)
+        if waiting and num_waiting + num_tokens > chunk_tokens:
+            yield layout.join_groups(waiting)
+            waiting = []
+            num_waiting = 0
+        waiting += part
+        num_waiting += num_tokens
+    if waiting:
+        yield layout.join_groups(waiting)
+
+
+def _split(groups: Sequence[layout.PromptGroup], max_tokens: int) -> list[list[layout.PromptGroup]]:
+    """Split prompts, in order, into parts of about equal numbers of tokens, at most about `max_tokens`."""
+    number_n = np.concatenate([group.number_N for group in groups])
+    lengths_n = np.concatenate([group.suffixes.lengths_N for group in groups])
+    order_n = np.argsort(number_n)
+    ends_n = np.cumsum(lengths_n[order_n])
+    num_parts = math.ceil(ends_n[-1] / max_tokens)
+    part_n = np.empty_like(order_n)
+    part_n[order_n] = (ends_n - 1) * num_parts // ends_n[-1]
+    parts: list[list[layout.PromptGroup]] = [[] for _ in range(num_parts)]
+    for group, part_N in zip(
+        groups, np.split(part_n, np.cumsum([len(group.number_N) for group in groups])), strict=False
+    ):
+        for part in np.unique(part_N):
+            parts[part].append(group.take(np.flatnonzero(part_N == part)))
+    return parts
+
+
+def make_keys(groups: Sequence[layout.PromptGroup], model_key: str) -> np.ndarray:
+    """Return the SHA-256 of `model_key` and each prompt's tokens (32 bytes each), group by group."""
+    digests = []
+    for group in groups:
+        prefix_digest = hashlib.sha256(model_key.encode() + b" " + np.asarray(group.prefix_P, np.int32).tobytes())
+        content = group.suffixes.tokens_T.tobytes()
+        for start, end in itertools.pairwise((4 * group.suffixes.offsets_N).tolist()):
+            digest = prefix_digest.copy()
+            digest.update(content[start:end])
+            digests.append(digest.digest())
+    return np.array(digests, cache.KEY_DTYPE)
+
+
+def select(groups: Sequence[layout.PromptGroup], numbers: np.ndarray, num_prompts: int) -> list[layout.PromptGroup]:
+    """Return the prompts with some numbers, numbered in their order."""
+    position_N = np.full(num_prompts, -1)
+    position_N[numbers] = np.arange(len(numbers))
+    parts = [(group, position_N[group.number_N]) for group in groups]
+    return [
+        dataclasses.replace(group.take(np.flatnonzero(position_n >= 0)), number_N=position_n[position_n >= 0])
+        for group, position_n in parts
+        if (position_n >= 0).any()
+    ]
+
+
+def _model_key(model: lm.LanguageModel) -> str:
+    """Return everything that a state depends on, except the tokens of its prompt."""
+    key = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
+    if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
+        key += f" {model.platform}"
+    if model.deterministic:  # Results are bitwise equal only for the same number of devices per copy of the weights.
+        key += f" {model.mesh.shape[parallel.MODEL]}"
+    return key
