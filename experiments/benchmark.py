@@ -4,7 +4,7 @@ knnprompt benchmark    # SmolLM2, demo task; a minute on two CPU cores
 knnprompt benchmark --task=trec --data_dir=data --anchors=0
 knnprompt benchmark --dry_run --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4
 
-A dry run loads no weights and takes a second.
+Both measure how fast this host prepares prompts. A dry run loads no weights and takes some seconds.
 """
 
 from knnprompt_jax.cli import app

@@ -18,7 +18,7 @@ from knnprompt_jax.cli.command_settings import BenchmarkSettings
 from knnprompt_jax.common import errors, parallel, rounding
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.datastore import store as store_lib
-from knnprompt_jax.devices import operations, workload
+from knnprompt_jax.devices import host_speed, operations, workload
 from knnprompt_jax.inference.lm import execution, memory
 from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import sharding
@@ -78,6 +78,11 @@ class Topology:
     device: Device
     size: int
 
+    @property
+    def hosts(self) -> int:
+        """The number of hosts: a TPU slice of more than 8 chips has one per 4 chips."""
+        return self.size // 4 if self.device.platform == "tpu" and self.size > 8 else 1
+
 
 def find_topology(name: str | None) -> Topology:
     """Return the topology of a name, or this machine's devices if there is no name.
@@ -126,10 +131,11 @@ def run(settings: BenchmarkSettings) -> dict[str, Any]:
     subject = workload.describe(settings.model)
     work = workload.build(settings, subject)
     anchors = settings.anchors or work.prompts.num_prompts
-    job = Job(settings, topology, work, anchors)
+    host = host_speed.measure(work, settings.batch or execution.step_tokens(topology.device.platform))
+    job = Job(settings, topology, work, host, anchors)
     rows = [job.estimate(size) for size in sharding.model_axes(subject.config, topology.size)]
     return {
-        "ESTIMATED": "nothing was run: GiB on each device, to within 10 %; times are a lower bound",
+        "ESTIMATED": "GiB on each device, to within 10 %; times of devices are a lower bound; the host's are measured here",
         "model": subject.name,
         "devices": topology.name,
         "anchors": anchors,
@@ -139,6 +145,7 @@ def run(settings: BenchmarkSettings) -> dict[str, Any]:
         "tokens_counted_by_the_tokenizer_of": work.tokenizer_name,
         "recommended": _recommend(rows) or f"none: {subject.name} needs more memory than {topology.name} has",
         "meshes": rows,
+        "host_stages": host.table(),
     }
 
 
@@ -170,6 +177,7 @@ class Job:
     settings: BenchmarkSettings
     topology: Topology
     work: workload.Workload
+    host: host_speed.HostSpeed
     anchors: int
 
     @functools.cached_property
@@ -232,10 +240,14 @@ class Job:
         prefix_seconds = roofline(device, dtype, prefix_operations, need.weights, sent_per_token * shape.prefix)
         reading_seconds = prefix_seconds + steps * step_seconds
         search_seconds = roofline(device, "float32", search_operations, self.key_bytes * anchors_per_device)
+        anchors_per_second = self.anchors / reading_seconds
+        packing_hosts = min(self.topology.hosts, self.topology.size // model)  # Others pack the same data shards.
         return estimated | {
             "ms_per_step": 1000 * step_seconds,
             "mib_sent_per_step": sent_per_step / 2**20,
-            "anchors_per_second": self.anchors / reading_seconds,
+            "anchors_per_second": anchors_per_second,
+            "host_prompts_per_second": self.host.prompts_per_second(packing_hosts),
+            "bottleneck": self.host.bottleneck(anchors_per_second, packing_hosts),
             "job_seconds": reading_seconds * passes + search_seconds,
         }
 

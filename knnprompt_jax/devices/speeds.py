@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from knnprompt_jax.cli.command_settings import BenchmarkSettings
 from knnprompt_jax.cli.shared_settings import MeshOptions
-from knnprompt_jax.devices import machine, operations, workload
+from knnprompt_jax.common import parallel
+from knnprompt_jax.devices import host_speed, machine, operations, workload
 from knnprompt_jax.devices.checks import Inputs
 from knnprompt_jax.inference import states
 from knnprompt_jax.models import registry
@@ -22,13 +23,19 @@ _ANCHORS_PER_ACCELERATOR = 4096  # Enough to fill several steps of each data sha
 
 
 def run(settings: BenchmarkSettings) -> dict[str, Any]:
-    """Build the workload of a benchmark, time its first pass and then whole passes.
+    """Build the workload of a benchmark; time its first pass, then whole passes, then the host's part of a pass.
 
     Raises:
         UserError: impossible settings, or a model that cannot be loaded.
     """
     work = workload.build(settings, workload.describe(settings.model), settings.anchors)
-    return first_pass(work) | measure(settings, work)[0]
+    record = first_pass(work) | measure(settings, work)[0]
+    host = host_speed.measure(work, work.model.step_tokens, work.model.mesh.shape[parallel.DATA])
+    return record | {
+        "host_prompts_per_second": host.prompts_per_second(),
+        "bottleneck": host.bottleneck(record["anchors_per_second"]),
+        "host_stages": host.table(),
+    }
 
 
 def first_pass(work: workload.Workload) -> dict[str, Any]:

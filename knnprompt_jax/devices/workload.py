@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -42,12 +43,26 @@ class ModelShape:
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """The prompts of anchors, the model without its weights, and the name of the tokenizer that made the tokens."""
+    """The prompts of anchors, and the model without its weights.
+
+    Attributes:
+        subject: the model's description.
+        model: the model.
+        tokenizer_name: the name of the tokenizer that makes the tokens.
+        build: builds the prompts of the first anchors, of all if the number is 0; no other call shares their tokens.
+        num_anchors: the number of anchors to read; 0: all.
+    """
 
     subject: ModelShape
-    prompts: layout.Prompts
     model: lm.LanguageModel
     tokenizer_name: str
+    build: Callable[[int], layout.Prompts]
+    num_anchors: int
+
+    @functools.cached_property
+    def prompts(self) -> layout.Prompts:
+        """The prompts of the anchors to read."""
+        return self.build(self.num_anchors)
 
     @property
     def largest(self) -> layout.PromptGroup:
@@ -80,16 +95,21 @@ def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
     demo_shots = inputs.demo_shots(settings.demo_shots, settings.shots, inputs.Rows(task, train, ()), model)
     split = splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=settings.seed)
-    anchors = split.anchors[: num_anchors or None]
-    prompts = layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, model.context)
-    layout.warn_truncated(prompts.num_truncated, prompts.num_prompts, model.context)
-    return Workload(subject, prompts, model, source)
+
+    def build_prompts(count: int) -> layout.Prompts:
+        anchors = split.anchors[: count or None]
+        return layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, model.context)
+
+    work = Workload(subject, model, source, build_prompts, num_anchors)
+    layout.warn_truncated(work.prompts.num_truncated, work.prompts.num_prompts, model.context)
+    return work
 
 
 def build_random(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int) -> Workload:
     """Build prompts of random tokens, which need no tokenizer."""
     model = _make_model(settings, subject, tokenizer=None)
-    return Workload(subject, random_prompts(subject.config, num_anchors), model, "none: random tokens")
+    build_prompts = functools.partial(random_prompts, subject.config)
+    return Workload(subject, model, "none: random tokens", build_prompts, num_anchors)
 
 
 def random_prompts(config: config_lib.DecoderConfig, num_anchors: int) -> layout.Prompts:

@@ -8,7 +8,7 @@ import pytest
 
 from knnprompt_jax.cli import command_settings as settings_lib
 from knnprompt_jax.common import errors
-from knnprompt_jax.devices import estimate
+from knnprompt_jax.devices import estimate, host_speed
 from tests import shell
 
 OPTIONS = {"dry_run": True, "model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2}
@@ -19,7 +19,8 @@ def run(**options):
     return estimate.run(settings_lib.BenchmarkSettings(**OPTIONS | options))
 
 
-def test_every_mesh_that_divides_is_a_row(tmp_path):
+def test_every_mesh_that_divides_is_a_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(host_speed, "measure", lambda *given: host_speed.HostSpeed(0.1, 0.2, 0.3, 0.5))
     given = {**OPTIONS, "topology": "h100:4", "queries": 11, "anchors": 1000, "output": tmp_path}
     options = " ".join(f"--{name}={value}" for name, value in given.items())
     assert "ms per step" in shell.run(f"python experiments/benchmark.py {options}")
@@ -32,6 +33,7 @@ def test_every_mesh_that_divides_is_a_row(tmp_path):
     assert estimated["recommended"] == f"mesh.model={best['model']} (mesh.data={best['data']}), the fastest that fits"
     assert [row["mib_sent_per_step"] > 0 for row in rows] == [False, True, True]
     for row in rows:
+        assert (row["host_prompts_per_second"], row["bottleneck"]) == (2, "host")
         reading = 1000 / row["anchors_per_second"]
         assert row["ms_per_step"] / 1000 < reading < row["job_seconds"] < reading * 1.1
         assert row["tera_operations"] * 1e12 / estimate.DEVICES["h100"].peak_float32 <= row["job_seconds"]
@@ -43,6 +45,7 @@ def test_without_a_topology_the_devices_are_this_machine_s():
     assert found["devices"] == f"cpu:{jax.device_count()}"
     assert found["meshes"][0]["data"] == jax.device_count()
     assert found["meshes"][0]["tera_operations"] > 0 and "job_seconds" not in found["meshes"][0]
+    assert found["host_stages"][-1]["prompts_per_second"] > 0
     assert "the smallest that fits" in found["recommended"]
 
 
@@ -82,6 +85,11 @@ def test_options_without_effect_are_refused(options):
 def test_a_name_gives_the_kind_and_the_number_of_devices(name, platform, size):
     topology = estimate.find_topology(name)
     assert (topology.device.platform, topology.size) == (platform, size)
+
+
+@pytest.mark.parametrize(("name", "hosts"), [("v5e:2x4", 1), ("v5e:4x4", 4), ("h100:8", 1), ("cpu:64", 1)])
+def test_a_slice_of_more_than_eight_chips_has_a_host_for_each_four(name, hosts):
+    assert estimate.find_topology(name).hosts == hosts
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"])

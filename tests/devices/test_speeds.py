@@ -24,6 +24,10 @@ def test_a_benchmark_writes_its_record(monkeypatch, tmp_path):
     assert {"command", "date", "jax", "host"} <= set(found)
     assert (found["anchors"], found["compilations"]) == (23, 2)  # The programs of the prefix and of the suffixes.
     assert all(found[name] > 0 for name in ("compile_seconds", "share_of_peak", "anchors_per_second"))
+    names = ["render and tokenize", "keys", "pack", "all, as a stream"]
+    assert [row["stage_of_the_host"] for row in found["host_stages"]] == names
+    slower = "host" if found["host_prompts_per_second"] < found["anchors_per_second"] else "devices"
+    assert found["bottleneck"] == slower
 
 
 def test_a_published_shape_has_random_weights(monkeypatch, tmp_path):
