@@ -16,11 +16,12 @@ FLAGS = app.Flags(commands.ExplanationSettings)
 def main() -> None:
     from knnprompt_jax.classifier import classifier_file, explanation
     from knnprompt_jax.commands import unlabelled
-    from knnprompt_jax.common import parallel
+    from knnprompt_jax.study import job_inputs
 
     saved = classifier_file.read(pathlib.Path(FLAGS.value.classifier))
     row = unlabelled.parse_text(saved.content.task, FLAGS.value.text).fields
-    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh.model)))
+    mesh = job_inputs.choose_saved_mesh(FLAGS.value.mesh, saved.content.model)
+    fitted = saved.restore(saved.load_model(mesh))
     print(explanation.explain(fitted, row, num_tokens=FLAGS.value.tokens))
 
 

@@ -36,6 +36,12 @@ def check_task(name: str) -> None:
         catalogue.get(name)
 
 
+def check_model_axis(size: int, deterministic: bool | None) -> None:
+    """Raise UserError if the size is left to the devices, but a deterministic model's digits depend on it."""
+    if deterministic and not size:
+        raise errors.UserError("--mesh.model=0: --deterministic needs a number, because it changes the last digits")
+
+
 class MeshOptions(options.Options):
     """The layout of a job's devices."""
 
@@ -71,7 +77,7 @@ class ModelOptions(options.Options):
 class SavedMesh(options.Options):
     """The layout of the devices."""
 
-    model: int = options.option(1, "Devices that each copy of the weights is split over.", least=1)
+    model: int = options.option(1, "Devices per copy of the weights; 0: the fewest with enough memory.", least=0)
 
 
 class SavedOptions(options.Options):
@@ -99,8 +105,7 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.deterministic and not self.mesh.model:
-            raise errors.UserError("--mesh.model=0: --deterministic needs a number, because it changes the last digits")
+        check_model_axis(self.mesh.model, self.deterministic)
 
 
 class NameOptions(options.Options):

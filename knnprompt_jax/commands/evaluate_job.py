@@ -15,11 +15,12 @@ from knnprompt_jax.classifier.confidence import novelty
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import unlabelled
-from knnprompt_jax.common import errors, files, parallel, text_tables
+from knnprompt_jax.common import errors, files, text_tables
 from knnprompt_jax.inference import states
 from knnprompt_jax.report import drawing, measures, page
 from knnprompt_jax.report.measures import Measures, percent
 from knnprompt_jax.report.page import Listing, Section
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_MISTAKES = 20  # Mistakes that are listed on the page.
@@ -37,7 +38,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     examples = _load_rows(settings, saved)
     others = _load_out_of_scope(settings, saved)
-    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
+    fitted = saved.restore(saved.load_model(inputs.choose_saved_mesh(settings.mesh, saved.content.model)))
     cache = states.open_disk_cache(settings.cache_gb)
     measured = measure(fitted, examples, cache)
     certainty = measured.certainty(_find_thresholds(fitted))

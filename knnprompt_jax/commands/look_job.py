@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
-from knnprompt_jax.common import files, parallel, progress
+from knnprompt_jax.common import files, progress
 from knnprompt_jax.report import page
 from knnprompt_jax.report.page import Listing, Section
+from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.task import Example
 
@@ -32,7 +33,7 @@ def run(settings: commands.LookSettings) -> str:
     saved = classifier_file.read(pathlib.Path(settings.classifier))
     rows = label_table.train_rows(saved.content)
     progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")
-    fitted = saved.restore(saved.load_model(parallel.make_mesh(0, settings.mesh.model)))
+    fitted = saved.restore(saved.load_model(inputs.choose_saved_mesh(settings.mesh, saved.content.model)))
     predicted_N, shares_NC = fitted.left_out()
     doubts = label_table.mark_doubts(fitted, shares_NC, rows)
     table = [*rows.values()]

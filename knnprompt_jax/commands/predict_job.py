@@ -56,7 +56,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
     if settings.reject_novel is not None:
         novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
-    mesh = parallel.make_mesh(0, settings.mesh.model)
+    mesh = inputs.choose_saved_mesh(settings.mesh, saved.content.model)
     outcomes: collections.Counter[str] = collections.Counter()
     with parallel.enter_in_main(_open(settings, saved)) as opened:
         rows, total, output, form = opened or ((), None, predictions_file.Output(), None)

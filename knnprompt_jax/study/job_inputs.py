@@ -13,6 +13,7 @@ from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.lm import memory
+from knnprompt_jax.inference.lm.language_model import MeshChoice
 from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
@@ -71,6 +72,18 @@ def read_model(
 def make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config: config_lib.DecoderConfig) -> Mesh:
     """Make a mesh for a model; if `options.model` is 0, with the smallest size of that axis at which the model fits."""
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, step_tokens))
+
+
+def choose_saved_mesh(options: shared.SavedMesh, identity: lm.Identity) -> MeshChoice:
+    """Return the mesh of a saved classifier's model, or the function that chooses it if `options.model` is 0.
+
+    Raises:
+        UserError: there is no such mesh, or the model is deterministic and `options.model` is 0.
+    """
+    shared.check_model_axis(options.model, identity.deterministic)
+    if options.model:
+        return parallel.make_mesh(0, options.model)
+    return functools.partial(make_mesh, shared.MeshOptions(model=0), identity.dtype, 0)
 
 
 def read_problems(settings: "grids.ComparisonSettings", model: lm.LanguageModel) -> list[method.Problem]:

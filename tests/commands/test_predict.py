@@ -1,6 +1,7 @@
 """From a saved classifier and rows to predictions: whole, after interruptions, through pipes, and with bad rows."""
 
 import csv
+import dataclasses
 import itertools
 import json
 
@@ -8,8 +9,10 @@ import pytest
 
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
+from knnprompt_jax.cli import shared_settings
 from knnprompt_jax.commands import predict_job, unlabelled
 from knnprompt_jax.common import errors, files
+from knnprompt_jax.inference.lm import memory
 from tests import processes
 
 
@@ -41,6 +44,28 @@ def run(saved, table, demo_classifier, monkeypatch):
         return predict_job.run(commands.PredictionSettings(**places | options))
 
     return run
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_smallest_model_axis_is_chosen_except_in_deterministic_mode(deterministic, run, saved, monkeypatch):
+    read_saved = classifier_file.read
+    chosen = []
+
+    def read(path):
+        found = read_saved(path)
+        identity = dataclasses.replace(found.content.model, deterministic=deterministic)
+        return dataclasses.replace(found, content=dataclasses.replace(found.content, model=identity))
+
+    def load_model(saved, mesh):
+        chosen.append(mesh("the configuration").shape["model"])
+        raise errors.UserError("loaded")
+
+    monkeypatch.setattr(classifier_file, "read", read)
+    monkeypatch.setattr(classifier_file.Saved, "load_model", load_model)
+    monkeypatch.setattr(memory, "model_axis", lambda config, dtype, step_tokens: 1)
+    with pytest.raises(errors.UserError, match="mesh.model=0: --deterministic" if deterministic else "loaded"):
+        run("-", mesh=shared_settings.SavedMesh(model=0))
+    assert chosen == [] if deterministic else [1]
 
 
 def read(output):
