@@ -35,7 +35,8 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> dict[str, A
     Process 0 writes the record to `path` before each check, with the check's name as `running`, and at the end.
 
     Raises:
-        UserError: an unknown shape, a wrong value of KNNPROMPT_PREFIX_KERNEL, or processes that cannot be joined.
+        UserError: an unknown model or shape, a wrong value of KNNPROMPT_PREFIX_KERNEL, or processes that cannot be
+            joined.
     """
     started = time.monotonic()
     kernel_proof.switch()
@@ -47,7 +48,7 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> dict[str, A
     measured = {
         f"speed of {shape}": functools.partial(speeds.measure_shape, workload.describe(shape)) for shape in shapes
     }
-    inputs = checks.Inputs()
+    inputs = checks.Inputs(settings.model)
     record: dict[str, Any] = {**machine.describe(), "running": "", "failed": 0, "checks": [], "speeds": []}
 
     def write(running: str) -> None:

@@ -14,14 +14,17 @@ from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method
+from knnprompt_jax.models import hub
 from knnprompt_jax.study import job_inputs
 
 PASS = "pass"
 FAIL = "FAIL"
 NOT_RUN = "not run"
-# float32 rounds logits of tens of nats by about 1e-5, and layers add up to 1e-4. Products of operands rounded to TF32
-# would differ by 1e-3.
-NATS = 2e-4
+TINY = "tiny"
+# float32 rounds logits of tens of nats by about 1e-5, and the tiny model's layers add up to 1e-4. Products of operands
+# rounded to TF32 would differ by 1e-3. The error of activations with 8 bits is about a quarter of its limit.
+_NATS = {"float32": 2e-4, "bfloat16": 0.25}
+_DEEPER = 10  # Larger models add up more: SmolLM2 errs by 5e-5 and 0.4 nats. TF32 would err by 0.05.
 SETTINGS = grids.ComparisonSettings(shots=8, demo_shots=2, seeds=(1,), cache_gb=0)
 NUM_QUERIES = 60
 
@@ -67,7 +70,18 @@ def skipped(compared: str, reason: str) -> Line:
 
 
 class Inputs:
-    """The prompts of the demo task, and models that read them."""
+    """The prompts of the demo task, and models that read them.
+
+    Attributes:
+        allowed: the largest deviation of a log-probability that rounding explains, by dtype, in nats.
+    """
+
+    def __init__(self, name: str = TINY):
+        """Choose the model by name; raise UserError if it does not exist."""
+        hub.resolve(name)
+        self._name = name
+        factor = 1 if name == TINY else _DEEPER
+        self.allowed = {dtype: factor * nats for dtype, nats in _NATS.items()}
 
     def problem(self, model: lm.LanguageModel) -> method.Problem:
         """Return a split of the demo task, with some rows to classify."""
@@ -88,8 +102,8 @@ class Inputs:
         return problem.build_prompts(problem.split.demonstrations, chosen, context or model.context)
 
     def model(self, mesh: jax.sharding.Mesh, dtype: str = "float32", **options: Any) -> lm.LanguageModel:
-        """Return the tiny model on a mesh; it loads its weights at its first pass."""
-        return lm.LanguageModel.from_pretrained("tiny", dtype, mesh=mesh, **options)
+        """Return the model on a mesh; it loads its weights at its first pass."""
+        return lm.LanguageModel.from_pretrained(self._name, dtype, mesh=mesh, **options)
 
     def deviation(self, mesh: jax.sharding.Mesh, dtype: str = "float32") -> float:
         """Return the largest difference of log-probabilities on a mesh from those on a CPU, in nats."""
@@ -108,7 +122,7 @@ class Inputs:
 
     @functools.cached_property
     def reference_NV(self) -> np.ndarray:
-        """The log-probabilities after all prompts, by the tiny model on a CPU."""
+        """The log-probabilities after all prompts, by the model on a CPU."""
         model = self.model(self.cpu)
         return log_probabilities(model, self.prompts(model))
 

@@ -22,7 +22,6 @@ from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.study import comparison
 
-_HALF_NATS = 0.25  # About four times the error of activations with 8 bits.
 # Head sizes, query heads per key head, and whether there are windows: GPT-2's, Llama's and Gemma's.
 _COMPILED = ((64, 1, False), (128, 4, False), (256, 4, True))
 _INTERPRETED = ((16, 1, False), (24, 2, True))
@@ -33,7 +32,7 @@ _METHODS = ("icl", "knn")
 
 def check_states(inputs: Inputs) -> Iterator[Line]:
     """Compare the states of all prompts on a device with float32 on a CPU."""
-    for dtype, allowed in (("float32", checks.NATS), ("bfloat16", _HALF_NATS)):
+    for dtype, allowed in inputs.allowed.items():
         compared = f"{dtype} against float32 on a CPU, nats"
         yield checks.compare(compared, allowed, inputs.deviation, inputs.device, dtype)
 
@@ -64,7 +63,7 @@ def check_packing(inputs: Inputs) -> Iterator[Line]:
     assert 0 < truncated.num_truncated < truncated.num_prompts
     for prompts, kind in ((whole, "packed"), (truncated, "truncated and packed")):
         compared = f"{kind} prompts against one at a time, nats"
-        yield checks.compare(compared, checks.NATS, _packing_deviation, model, prompts, max(lengths))
+        yield checks.compare(compared, inputs.allowed["float32"], _packing_deviation, model, prompts, max(lengths))
 
 
 def _packing_deviation(model: lm.LanguageModel, prompts: layout.Prompts, longest: int) -> float:
@@ -142,7 +141,7 @@ def check_meshes(inputs: Inputs) -> Iterator[Line]:
     for size in sharding.model_axes(inputs.model(inputs.cpu).config, num_devices):
         data = num_devices // size
         compared = f"{data} data × {size} model, states against one CPU, nats"
-        yield checks.compare(compared, checks.NATS, inputs.deviation, parallel.make_mesh(data, size))
+        yield checks.compare(compared, inputs.allowed["float32"], inputs.deviation, parallel.make_mesh(data, size))
 
 
 def check_main_job(inputs: Inputs) -> Iterator[Line]:
@@ -154,7 +153,7 @@ def check_main_job(inputs: Inputs) -> Iterator[Line]:
             runs = comparison.run(settings, inputs.model(mesh))
             predicted.append([record.predicted[: checks.NUM_QUERIES] for record in runs])
     ours_MQ, theirs_MQ = map(np.array, predicted)
-    is_clear_MQ = _margins(inputs) > 2 * checks.NATS  # Rounding may change both of two numbers.
+    is_clear_MQ = _margins(inputs) > 2 * inputs.allowed["float32"]  # Rounding may change both of two numbers.
     compared = f"{' and '.join(_METHODS)}: predictions that differ from a CPU's, of {is_clear_MQ.sum()} beyond rounding"
     yield checks.compare(compared, 0, ((ours_MQ != theirs_MQ) & is_clear_MQ).sum)
 

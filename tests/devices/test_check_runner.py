@@ -5,7 +5,9 @@ import json
 import pytest
 
 from knnprompt_jax.cli import command_settings as settings_lib
-from knnprompt_jax.devices import check_runner, checks, device_report
+from knnprompt_jax.common import errors
+from knnprompt_jax.devices import check_runner, checks, device_report, model_checks
+from knnprompt_jax.models import hub
 from tests import shell, test_parallel
 
 RIGHT = checks.Line("a against b, nats", 0.25, 0.5, checks.PASS)
@@ -55,6 +57,24 @@ def test_a_crash_leaves_the_record_of_earlier_checks(monkeypatch, run, tmp_path)
         run(("one", [RIGHT]), ("two", crash()), ("three", [RIGHT]))
     record = json.loads((tmp_path / "record.json").read_text())
     assert (record["running"], [line["check"] for line in record["checks"]]) == ("two", ["one: a against b, nats"])
+
+
+def test_the_named_model_is_checked(monkeypatch, tmp_path):
+    """Its limits are wider than the tiny model's, whose folder it is here; a missing model is refused at once."""
+    names = []
+
+    def check(inputs):
+        names.append(inputs.model(inputs.device).name)
+        return model_checks.check_packing(inputs)
+
+    monkeypatch.setattr(check_runner, "CORRECTNESS", {"packing": check})
+    folder = str(hub.resolve("tiny"))
+    settings = settings_lib.CheckSettings(quick=True, model=folder)
+    lines = check_runner.run(settings, tmp_path / "record.json")["checks"]
+    assert names == [folder]
+    assert [(line["result"], line["allowed"]) for line in lines] == [("pass", 2e-3)] * 2
+    with pytest.raises(errors.UserError, match="nowhere"):
+        check_runner.run(settings_lib.CheckSettings(model="./nowhere"), tmp_path / "record.json")
 
 
 @pytest.mark.parametrize(("name", "result"), [("speed of gpt2", "not run"), ("search", "FAIL")])
