@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.inference.states import reading
@@ -62,7 +63,9 @@ def run(monkeypatch):
                 built_ahead.append(1 + len(built_ahead) - device.num_queued)
             return [[ord(character) for character in text] for text in texts]
 
-        examples = [Example({"text": f"{number % BLOCK}{number:03}"}, "", number) for number in range(BLOCK * NUM_BLOCKS)]
+        examples = [
+            Example({"text": f"{number % BLOCK}{number:03}"}, "", number) for number in range(BLOCK * NUM_BLOCKS)
+        ]
         model = killed.make_model()
         monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
         monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", BLOCK * len("0000=") / model.step_tokens)
@@ -88,3 +91,35 @@ def test_queues_are_bounded(run):
     assert device.num_queued == NUM_BLOCKS
     assert device.most_waiting == 2
     assert most_built <= 4
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("bad", ["", "\xff"], ids=["no tokens", "a token outside the vocabulary"])
+def test_an_error_in_a_later_block_ends_the_reading(monkeypatch, tmp_path, platform, bad):
+    """It is raised although earlier chunks are queued, and what they cached is whole."""
+    model = killed.make_model()
+    monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
+    monkeypatch.setattr(reading, "_CHUNK_STEPS", {})
+    monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", BLOCK * 2 / model.step_tokens)
+    monkeypatch.setattr(type(model), "platform", platform)
+    task = Task("letters", ("text",), "{text}", ("0", "1"), ("0", "1"))
+    texts = [f"{chr(65 + number % BLOCK)}{chr(65 + number // BLOCK)}" for number in range(4 * BLOCK)]
+    cache = states.DiskCache(tmp_path, 2**20)
+
+    def read(texts):
+        examples = [Example({"text": text}, "", number) for number, text in enumerate(texts)]
+        return states.read(model, layout.build_prompts(task, [], examples, tokenize, 99), cache)
+
+    def tokenize(texts):
+        return [[ord(character) for character in text] for text in texts]
+
+    with pytest.raises(errors.UserError, match="has no tokens|token id 255"):
+        read([*texts[:-1], bad])
+    before = model.statistics.prompts
+    got = read(texts)
+    assert 0 < model.statistics.prompts - before < len(texts), "finished chunks are not read again"
+    expected = states.read(
+        killed.make_model(),
+        layout.build_prompts(task, [], [Example({"text": text}, "", 0) for text in texts], tokenize, 99),
+    )
+    np.testing.assert_allclose(got.hidden_NE, expected.hidden_NE, atol=1e-4)
