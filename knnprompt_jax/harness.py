@@ -27,6 +27,7 @@ Text = tuple[tuple[int, ...], tuple[int, ...]]
 
 _MIN_PREFIX = 64  # A prefix is read separately and padded to the longest, so it needs this many more common tokens
 _MIN_TEXTS = 32  # and this many texts.
+_NO_TOKENS = "an option has no tokens of its own after its context: change the task's options"
 
 
 @registry.register_model("knnprompt")
@@ -101,6 +102,11 @@ class HarnessModel(model_lib.TemplateLM):
             continue_final_message=not add_generation_prompt,
         )
 
+    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        if not all(continuation for _, continuation in (request.args for request in requests)):
+            raise errors.UserError(_NO_TOKENS)
+        return super().loglikelihood(requests, disable_tqdm)
+
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log p of whole texts in nats, each token after as many tokens as fit before it."""
         windows = []
@@ -132,7 +138,7 @@ class HarnessModel(model_lib.TemplateLM):
         """
         wanted = [(tuple(context), tuple(target)) for _, context, target in requests]
         if () in (target for _, target in wanted):
-            raise errors.UserError("an option has no tokens of its own after its context: change the task's options")
+            raise errors.UserError(_NO_TOKENS)
         texts = sorted(set(wanted))
         grouped = list(families(list(enumerate(texts))))
         order = [index for indices, _ in grouped for index in indices]

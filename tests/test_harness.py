@@ -113,10 +113,11 @@ def test_greedy_continuations(ours, theirs):
     assert [greedy for _, greedy in scores] == [True, False]
 
 
-def test_an_option_without_tokens_is_refused(ours):
+@pytest.mark.parametrize("texts", [("The site", ""), ("", ""), ("hello wor", "ld")])
+def test_an_option_without_tokens_is_refused(ours, texts):
     """A score of nothing, 0 nats, would win against every other option."""
     with pytest.raises(errors.UserError, match="no tokens of its own"):
-        ours.loglikelihood(requests(("The site", "")), disable_tqdm=True)
+        ours.loglikelihood(requests(texts), disable_tqdm=True)
 
 
 @pytest.mark.parametrize(
