@@ -24,7 +24,6 @@ from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_MISTAKES = 20  # Mistakes that are listed on the page.
-_MIN_SHIFT = 0.1  # Total variation between shares of classes from which on `evaluate` gives advice.
 
 
 def run(settings: commands.EvaluationSettings) -> str:
@@ -137,7 +136,7 @@ def _load_out_of_scope(settings: commands.EvaluationSettings, saved: classifier_
 
 
 def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
-    """Return a remark if classes are not as common among the measured rows as the classifier assumes; or nothing.
+    """Return a remark if the shares of classes among the measured rows would raise the accuracy beyond its interval.
 
     The accuracy with the measured shares needs no more predictions: probabilities are multiplied by the shares. If a
     class has no rows, there is no remark: a share of 0 would rule it out.
@@ -148,10 +147,10 @@ def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     counts_C = np.bincount(fitted.content.y_N, minlength=len(order_C))
     assumed_C = (counts_C / counts_C.sum() if fitted.content.prior_C is None else fitted.content.prior_C)[order_C]
     shares_C = np.bincount(measured.y_Q, minlength=len(order_C)) / len(measured.y_Q)
-    if not shares_C.all() or np.abs(shares_C - assumed_C).sum() / 2 < _MIN_SHIFT:
-        return []
     ratio_C = np.divide(shares_C, assumed_C, out=np.zeros(len(order_C)), where=assumed_C > 0)
     accuracy = np.mean((measured.probabilities_QC * ratio_C).argmax(-1) == measured.y_Q)
+    if not shares_C.all() or accuracy <= measured.overall["accuracy_interval"]["high"]:
+        return []
     prior = ",".join(f"{label}={share:.3g}" for label, share in zip(measured.labels, shares_C, strict=True))
     return [
         "Classes are not as common in these rows as the classifier assumes. If new rows are like these, set their shares: "

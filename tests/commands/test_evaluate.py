@@ -123,9 +123,8 @@ def test_mistakes_are_listed_with_the_most_probable_first():
 
 def test_other_shares_of_classes_are_reported_with_what_they_give(tmp_path):
     """Three of four rows are of a class that has a third of the train rows."""
-    train = [(f"{word} {number}", label) for number in range(9) for word, label in (("sun", "x"), ("mud", "y"))][:-6]
-    rest = [(f"{word} day {number}", label) for number in range(24) for word, label in (("sun", "x"), ("mud", "y"))]
-    test = [row for row in rest if row[1] == "y"][:18] + [row for row in rest if row[1] == "x"][:6]
+    train = [(f"day {number}", "xxy"[number % 3]) for number in range(12)]
+    test = [(f"sunny day {number}", "xyyy"[number % 4]) for number in range(24)]
     fitted = kp.AutoClassifier(kp.demo_model("tiny"), experts=("knn",), demo_shots=0).fit(*zip(*train, strict=True))
     fitted.save(tmp_path / "mine")
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in test))
@@ -137,5 +136,7 @@ def test_other_shares_of_classes_are_reported_with_what_they_give(tmp_path):
     promised = advice.partition("would give accuracy ")[2].partition(" here")[0]
     again = evaluate_job.run(commands.EvaluationSettings(**given, class_prior="x=0.25,y=0.75"))
     assert promised in re.search("Accuracy .*", again)[0] and "Classes are not as common" not in again
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in test[:3]))
+    assert "--class_prior" not in evaluate_job.run(commands.EvaluationSettings(**given)), "three rows prove nothing"
     (tmp_path / "rows.csv").write_text("text,label\nmud,y\n")
     assert "--class_prior" not in evaluate_job.run(commands.EvaluationSettings(**given)), "it would rule out x"
