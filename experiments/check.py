@@ -1,7 +1,7 @@
 """Checks results and measures speeds on this machine's devices: two tables, and a JSON file.
 
 knnprompt check    # some minutes; run it once on a new machine
-knnprompt check --quick    # correctness only, under a minute
+knnprompt check --quick    # correctness only, about 75 s of CPU time
 knnprompt check --shapes=gpt2,facebook/opt-6.7b
 srun python experiments/check.py --distributed.auto
 

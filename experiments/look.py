@@ -1,4 +1,4 @@
-"""Shows the anchors of a saved classifier: probably wrong labels, rows to label next, a map, confusion and calibration.
+"""Shows labels that are probably wrong and the rows to label next, as a page and as a table.
 
 Writes a page and table.csv: the train rows and the rows to label next. Edit the table, then fit with it.
 

@@ -51,12 +51,12 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             return
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
         kinds = inspect.Parameter
-        given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
+        given = [kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None) for name in ("model", "task")]
         for field in dataclasses.fields(cls.options_kind):
             given.append(kinds(field.name, kinds.KEYWORD_ONLY, default=field.default))
         cls.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
 
-    def __init__(self, model: lm_lib.LanguageModel, task: Task | None = None, **options: Any):
+    def __init__(self, model: Any = None, task: Task | None = None, **options: Any):
         """Create an unfitted classifier; `options` are those of the class. Without a task, `fit` infers it."""
         self.model = model
         self.task = task

@@ -184,7 +184,7 @@ class CheckSettings(options.Options):
     """The checks to run."""
 
     model: str = options.option("tiny", f"The model to check: {shared.MODEL_HELP}", nonempty=True, check=hub.check_name)
-    quick: bool = options.option(False, "Check correctness only; under a minute on two CPU cores.")
+    quick: bool = options.option(False, "Check correctness only, in about 75 s of CPU time.")
     shapes: tuple[str, ...] | None = options.option(
         None, "Published models to measure, with random weights. By default gpt2; on accelerators, three larger ones."
     )

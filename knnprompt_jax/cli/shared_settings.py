@@ -171,9 +171,7 @@ class ColumnOptions(options.Options):
 class RowOptions(LabelledFileOptions):
     """The source of a task's rows."""
 
-    data_dir: str = options.option(
-        "", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.", check=files.check_readable_folder
-    )
+    data_dir: str = options.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
     text_columns: tuple[str, ...] = options.option(
         (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates."
     )

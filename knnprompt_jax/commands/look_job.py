@@ -1,4 +1,4 @@
-"""The page of a saved classifier's anchors, each classified by the others, and the table to edit for the next fit."""
+"""Write the page of labels to check and rows to label, and the table to edit for the next fit."""
 
 import itertools
 import pathlib
@@ -49,13 +49,11 @@ def run(settings: commands.LookSettings) -> str:
     added = (columns.PROBABILITY, columns.NOVELTY, columns.REASON)
     to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in added)) for row in chosen]
     sections = build(suspects, to_label)
-    demonstrations = f"after {len(fitted.content.demonstrations)}" if fitted.content.demonstrations else "without"
     introduction = (
-        f"{len(fitted.content.anchors):,} anchors of task {task.name}, read by {fitted.model.name} {demonstrations} "
-        f"demonstrations. {100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by "
-        "the others."
+        f"{len(fitted.content.anchors):,} train rows, read by {fitted.model.name}. "
+        f"{100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by the others."
     )
-    written = page.write(output, f"Anchors of {saved.path.resolve().name}", introduction, sections)
+    written = page.write(output, f"Train rows of {saved.path.resolve().name}", introduction, sections)
     lines = [f"labels to check: {len(doubts):,} of {len(fitted.content.anchors):,}"]
     if chosen:
         lines.append(f"rows to label: {len(chosen):,}, at the end of the table")

@@ -112,22 +112,19 @@ def check_writable(name: str | pathlib.Path, *, folder: bool = False) -> None:
             pass
 
 
-def check_readable(name: str | pathlib.Path, *, folder: bool = False) -> None:
-    """Raise UserError unless `name` is a file, pipe or device (with `folder`: a folder) that this user may read.
+def check_readable(name: str | pathlib.Path) -> None:
+    """Raise UserError unless `name` is a file, pipe or device that this user may read.
 
     A pipe is not opened, because its writer would notice.
     """
+    if name == "-":
+        raise errors.UserError("-: only predict reads standard input: give a file")
     with refusals(pathlib.Path(name)):
         is_folder = stat.S_ISDIR(os.stat(name).st_mode)
-    if is_folder != folder:
-        raise errors.UserError(f"{name}: it is not {'a folder' if folder else 'a file'}")
+    if is_folder:
+        raise errors.UserError(f"{name}: it is not a file")
     if not os.access(name, os.R_OK):
         raise errors.UserError(f"{name}: {os.strerror(errno.EACCES)}")
-
-
-def check_readable_folder(name: str | pathlib.Path) -> None:
-    """Raise UserError unless `name` is a folder that this user may read."""
-    check_readable(name, folder=True)
 
 
 def check_output_folder(name: str | pathlib.Path) -> None:

@@ -188,7 +188,7 @@ def load_rows(
     found = [folder / name for name in names if has_folder and (folder / name).is_file()]
     if not found:
         place = f"{folder}: no file {names[0]}" if has_folder else f"task {task.name!r}: its rows are not included"
-        advice = f"give --data_dir=DIR (with DIR/{task.name}/train.jsonl), --hub, or --train_file and --eval_file"
+        advice = f"give --hub or --data_dir=DIR with DIR/{task.name}/train.jsonl (docs/paper.md#the-rows); task demo needs none"
         raise errors.UserError(f"{place}; {advice}")
     return Table(str(found[0]), label_column, on_bad=on_bad).labelled(task)
 

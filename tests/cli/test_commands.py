@@ -12,7 +12,6 @@ WRONG = [
     (commands.PredictionSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
     (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
     (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
-    (grids.ComparisonSettings, {"task": "sst2", "data_dir": "rows.csv"}, "rows.csv: it is not a folder"),
     (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "./no")}, "model './no': no such"),
 ]  # fmt: skip
 

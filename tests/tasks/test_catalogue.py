@@ -121,9 +121,9 @@ def test_published_layout(tmp_path):
     first, second = catalogue.load_rows(MOOD, "train", data_dir=str(tmp_path))
     assert (first.fields, first.label, first.place) == ({"sentence": "dull "}, "bad", f"{path}:2")
     assert (second.fields, second.extra, second.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 1)
-    with pytest.raises(errors.UserError, match=r"mood: no file dev\.jsonl; give --data_dir=DIR .*, --hub"):
+    with pytest.raises(errors.UserError, match=r"mood: no file dev\.jsonl; give --hub or --data_dir="):
         catalogue.load_rows(MOOD, "dev", data_dir=str(tmp_path))
-    with pytest.raises(errors.UserError, match="task 'mood': its rows are not included; give --data_dir="):
+    with pytest.raises(errors.UserError, match="task 'mood': its rows are not included; give --hub or --data_dir="):
         catalogue.load_rows(MOOD, "dev")
 
 

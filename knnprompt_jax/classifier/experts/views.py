@@ -34,8 +34,8 @@ _MAX_FOLDS = 10
 def ranked(rows: Sequence[Example], seed: int) -> list[int]:
     """Return the indices of all rows in the order of a seeded hash of their texts.
 
-    A few new rows rarely change the order of the others. Equal texts have different hashes, by their order among the
-    rows. Labels do not matter.
+    New rows keep the order of the others. Equal texts have different hashes, by their order among the rows. Labels do
+    not matter.
     """
     digests = []
     earlier: collections.Counter[str] = collections.Counter()
@@ -119,7 +119,7 @@ class View:
 def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
     """Return the view with `demo_shots` demonstrations per class, or all rows of a smaller class.
 
-    The demonstrations of a class are its first rows in `ranked`, so that a few new rows rarely change them.
+    The demonstrations of a class are its first rows in `ranked`.
     """
     order = ranked(rows, seed)
     demonstrations = first_of_each(rows, order, demo_shots)

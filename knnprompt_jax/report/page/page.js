@@ -17,6 +17,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
   function make(tag, text, name) {
     const element = document.createElement(tag);
     element.textContent = text;
+    element.dir = "auto";
     if (name) element.className = name;
     return element;
   }

@@ -1,4 +1,4 @@
-"""Views and folds: every row is read once, never after itself, and a few new rows rarely change a prompt."""
+"""Views and folds: every row is read once, never after itself, and new rows keep the order of the others."""
 
 import collections
 
