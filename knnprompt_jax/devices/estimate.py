@@ -24,6 +24,7 @@ from knnprompt_jax.inference.prompts import packing
 from knnprompt_jax.models import sharding
 
 GIB = 2**30
+_GPUS_PER_HOST = 8  # The network between hosts with GPUs is not modelled.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,8 @@ def find_topology(name: str | None) -> Topology:
     kind, _, shape = name.partition(":")
     if kind in DEVICES:
         device = DEVICES[kind]
-        is_number = shape.isdecimal() and int(shape) > 0
+        most = _GPUS_PER_HOST if device.platform == "cuda" else math.inf
+        is_number = shape.isdecimal() and 0 < int(shape) <= most
         if shape in device.topologies or (not device.topologies and is_number):
             return Topology(name, device, math.prod(map(int, shape.split("x"))))
     raise _unknown(name)
@@ -113,9 +115,10 @@ def _find_existing() -> Topology:
 
 
 def _unknown(name: str) -> errors.UserError:
-    """Return the error of an unknown name; kinds with any number of devices have one example."""
-    names = (f"{kind}:{each}" for kind, device in DEVICES.items() for each in device.topologies or ("8 (any number)",))
-    return errors.UserError(f"--topology={name}: unknown devices; choose from {', '.join(names)}")
+    """Return the error of an unknown name; kinds without topologies have one example."""
+    names = (f"{kind}:{each}" for kind, device in DEVICES.items() for each in device.topologies or (_GPUS_PER_HOST,))
+    advice = f"or any other number of cpu, or up to {_GPUS_PER_HOST} GPUs: several GPU hosts are not modelled"
+    return errors.UserError(f"--topology={name}: unknown devices; choose from {', '.join(names)}, {advice}")
 
 
 def run(settings: BenchmarkSettings) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def run(settings: BenchmarkSettings) -> dict[str, Any]:
     job = Job(settings, topology, work, host, anchors)
     rows = [job.estimate(size) for size in sharding.model_axes(subject.config, topology.size)]
     return {
-        "ESTIMATED": "GiB on each device, to within 10 %; times of devices are a lower bound; the host's are measured here",
+        "ESTIMATED": "memory in GiB; devices take at least the given times; the speed of the host is measured here",
         "model": subject.name,
         "devices": topology.name,
         "anchors": anchors,
@@ -190,7 +193,8 @@ class Job:
         """Return memory in GiB, operations and times of each device, with the weights split over `model` devices.
 
         The peak is the maximum over time: while prompts are read, while a whole copy of the head becomes the store's,
-        or while anchors are searched beside the weights.
+        or while anchors are searched beside the weights. A process has all devices of its host. It reads each slice of
+        the weights once, but holds one copy per device while it loads split weights. Later it holds all states twice.
         """
         device = self.topology.device
         config = self.work.subject.config
@@ -206,6 +210,10 @@ class Job:
         replicated = jnp.dtype(dtype).itemsize * head_size if model > 1 else 0
         search = int(StoreOptions().memory_mb * 2**20)
         peak = max(need.total, need.weights + store + max(replicated, search))
+        devices_per_host = self.topology.size // self.topology.hosts
+        states = 2 * 4 * self.anchors * (config.state_width + 1)
+        loaded = need.weights * (devices_per_host if model > 1 else 1)
+        read = need.weights * min(model, devices_per_host)
         return {
             "data": data,
             "model": model,
@@ -215,6 +223,9 @@ class Job:
             "working": need.working / GIB,
             "store": store / GIB,
             "peak": peak / GIB,
+            "host_memory": max(loaded, states) / GIB,
+            "read_per_host": read / GIB,
+            "load_seconds_at_1_gb_per_second": read / 1e9,
             **self._times(model, shape, steps, need),
         }
 

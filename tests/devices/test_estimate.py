@@ -60,6 +60,8 @@ def test_the_published_numbers_of_opt_30b():
     whole = run(**LARGE, topology="v5e:2x4", anchors=1_048_576)["meshes"][-1]
     assert whole["fits"] == "yes"
     assert whole["weights"] == pytest.approx(7.01, abs=0.005)
+    assert whole["read_per_host"] == 8 * whole["weights"] == whole["host_memory"]  # The states take less.
+    assert whole["load_seconds_at_1_gb_per_second"] == pytest.approx(8 * 7.01 * 1.0737, rel=0.001)
     # While the store is made, a whole bfloat16 head is beside the weights and the store's float32 head.
     assert whole["peak"] - whole["weights"] - whole["store"] == pytest.approx(2 * 50272 * 7168 / 2**30)
 
@@ -92,7 +94,7 @@ def test_a_slice_of_more_than_eight_chips_has_a_host_for_each_four(name, hosts):
     assert estimate.find_topology(name).hosts == hosts
 
 
-@pytest.mark.parametrize("name", ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"])
+@pytest.mark.parametrize("name", ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "h100:16", "cpu:x", "b200:8"])
 def test_an_unknown_name_lists_all(name):
     with pytest.raises(errors.UserError, match="--topology=.*: unknown devices; choose from v4:2x2x1.*h100:8"):
         estimate.find_topology(name)
