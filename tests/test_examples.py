@@ -3,7 +3,10 @@
 import io
 import os
 import pickle
+import re
 import signal
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -92,3 +95,48 @@ def test_one_table(tmp_path, capsys):
     chart = reproduce_a_table.main(**values, output=str(tmp_path))
     assert chart.stat().st_size > 5_000
     assert "kNN, L2 of hidden states" in capsys.readouterr().out
+
+
+# Stands for srun, and for a host's shell behind gcloud: two processes, which JAX joins as tasks of Slurm.
+SRUN = """#!/bin/bash
+for process in 0 1; do SLURM_PROCID=$process "$@" & processes+=($!); done
+for process in "${processes[@]}"; do wait "$process" || exit 1; done
+"""
+GCLOUD = """#!/bin/bash
+for given in "$@"; do [[ $given == --command=* ]] && exec srun bash -c "${given#--command=}"; done
+echo copied
+"""
+PYTHON = f"""#!/bin/bash
+[[ $1 == experiments/check.py ]] && shift && set -- tests/parallel/check_together.py "$@"
+exec {sys.executable} "$@"
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", ["gpu_hosts.sbatch", "tpu_slice.sh"])
+def test_scripts_of_clusters(script, tmp_path):
+    """Two processes on CPUs print the lines that the script's comments promise, but for numbers."""
+    for name, program in {"srun": SRUN, "gcloud": GCLOUD, "python": PYTHON, "pip": "#!/bin/bash\n"}.items():
+        (tmp_path / name).write_text(program)
+        (tmp_path / name).chmod(0o755)
+    scheduler = {"JOB_ID": str(os.getpid()), "STEP_NODELIST": "localhost", "NTASKS": "2", "STEP_NUM_NODES": "2"}
+    environment = {f"SLURM_{name}": value for name, value in scheduler.items()}
+    environment |= {
+        "SLURM_LOCALID": "0",
+        "SLURM_CPUS_PER_TASK": "1",
+        "MODEL": "tiny",
+        "SHOTS": "3",
+        "OUTPUT": str(tmp_path),
+    }
+    environment |= {"TPU": "mine", "ZONE": "here", "FOLDER": ".", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(processes.ROOT)}
+    path = processes.ROOT / "examples" / script
+    done = subprocess.run(
+        ["bash", path], cwd=processes.ROOT, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    promised = re.findall("^#> (.*)$", path.read_text(), re.MULTILINE)
+    assert promised
+    for line in promised:
+        words = (re.escape(word) for word in re.split(r"[\d.e-]+|\s+|labelled/", line) if word)
+        assert re.search(".*".join(words), done.stdout), line
