@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.commands import fit_job, predict_job
 from knnprompt_jax.common import errors, files, parallel
-from knnprompt_jax.study import comparison
 from tests import processes, shell
 from tests.processes import predict_in_small_batches
 
@@ -196,26 +192,6 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
         assert "within the free one" in output and "0 for all" in output and "held.nowhere'" in output
 
 
-@pytest.mark.parametrize(
-    ("run", "options"),
-    [
-        (predict_job.run, commands.PredictionSettings(classifier="x", input="a.csv", output="b.csv")),
-        (comparison.run, grids.ComparisonSettings()),
-        (fit_job.run, commands.FitSettings(classifier="x", train_file="a.csv")),
-    ],
-)
-def test_processes_join_before_they_read_a_classifier(run, options, monkeypatch):
-    """Reading asks which process this is; JAX joins none after that."""
-    monkeypatch.setattr(jax, "process_index", None)
-
-    def start(**options):
-        raise errors.UserError("joined")
-
-    monkeypatch.setattr(parallel, "start", start)
-    with pytest.raises(errors.UserError, match="joined"):
-        run(options)
-
-
 def start(devices: int, program: str, *arguments: str) -> subprocess.Popen:
     return processes.start(program, *arguments, devices=devices)
 
@@ -235,9 +211,3 @@ def test_a_platform_that_this_machine_lacks_is_named(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     with pytest.raises(errors.UserError, match="^JAX_PLATFORMS=cuda: no such devices here; choose cpu"):
         parallel.is_main()
-
-
-def test_missing_variables_of_a_scheduler_are_named(monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with pytest.raises(errors.UserError, match="lacks SLURM_STEP_NODELIST, .* and OMPI_MCA_orte_hnp_uri"):
-        parallel.start(True, "", 0, 0)

@@ -12,7 +12,6 @@ from safetensors import numpy as safetensors_numpy
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import arguments, classifier_file
-from knnprompt_jax.classifier.experts import words
 
 REFUSED = "^[^\n]*: not a classifier, damaged, or of another version: fit again[^\n]*$"
 
@@ -98,16 +97,6 @@ def test_what_is_no_classifier_is_refused_and_no_code_in_it_runs(tmp_path):
     assert not (tmp_path / "it ran").exists()
     with pytest.raises(kp.UserError, match="none: No such file or directory"):
         classifier_file.read(tmp_path / "none")
-
-
-def test_the_expert_on_words_is_kept(model, task, rows, tmp_path, monkeypatch):
-    """A saved classifier does not count the terms of its rows again."""
-    texts = [f"Straße {text}" for text in rows[0][:67]]
-    pool = kp.AutoClassifier(model, task, experts=("knn", "words"), demo_shots=0).fit(texts, rows[1][:67])
-    pool.save(tmp_path / "pool")
-    monkeypatch.setattr(words.Vocabulary, "of", None)
-    wanted_QC = pool.predict_proba(rows[0][67:])
-    np.testing.assert_array_equal(kp.load(tmp_path / "pool", model).predict_proba(rows[0][67:]), wanted_QC)
 
 
 def test_the_model_must_be_that_of_the_anchors(fitted, path, monkeypatch):

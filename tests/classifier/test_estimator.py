@@ -1,7 +1,6 @@
 """The classifier against the definition, one prompt at a time; what it takes as X and y, and what it refuses."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import special
 from sklearn import exceptions
@@ -13,7 +12,6 @@ from tests import prompt_groups
 from tests.datastore import worlds
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
-TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))
 
 
 def log_p(classifier, texts):
@@ -76,16 +74,6 @@ def test_labels_keep_their_type_as_long_as_they_can(model, labels, y, classes, n
     assert classifier.partial_fit(["new"], [new]).classes_.tolist() == grown
 
 
-def test_tables_rows_and_several_fields(model):
-    rows = [{"title": f"T{i}", "body": f"word {i * i}", "more": i} for i in range(7)]
-    y = ["no", "yes", "no", "yes", "no", "yes", "yes"]
-    table = pd.DataFrame(rows, index=list("abcdefg"))
-    from_rows = kp.KNNPrompting(model, TWO, demo_shots=0).fit(rows, y)
-    from_table = kp.KNNPrompting(model, TWO, demo_shots=0).fit(table, pd.Series(y))
-    np.testing.assert_array_equal(from_rows.kneighbors(rows)[0], from_table.kneighbors(table)[0])
-    assert from_rows.anchors_[3].fields == {"title": "T3", "body": "word 9"}
-
-
 def test_the_prediction_has_the_largest_probability_where_votes_tie(model, rows):
     """Labels whose order in the task is not the sorted one."""
     labels = np.array(["9", "10", "2", "b", "a", "B"])
@@ -108,21 +96,6 @@ def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance
     np.testing.assert_array_equal(changed.predict(X[67:]), expected.predict(X[67:]))
     with pytest.raises(kp.UserError, match="k=56: there are 55 anchors; choose k ≤ 55"):
         changed.set_params(k=56).predict(X[67:])
-
-
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        ("a text", "X is a str"),
-        (["a", 3.5], "row 1.* float"),
-        (pd.DataFrame({"text": ["a", None]}), "row 1: "),
-        (["a"], "X has 1 rows, y 2 labels"),
-        ([], "X has 0 rows"),
-    ],
-)
-def test_bad_texts_are_refused_with_their_row(model, X, message):
-    with pytest.raises(kp.UserError, match=message):
-        kp.KNNPrompting(model, ONE, k=1).fit(X, ["no", "yes"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn import base, metrics, model_selection, utils
+from sklearn import base, model_selection, utils
 from sklearn.utils import validation
 
 import knnprompt_jax as kp
@@ -36,17 +36,6 @@ def test_a_search_over_k_reads_each_prompt_once(unfitted, rows, model, monkeypat
     for k, scores in zip((1, 3, 5), search.cv_results_["mean_test_score"], strict=True):
         expected = model_selection.cross_val_score(base.clone(unfitted).set_params(k=k), X, y, cv=folds)
         assert scores == pytest.approx(expected.mean())
-
-
-def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
-    X, y = rows
-    names = np.array(["zebra", "ape", "mouse", "yak", "bee", "cow"])
-    task = kp.Task("animals", ("text",), "{text}\nKind:", tuple(names), tuple(names))
-    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:60], names[y[:60]])
-    loss = -metrics.get_scorer("neg_log_loss")(classifier, X, names[y])
-    by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
-    own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])
-    assert loss == pytest.approx(-np.log(np.clip(own, np.finfo(float).eps, 1)).mean(), rel=1e-6)
 
 
 def test_each_fit_infers_a_task_that_is_not_given_and_later_rows_do_not_change_a_given_one(model, rows):

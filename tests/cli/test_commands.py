@@ -9,7 +9,7 @@ from tests import processes
 
 WRONG = [
     (commands.PredictionSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
-    (commands.PredictionSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
+    (commands.EvaluationSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
     (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
     (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
     (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "./no")}, "model './no': no such"),

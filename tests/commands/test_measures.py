@@ -1,7 +1,6 @@
 """Measures of predictions, from numbers worked out by hand."""
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
@@ -59,14 +58,3 @@ def test_classes_are_listed_by_f1_and_the_most_confused_pairs_by_rows(measured, 
     monkeypatch.setattr(measures, "_MAX_PAIRS", 1)
     skewed = dataclasses.replace(measured, predicted_Q=np.array([0, 2, 2, 1, 0, 2, 0]))
     assert measures.list_confusions(skewed).rows == (("a", "c", "2", "50.0\u00a0%"),)
-
-
-@pytest.mark.parametrize(("num_classes", "y", "predicted"), [(1, [0, 0], [0, 0]), (3, [2, 2], [2, 2]), (2, [0], [1])])
-def test_a_single_class_gives_no_warnings(num_classes, y, predicted):
-    labels = tuple("abc"[:num_classes])
-    with warnings.catch_warnings(action="error"):
-        measured = Measures(labels, np.array(y), np.array(predicted), np.eye(num_classes)[predicted])
-        right = sum(map(int.__eq__, y, predicted))
-        assert measured.overall["macro_f1"] == right / len(y) == measured.per_class["f1"].max()
-        assert measured.confusion_CC.sum() == len(y) and measured.confusion_CC.trace() == right
-        assert len(measured.calibration) == 1

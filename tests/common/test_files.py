@@ -52,16 +52,6 @@ def test_a_held_path_is_refused_under_every_name(held):
         pass
 
 
-def test_the_lock_of_a_killed_process_holds_nothing(held):
-    path, process = held
-    process.kill()
-    process.wait()
-    assert [left.name for left in path.parent.iterdir()] == [".store.lock"]
-    with files.lock(path):
-        pass
-    assert not list(path.parent.iterdir())
-
-
 def test_a_new_file_is_complete_or_absent_and_a_link_remains(tmp_path):
     path = tmp_path / "file"
     (tmp_path / "there").mkdir()

@@ -1,6 +1,5 @@
 """Options: checks of values, configs and lists, all made from the declaration."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -62,18 +61,6 @@ def test_mistakes_name_the_option_the_value_and_the_choices(values, message):
     with pytest.raises(errors.UserError) as caught:
         options.from_config(Settings, values)
     assert str(caught.value).startswith(message)
-
-
-class Shots(options.Options):
-    shots: int = options.option(3, "Rows.", least=1, words={"all": 0})
-
-
-def test_a_word_stands_for_a_value():
-    assert Shots("all").shots == options.from_config(Shots, {"shots": "all"}).shots == 0
-    assert dataclasses.replace(Shots("all")).shots == 0, "options are made of options"
-    assert options.from_config(Shots, {"shots": "7"}).shots == 7
-    with pytest.raises(errors.UserError, match="shots=any: give a whole number from 1 to 2147483647 or all"):
-        Shots("any")
 
 
 def test_a_config_replaces_defaults():

@@ -119,6 +119,7 @@ def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prom
         ((["a", 3], ["x", "y"]), "no column with a name holds texts, only text"),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), "row 1, 'label': the label is missing"),
         ((["a", "b"], [0.5, float("inf")]), "label 0.5 is a float: give each row one text or whole number"),
+        (("a text", ["x"]), "X is a str"),
         ((["a"], ["x\ud83d"]), "label holds half a character"),
         ((["a", "b"], []), "X has 2 rows, y 0 labels: each row needs one"),
         ((pd.DataFrame({"t": ["a", "b"], "team": ["x", "y"]}), ["x", "y"]), "column 'team' holds the labels: leave"),

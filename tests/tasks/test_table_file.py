@@ -129,6 +129,7 @@ def test_parquet_that_python_cannot_read(tmp_path):
     ("row", "message"),
     [
         ({"label": "0"}, "the text 'sentence' is missing; the columns are label; name the text columns with --text_"),
+        ({"sentence": 3.5, "label": "0"}, "the text 'sentence' is float"),
         ({"sentence": " \t", "label": "0"}, "no text in sentence; --on_bad=skip leaves such rows out"),
         ({"sentence": "#N/A", "label": "0"}, "'sentence' is the spreadsheet error '#N/A'; --on_bad=skip"),
         ({"sentence": "a\ud800", "label": "0"}, "'sentence' holds half a character"),
@@ -166,21 +167,6 @@ def test_columns_can_have_any_name(tmp_path):
     assert Table(path, "team", ("label",)).infer()[0].fields == ("label",)
     assert "rows.csv:2: no label column 'kind', only team, no, body, label" in refusal(Table(path, "kind").infer)
     assert "--text_columns=a,b: give a column for each text" in refusal(Table(path, "team", ("a", "b")).labelled, TASK)
-
-
-MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n,,odd\nfog,in the bay,dry\n"
-
-
-def test_lines_of_empty_cells_are_left_out_of_prompts(tmp_path):
-    path = write(tmp_path, MESSY)
-    assert "rows.csv:4: the label is missing" in refusal(Table(path).infer)
-    task, rows = Table(path, on_bad="skip").infer()
-    assert [task.render(row) for row in rows[:2]] == [
-        "Body: it rains\nLabel, in one word:",
-        "Title: sun\nLabel, in one word:",
-    ]
-    assert [row.row for row in rows] == [0, 1, 4] and task.labels == ("dry", "wet")
-    assert [row.row for row in Table(path, text_columns=("body",), on_bad="skip").infer()[1]] == [0, 4]
 
 
 def test_a_table_goes_round(tmp_path, caplog):
