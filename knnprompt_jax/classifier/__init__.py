@@ -11,13 +11,13 @@ class PromiseOptions(options.Options):
 
     max_error: float | None = options.option(
         None,
-        "Promise: the largest share of wrong labels, such as 0.05, if texts are like the train rows; others stay empty.",
+        "Maximum share of wrong labels, such as 0.05, if texts are like the train rows; uncertain texts get no label.",
         least=0.001,
         most=0.999,
     )
     reject_novel: float | None = options.option(
         None,
-        "Leave the label empty if novelty is at most this; 0.02 leaves out about 2 % of texts like the train rows.",
+        "Give no label to texts with at most this novelty; 0.02 leaves out about 2 % of texts like the train rows.",
         least=SMALLEST_P,
         most=LARGEST_P,
     )

@@ -96,7 +96,7 @@ class Predictions:
 
     @property
     def outcomes(self) -> list[str]:
-        """Whether each text [Q] was answered, or got no label because it is novel or its probability is low."""
+        """The outcome of each text [Q]: "answered", "uncertain" (a low probability) or "novel"."""
         outcomes_Q = np.where([label is None for label in self.labels], "uncertain", "answered")
         return list(np.where(np.asarray(self.is_novel), "novel", outcomes_Q).tolist())
 

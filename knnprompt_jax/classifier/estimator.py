@@ -89,11 +89,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         return self.fitted_.classes
 
     @property
-    def labels_(self) -> np.ndarray:
-        """The labels [C] as in y, in the task's order, which is the order of class indices."""
-        return self.fitted_.content.labels_C
-
-    @property
     def task_(self) -> Task:
         """The task in use: the given one, with the classes of later rows, or the inferred one."""
         return self.fitted_.task
@@ -217,7 +212,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in the order of `labels_`.
+        """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in the task's order.
 
         Raises:
             UserError: there is a single anchor.

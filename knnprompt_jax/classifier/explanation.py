@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A term of a distance; all terms add up to it.
+    """One token's share of a distance.
 
     Attributes:
         text: what follows the prompt: a label word, or tokens that differ only in case and blanks.

@@ -1,7 +1,4 @@
-"""Fit a classifier: draw demonstrations, read the rows, and weigh the experts.
-
-A few new rows rarely change a draw: each class gives the rows that come first in `views.ranked`.
-"""
+"""Fit a classifier: draw demonstrations, read the rows, and weigh the experts."""
 
 import collections
 import dataclasses

@@ -112,7 +112,7 @@ class Content:
 
     @property
     def vote(self) -> VoteOptions:
-        """The search for neighbours and their vote; neighbours of a pool are listed, but do not vote."""
+        """The search for neighbours and their vote; a pool only lists its neighbours."""
         return self.options if isinstance(self.options, PublishedOptions) else VoteOptions()
 
     @property
@@ -276,8 +276,7 @@ class Fitted:
     def search_among_anchors(self, k: int, text_N: np.ndarray | None = None) -> search_lib.Neighbours:
         """Return the k nearest other anchors of each anchor; raise UserError if there are fewer.
 
-        More than k are searched for. Where an anchor is not among its own nearest, because many others equal it, the
-        first k are kept.
+        The search finds more than k and drops the anchor itself. If many others equal the anchor, the first k remain.
 
         Args:
             text_N: a number for the text of each anchor, if copies of an anchor do not count as others.
@@ -319,7 +318,7 @@ class Fitted:
         )
 
     def novelty(self, readings: Readings) -> np.ndarray:
-        """Return the p-value of each text [Q] as one of the anchors' kind; a small one means that it is unlike them."""
+        """Return a p-value [Q] for each text; small values mean that it is unlike the anchors."""
         return self.scope.p_values(self.novelty_scores(readings))
 
     def novelty_scores(self, readings: Readings) -> np.ndarray:
@@ -421,10 +420,7 @@ def check_label_words(content: Content, model: lm_lib.LanguageModel) -> None:
 
 
 def _break_ties(p_QC: np.ndarray, classes_Q: np.ndarray) -> np.ndarray:
-    """Return probabilities whose largest is that of the predicted class, in any order of the columns.
-
-    Other classes with the same probability get the next smaller number.
-    """
+    """Reduce the probabilities that tie with the predicted class by one bit, so that argmax returns this class."""
     is_tied_QC = p_QC == p_QC.max(-1, keepdims=True, initial=0)
     is_tied_QC[np.arange(len(p_QC)), classes_Q] = False
     return np.where(is_tied_QC, np.nextafter(p_QC, 0), p_QC)

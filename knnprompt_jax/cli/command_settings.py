@@ -1,6 +1,6 @@
 """The options of the commands on own texts, of those on devices, and of fine_tune and report.
 
-Those of compare and paper are in `paper_settings`, because they import all methods.
+`paper_settings` has the options of compare and paper, which import all methods.
 """
 
 import csv
@@ -75,8 +75,8 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1)
     demo_shots: tuple[int, ...] | None = options.option(
         None,
-        "Demonstrations per class, drawn from the train rows; -1: as many as the context holds; several numbers, such as 0,4: each "
-        "row is read once per number. By default 0, and all rows of a class or at most 16.",
+        "Demonstrations per class; -1: as many as the context holds. Several numbers, such as 0,4, read each row once per "
+        "number. By default 0 and up to 16.",
         least=-1,
         nonempty=True,
     )
@@ -123,19 +123,6 @@ class PredictionSettings(
         if self.kind not in OUTPUT_KINDS:
             raise errors.UserError(f"--output={self.output}: the name should end in .{' or .'.join(OUTPUT_KINDS)}")
 
-    def check_names(self) -> None:
-        """Raise UserError if a file cannot be used.
-
-        In a job of several processes, only process 0 needs the input and the output.
-        """
-        if self.distributed != DistributedOptions():
-            return
-        super().check_names()
-        if self.input not in ("", STANDARD):
-            files.check_readable(self.input)
-        if self.output != STANDARD:
-            files.check_writable(self.output)
-
     @property
     def kind(self) -> str:
         """The format of the output."""
@@ -164,7 +151,7 @@ class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions
     """The saved classifier, unlabelled rows, and the folder of the page."""
 
     output: str = shared.output_folder("look", f"Folder to write index.html and {TABLE} to.")
-    input: str = shared.input_file(f"File of unlabelled rows, of which those to label next are added to {TABLE}.")
+    input: str = shared.input_file(f"File of unlabelled rows; the most useful ones are added to {TABLE}.")
     budget: int = options.option(50, "Rows to label, at most.", least=1)
 
     def __post_init__(self) -> None:
@@ -276,16 +263,11 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.train_file) != bool(self.eval_file):
-            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        self.check_files(self.train_file, self.eval_file)
         if self.train_file and len(self.tasks) > 1:
             raise errors.UserError(f"--tasks={','.join(self.tasks)}: name one task for --train_file")
         for task in self.tasks:
-            if task != catalogue.OWN:
-                catalogue.get(task)
             self.check_rows(task, bool(self.train_file))
-        if self.eval_file:
-            self.refuse(("split",), "with --eval_file")
 
     def hyperparameters(self, task_name: str, shots: int) -> Hyperparameters:
         """Return the hyper-parameters for a task and a number of shots, by default the paper's steps and batch."""

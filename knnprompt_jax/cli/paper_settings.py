@@ -53,11 +53,8 @@ class ComparisonSettings(shared.DrawOptions, SharedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.train_file) != bool(self.eval_file):
-            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        self.check_files(self.train_file, self.eval_file)
         self.check_rows(self.task, bool(self.train_file))
-        if self.eval_file:
-            self.refuse(("split",), "with --eval_file")
 
 
 class GridSettings(SharedSettings):

@@ -17,7 +17,6 @@ TASK_HELP = f"{', '.join(catalogue.names())}; a file (my_task.yaml); or {catalog
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
-MODEL_DEFAULTS = {"dtype": "float32", "deterministic": False}  # Defaults of options that a saved classifier may set.
 
 
 def input_file(help: str, *, is_required: bool = False) -> Any:
@@ -196,3 +195,10 @@ class EvaluationOptions(RowOptions):
     drop_duplicates: bool = options.option(
         False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
+
+    def check_files(self, train_file: str, eval_file: str) -> None:
+        """Raise UserError if one of two files is missing, or on an option without effect on files."""
+        if bool(train_file) != bool(eval_file):
+            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        if eval_file:
+            self.refuse(("split",), "with --eval_file")

@@ -31,7 +31,7 @@ def count(table: Table, task: Task) -> int | None:
 
 
 def digest(path: str) -> str:
-    """Return the SHA-256 of a file; of a pipe, which cannot be read again, return a digest that no other run has."""
+    """Return the SHA-256 of a file; for a pipe, return a random digest, so that no run resumes it."""
     if not pathlib.Path(path).is_file():
         return uuid.uuid4().hex
     with files.refusals(pathlib.Path(path)), open(path, "rb") as file:

@@ -1,1 +1,1 @@
-"""Modules that every room uses: errors, options, files, parallel jobs, progress, tables of text."""
+"""Modules that every folder uses: errors, options, files, parallel jobs, progress, tables of text."""

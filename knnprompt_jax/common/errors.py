@@ -59,7 +59,7 @@ def tokenizer_failures(place: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether the memory of the host or of a device did not suffice."""
+    """Return whether the error means that the host or a device is out of memory."""
     return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
 
 

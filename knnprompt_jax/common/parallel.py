@@ -26,10 +26,6 @@ from knnprompt_jax.common import errors, rounding
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
-_SCHEDULERS = {  # The environment variables from which JAX learns of processes; on a TPU it needs none.
-    "Slurm": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
-    "Open MPI": ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-}
 # An error of a collective operation contains one of these when a participating process is gone or communication fails.
 _LOST_PROCESS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
 
@@ -59,18 +55,12 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     try:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError, KeyError) as error:
-        reason = errors.one_line(error) + (_describe_missing_variables() if auto else "")
         advice = "give --distributed.address, num_processes and process_id"
-        raise errors.UserError(f"the processes of this run cannot be joined: {reason}; {advice}") from error
+        raise errors.UserError(
+            f"the processes of this run cannot be joined: {errors.one_line(error)}; {advice}"
+        ) from error
     if jax.process_count() > 1:
         _exit_when_a_process_is_lost()
-
-
-def _describe_missing_variables() -> str:
-    """Return which variables of each scheduler are missing, for a message; "" if one has set all of its variables."""
-    missing = {name: [each for each in required if each not in os.environ] for name, required in _SCHEDULERS.items()}
-    described = [f"{', '.join(variables)} ({name})" for name, variables in missing.items()]
-    return f" The environment lacks {' and '.join(described)}" if all(missing.values()) else ""
 
 
 def _is_alone_on_host() -> bool:

@@ -1,4 +1,4 @@
-"""Measures of predictions with known labels; tables and sections of them for the pages of `look` and `evaluate`."""
+"""Measures of predictions with known labels; tables and sections for the page of `evaluate`."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Experts: each reads one thing of a text and returns a score per class.
+"""Experts, each of which scores the classes of a text from one kind of evidence.
 
 | name | reads | score |
 |---|---|---|
@@ -62,7 +62,7 @@ Scorer = Callable[[Readings], np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resources:
-    """The needs of experts besides readings; those that read no prompts need no model.
+    """What experts need besides readings; only experts on prompts need the model.
 
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
@@ -91,13 +91,14 @@ class Expert(abc.ABC):
     name: ClassVar[str]
     reads_prompts: ClassVar[bool] = True
     reads_block: ClassVar[bool] = False
-    default_setting: ClassVar[float] = 0.0  # Where rows are too few to hold any out.
+    default_setting: ClassVar[float] = 0.0  # If no row can be held out.
 
     resources: Resources
     demo_shots: int | None
 
-    def obstacle(self, readings: Readings) -> str:
-        """Return why the expert cannot score these rows; "" if it can."""
+    @property
+    def obstacle(self) -> str:
+        """Why the expert cannot score these classes; "" if it can."""
         return ""
 
     def held_out(
@@ -130,7 +131,8 @@ class LabelWords(Expert):
 
     name = "labels"
 
-    def obstacle(self, readings: Readings) -> str:
+    @property
+    def obstacle(self) -> str:
         return self.resources.label_obstacle
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
@@ -199,9 +201,6 @@ class Words(_Ridge):
     name = "words"
     reads_prompts = False
 
-    def obstacle(self, readings: Readings) -> str:
-        return "" if any(map(str.strip, readings.texts)) else "no row has a word"
-
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> words.Terms:
         return words.fit(readings.texts, y_N, num_classes, setting)
 
@@ -259,7 +258,7 @@ def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neig
 
 
 def vote_scores(classes_Qk: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
-    """Return log (share of the vote / share of the rows) [Q, C], after one more vote split by the rows' shares.
+    """Return log(share of the vote / share of the rows) [Q, C], smoothed by one vote distributed like the rows.
 
     Args:
         classes_Qk: the classes of the nearest rows.

@@ -26,9 +26,9 @@ _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or
 _FACTORS = {"labels": 1.3, "means": 4.5, "knn": 1.0, "probe": 4.0, "words": 6.0, "encoder": 4.0}
 """Prior factors: those of calibrated experts on the same tasks."""
 _FACTOR_DEVIATION = 0.7  # Of the logarithm of a factor from its prior.
-_TOTAL = 1.5  # The sum of the prior weights; 1 would be right for experts that all say the same.
-_DEVIATION = 0.5  # Of a weight from its prior, relative to the mean prior weight,
-_TOTAL_DEVIATION = 1.0  # and of the sum of the weights from its prior, relative to this sum.
+_TOTAL = 1.5  # The sum of the prior weights: 1 for identical experts, more for independent ones.
+_DEVIATION = 0.5  # Of a weight from its prior, relative to the mean prior weight.
+_TOTAL_DEVIATION = 1.0  # Of the sum of the weights from its prior, relative to this sum.
 _ESTIMATE_FOLDS = 5
 MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
@@ -116,7 +116,7 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return "experts were weighed before rows were added: fit again to weigh them again"
+            return "rows were added after the experts were weighed: fit again to weigh them again"
         found = self.estimate
         if found is None:
             return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {REQUIRED_ROWS}"

@@ -21,7 +21,7 @@ from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 
 _MIN_PRIOR = 1e-300
-_MIN_VIEW_SHARE = 0.1  # Of a pool: a view below it is not worth reading every text once more.
+_MIN_VIEW_SHARE = 0.1  # Of a pool: a view with a smaller share is not worth a second reading of every text.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ def _choose(
 ) -> Choice:
     """Hold out the rows for each expert, and weigh the experts that can score them.
 
-    A view with a small share of the pool is left out: each of its prompts costs as much as those of the others.
+    A view with a small share of the pool is left out, because reading it costs as much as reading any other view.
 
     Raises:
         UserError: no expert can score the rows.
@@ -221,8 +221,8 @@ def _choose(
     for name in names:
         kind = expert_lib.KINDS[name]
         experts += [kind(resources, shots) for shots in (readings.states if kind.reads_prompts else [None])]
-    obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle(readings))})
-    able = [expert for expert in experts if not expert.obstacle(readings)]
+    obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle)})
+    able = [expert for expert in experts if not expert.obstacle]
     if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
     held_out = _hold_out(able, readings, y_N, folds_N)

@@ -67,7 +67,7 @@ def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Ma
 
 
 def held_out(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows that remain without each fold, and the rows of the fold."""
+    """Yield the rows outside each fold, and the rows of the fold."""
     for fold in np.unique(folds_N):
         yield np.flatnonzero(folds_N != fold), np.flatnonzero(folds_N == fold)
 
