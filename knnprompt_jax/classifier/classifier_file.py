@@ -35,7 +35,6 @@ from knnprompt_jax.classifier.experts import words
 from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import lm as lm_lib
-from knnprompt_jax.inference.lm.language_model import MeshChoice
 
 FORMAT = 15
 _KEY = "knnprompt_classifier"
@@ -74,7 +73,7 @@ class Saved:
         fitted_lib.check_options(content)
         return dataclasses.replace(self, content=content)
 
-    def load_model(self, mesh: MeshChoice) -> lm_lib.LanguageModel:
+    def load_model(self, mesh: lm_lib.MeshChoice) -> lm_lib.LanguageModel:
         """Return the model by the name that it had; raise UserError if it cannot be read or has changed."""
         identity = self.content.model
         with errors.prefixed(f"{self.path}: cannot load its model (in Python, give model=)"):

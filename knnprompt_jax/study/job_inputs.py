@@ -13,7 +13,6 @@ from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.lm import memory
-from knnprompt_jax.inference.lm.language_model import MeshChoice
 from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
@@ -74,7 +73,7 @@ def make_mesh(options: shared.MeshOptions, dtype: str, step_tokens: int, config:
     return parallel.make_mesh(options.data, options.model or memory.model_axis(config, dtype, step_tokens))
 
 
-def choose_saved_mesh(options: shared.SavedMesh, identity: lm.Identity) -> MeshChoice:
+def choose_saved_mesh(options: shared.SavedMesh, identity: lm.Identity) -> lm.MeshChoice:
     """Return the mesh of a saved classifier's model, or the function that chooses it if `options.model` is 0.
 
     Raises:

@@ -181,7 +181,8 @@ def load_rows(
         UserError: a file is missing, empty or malformed; or a row is bad. The message names the file and the line.
     """
     if hub_source is not None:
-        return Table(hub_source.dataset, on_bad=on_bad).labelled(task, _read_hub(hub_source, split))
+        rows = _read_hub(hub_source, split)
+        return Table(hub_source.dataset, on_bad=on_bad).labelled(task, rows)
     has_folder = bool(data_dir) or task.name == DEMO
     folder = pathlib.Path(data_dir) / task.name if data_dir else demo_folder()
     names = _FILE_NAMES.get(split, (f"{split}.jsonl",))

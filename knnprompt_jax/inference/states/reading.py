@@ -94,19 +94,18 @@ def read_sets(
     """
     ahead = 0 if model.platform == "cpu" else _CHUNKS_AHEAD
     queued: collections.deque[tuple[_SetReading, _Queued | None]] = collections.deque()
-    try:
-        with concurrent.futures.ThreadPoolExecutor(1) as keeper, contextlib.ExitStack() as bars:
-            shapes = pack_shapes.PackShapes(model, repeated)
-            job = _Job(model, cache, tuple(sorted(blocks)), repeated, shapes, keeper, bars)
-            for reading, chunk in _chunks(job, sets, titles):
-                queued.append((reading, chunk and reading.queue(chunk)))
-                while len(queued) > ahead:
-                    yield from _finish(*queued.popleft())
-            while queued:
-                yield from _finish(*queued.popleft())
-    finally:
+    with contextlib.ExitStack() as stack:
         if not repeated:
-            model.free_prefix()
+            stack.callback(model.free_prefix)
+        keeper = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
+        shapes = pack_shapes.PackShapes(model, repeated)
+        job = _Job(model, cache, tuple(sorted(blocks)), repeated, shapes, keeper, stack)
+        for reading, chunk in _chunks(job, sets, titles):
+            queued.append((reading, chunk and reading.queue(chunk)))
+            while len(queued) > ahead:
+                yield from _finish(*queued.popleft())
+        while queued:
+            yield from _finish(*queued.popleft())
 
 
 class _Job(NamedTuple):
