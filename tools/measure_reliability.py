@@ -270,7 +270,7 @@ def measure_labels(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str,
         rest = np.setdiff1d(candidates, labelled)
         readings = data.readings.take(rest)
         count = step * num_classes - len(labelled)
-        chosen = label_table.rank(fitted, readings, _probabilities(fitted, readings), count)
+        chosen = label_table.order_by_value(fitted, readings, _probabilities(fitted, readings), count)
         labelled = np.append(labelled, rest[chosen])
         fitted, accuracy = fit_rows(labelled)
         accuracies.append(accuracy)
@@ -297,7 +297,7 @@ def measure_planted(model: kp.LanguageModel, data: Data, unit: Unit) -> dict[str
     own_N = shares_NC[np.arange(len(rows)), y_N]
     near_N0 = np.zeros((len(rows), 0), int)  # Neighbours do not change the order.
     orders = {
-        "look": label_table.ranked(y_N, shares_NC, near_N0).index,
+        "look": label_table.labels_by_probability(y_N, shares_NC, near_N0).index,
         "self_confidence": np.argsort(own_N, kind="stable"),
     }
     ranks = {name: np.flatnonzero(np.isin(order, planted)).tolist() for name, order in orders.items()}

@@ -152,7 +152,7 @@ def labels_like(task: Task, y: Iterable[Any]) -> tuple[Any, ...]:
     return task.labels
 
 
-def label_order(labels_C: np.ndarray) -> np.ndarray:
+def sorted_order(labels_C: np.ndarray) -> np.ndarray:
     """Return the classes [C] in the order of their sorted labels, which is scikit-learn's."""
     return np.argsort(labels_C, kind="stable")
 
@@ -175,7 +175,7 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
         elif hasattr(given, "items"):  # The order of a pandas Series is its own.
             by_label = given
         else:
-            by_label = dict(zip(labels_C[label_order(labels_C)].tolist(), given, strict=True))
+            by_label = dict(zip(labels_C[sorted_order(labels_C)].tolist(), given, strict=True))
         shares = {str(label): float(share) for label, share in by_label.items()}
         shares_C = np.array([shares.pop(label) for label in labels])
         is_valid = not shares and np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0

@@ -19,7 +19,7 @@ from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
-_COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
+_MAX_COUNTED_ROWS = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
 
 
 def fit(
@@ -139,12 +139,12 @@ def draw(rows: Sequence[Example], demo_shots: int, seed: int) -> tuple[Example, 
     """Draw `demo_shots` demonstrations per class, at most half of a class, in the order of the prompt."""
     sizes = collections.Counter(row.label for row in rows)
     shots = {label: min(demo_shots, size // 2) for label, size in sizes.items()}
-    return tuple(rows[index] for index in views.first_of_each(rows, views.ranked(rows, seed), shots))
+    return tuple(rows[index] for index in views.first_of_each(rows, views.hash_order(rows, seed), shots))
 
 
 def first_rows(rows: Sequence[Example], shots: int, seed: int) -> list[Example]:
     """Draw `shots` rows per class, or all rows of a smaller class; return them in their own order."""
-    return [rows[index] for index in sorted(views.first_of_each(rows, views.ranked(rows, seed), shots))]
+    return [rows[index] for index in sorted(views.first_of_each(rows, views.hash_order(rows, seed), shots))]
 
 
 def view_shots(
@@ -181,6 +181,6 @@ def shots_that_fit(task: Task, rows: Sequence[Example], model: lm.LanguageModel)
 
     Only the first rows of a class count, so that appended rows do not change it.
     """
-    counted = [row for members in splits.group_by_class(rows).values() for row in members[:_COUNTED]]
+    counted = [row for members in splits.group_by_class(rows).values() for row in members[:_MAX_COUNTED_ROWS]]
     limit = statistics.shot_limit(task, counted, model.tokenize, model.context)
     return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0

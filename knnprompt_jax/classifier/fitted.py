@@ -140,7 +140,7 @@ class Content:
         elif self.choice.is_earlier:
             reason = "rows were added by partial_fit: fit again"
         elif not self.choice.held_out_p:
-            reason = f"{len(self.rows):,} rows are too few: fit at least {pool.REQUIRED_ROWS}"
+            reason = f"{len(self.rows):,} rows are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
         if reason:
             raise errors.UserError(f"no error rate can be promised: {reason}")
         return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
@@ -196,7 +196,7 @@ class Fitted:
     def classes(self) -> np.ndarray:
         """The labels [C] as in y, sorted: the columns of probabilities."""
         labels_C = self.content.labels_C
-        return labels_C[arguments.label_order(labels_C)]
+        return labels_C[arguments.sorted_order(labels_C)]
 
     @property
     def states(self) -> lm_lib.States:
@@ -309,7 +309,7 @@ class Fitted:
         else:
             p_QC = self.pool.probabilities(readings, self.content.prior_C)
             classes_Q = p_QC.argmax(-1)
-        order_C = arguments.label_order(self.content.labels_C)
+        order_C = arguments.sorted_order(self.content.labels_C)
         return Predictions(
             labels=self.content.labels_C[classes_Q],
             probabilities=_break_ties(p_QC, classes_Q)[:, order_C],

@@ -143,7 +143,7 @@ def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:
     """
     if fitted.pool is None:
         return []
-    order_C = arguments.label_order(fitted.content.labels_C)
+    order_C = arguments.sorted_order(fitted.content.labels_C)
     counts_C = np.bincount(fitted.content.y_N, minlength=len(order_C))
     assumed_C = (counts_C / counts_C.sum() if fitted.content.prior_C is None else fitted.content.prior_C)[order_C]
     shares_C = np.bincount(measured.y_Q, minlength=len(order_C)) / len(measured.y_Q)

@@ -87,7 +87,7 @@ def count_chosen(content: Content) -> int:
     return sum(row.row in chosen for row in content.rows)
 
 
-def ranked(y_N: np.ndarray, shares_NC: np.ndarray, near_Nk: np.ndarray) -> pd.DataFrame:
+def labels_by_probability(y_N: np.ndarray, shares_NC: np.ndarray, near_Nk: np.ndarray) -> pd.DataFrame:
     """Return N anchors, the least probable label first; the index is the anchor's.
 
     The columns are the class `suggested`, or -1, the label's `probability`, and how many of the nearest anchors have
@@ -142,7 +142,7 @@ def mark_doubts(fitted: Fitted, shares_NC: np.ndarray, rows: Mapping[int, Row]) 
         labels_of[example.text_key].add(example.label)
     count = min(_MAX_CHECKS, max(_MIN_CHECKS, len(content.anchors) // 10))
     doubts: list[int] = []
-    for index, found in ranked(content.y_N, shares_NC, near_Nk).iterrows():
+    for index, found in labels_by_probability(content.y_N, shares_NC, near_Nk).iterrows():
         anchor = content.anchors[index]
         row = rows[anchor.row]
         row[columns.PROBABILITY] = f"{found.probability:.3f}"
@@ -157,7 +157,7 @@ def mark_doubts(fitted: Fitted, shares_NC: np.ndarray, rows: Mapping[int, Row]) 
     return doubts
 
 
-def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings) -> list[Row]:
+def rows_to_label(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings) -> list[Row]:
     """Return at most `budget` rows of the input to label, the most valuable first.
 
     Args:
@@ -169,7 +169,7 @@ def choose(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings
     examples = _new(fitted, known, settings)
     readings = fitted.read(examples, states.open_disk_cache(settings.cache_gb))
     p_NC = np.asarray(fitted.answer(readings).probabilities, np.float64)
-    chosen_Q = rank(fitted, readings, p_NC, settings.budget)
+    chosen_Q = order_by_value(fitted, readings, p_NC, settings.budget)
     novelty_Q = fitted.novelty(readings.take(chosen_Q))
     names = {name for row in known for name in row}
     rows = []
@@ -206,7 +206,7 @@ def _new(fitted: Fitted, known: Iterable[Row], settings: commands.LookSettings) 
     return examples
 
 
-def rank(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np.ndarray:
+def order_by_value(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of at most `count` rows whose labels are worth most, the most valuable first.
 
     Args:
@@ -215,7 +215,7 @@ def rank(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np
     first = fitted.first_view(readings)
     x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
     mean_F, scale_F = linear.standardise(x_NF)
-    return acquisition.choose(p_NC, (x_NF - mean_F) / scale_F, count)
+    return acquisition.select_batch(p_NC, (x_NF - mean_F) / scale_F, count)
 
 
 def _reasons(fitted: Fitted, p_QC: np.ndarray, novelty_Q: np.ndarray) -> Iterator[str]:

@@ -37,7 +37,7 @@ def run(settings: commands.LookSettings) -> str:
     predicted_N, shares_NC = fitted.left_out()
     doubts = label_table.mark_doubts(fitted, shares_NC, rows)
     table = [*rows.values()]
-    chosen = label_table.choose(fitted, table, settings) if settings.input else []
+    chosen = label_table.rows_to_label(fitted, table, settings) if settings.input else []
     # The table is written before the page is drawn: a person may edit it meanwhile.
     path = _write_new(output / commands.TABLE, label_table.write([*table, *chosen]))
     progress.note("drawing the page")

@@ -59,7 +59,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
     mesh = inputs.choose_saved_mesh(settings.mesh, saved.content.model)
     outcomes: collections.Counter[str] = collections.Counter()
     with parallel.enter_in_main(_open(settings, saved)) as opened:
-        rows, total, output, form = opened or ((), None, predictions_file.Output(), None)
+        rows, total, output, form = opened or ((), None, predictions_file.StandardOutput(), None)
         fitted = saved.restore(saved.load_model(mesh))
         least = 0.0 if settings.max_error is None else selective.certify(*fitted.held_out(), settings.max_error)
         cache = None if settings.text else states.open_disk_cache(settings.cache_gb, is_capped=True)
@@ -83,7 +83,7 @@ def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -
     """
     task = saved.content.task
     table = settings.table(settings.input)
-    total = unlabelled.count(table, task)
+    total = unlabelled.count_rows(table, task)
     rows = iter([unlabelled.parse_text(task, settings.text)]) if settings.text else table.unlabelled(task)
     first = next(rows, None)
     rows = itertools.chain([first] if first else [], rows)
@@ -91,17 +91,21 @@ def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -
     copied = _copied_columns(settings.keep, first)
     form = predictions_file.Format(settings.kind, classes, copied, settings.probabilities, settings.neighbours)
     if settings.output == commands.STANDARD:
-        yield rows, total, predictions_file.Output(), form
+        yield rows, total, predictions_file.StandardOutput(), form
         return
     path = pathlib.Path(settings.output)
     options = {name: value for name, value in settings.to_dict().items() if name not in _NOT_IN_JOB}
-    job = hashlib.sha256(json.dumps([saved.digest, unlabelled.digest(settings.input), options]).encode()).hexdigest()
+    job = hashlib.sha256(
+        json.dumps([saved.digest, unlabelled.digest_input(settings.input), options]).encode()
+    ).hexdigest()
     with files.lock(path):
         output = predictions_file.FileOutput(path, job, form.header(), settings.overwrite)
         yield (row for row in rows if row.row >= output.rows), total, output, form
 
 
-def _write(output: predictions_file.Output, form: Any, examples: list[Example], predictions: Predictions) -> None:
+def _write(
+    output: predictions_file.StandardOutput, form: Any, examples: list[Example], predictions: Predictions
+) -> None:
     """Write the predictions of a batch."""
     output.write(form.lines(examples, predictions), examples[-1].row + 1)
 

@@ -115,7 +115,7 @@ def _rounded(value: np.floating) -> float:
     return float(f"{value:.7g}")
 
 
-class Output:
+class StandardOutput:
     """Standard output. `rows` counts the rows of the input that are finished."""
 
     rows = 0
@@ -130,7 +130,7 @@ class Output:
         """Complete the output."""
 
 
-class FileOutput(Output):
+class FileOutput(StandardOutput):
     """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` notes how much is finished."""
 
     def __init__(self, path: pathlib.Path, job: str, header: bytes, overwrite: bool = False):

@@ -23,14 +23,14 @@ _BATCH_STEPS = 16  # The maximum of a batch.
 _BATCH_OPERATIONS = 4e12  # Of a batch on a CPU: less than a minute on two cores.
 
 
-def count(table: Table, task: Task) -> int | None:
+def count_rows(table: Table, task: Task) -> int | None:
     """Return the number of rows of a file, None of a pipe; raise UserError if a row is bad."""
     if not pathlib.Path(table.path).is_file():
         return None
     return sum(1 for _ in (table.rows() if table.on_bad == SKIP else table.unlabelled(task)))
 
 
-def digest(path: str) -> str:
+def digest_input(path: str) -> str:
     """Return the SHA-256 of a file; for a pipe, return a random digest, so that no run resumes it."""
     if not pathlib.Path(path).is_file():
         return uuid.uuid4().hex
@@ -75,7 +75,7 @@ def read_batches(
         total: the number of rows of the input, if it is known.
         finished: the number of rows of the input that precede these rows.
     """
-    batches = cut(rows, fitted)
+    batches = split_into_batches(rows, fitted)
     waiting: collections.deque[tuple[list[Example], Queries]] = collections.deque()
 
     def build() -> Iterator[Queries]:
@@ -97,7 +97,7 @@ def read_batches(
         layout.warn_truncated(num_truncated, num_rows, fitted.model.context)
 
 
-def cut(rows: Iterable[Example], fitted: Fitted) -> Iterator[list[Example]]:
+def split_into_batches(rows: Iterable[Example], fitted: Fitted) -> Iterator[list[Example]]:
     """Yield the rows in batches of about `batch_characters`.
 
     Their sizes are 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, …, because programs are compiled for each size.

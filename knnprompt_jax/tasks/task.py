@@ -155,7 +155,7 @@ class Task:
             texts = [row.get(field) for row in rows]
             if all(isinstance(text, str) for text in texts) and texts == labels_N:
                 raise errors.UserError(f"column {field!r} holds the labels: leave it out (--text_columns=)")
-        labels = sorted(set(labels_N), key=_label_order)
+        labels = sorted(set(labels_N), key=_numbers_first)
         lines = [f"{_capitalized(field)}: {{{field}}}\n" for field in fields]
         return cls(
             name=name,
@@ -171,7 +171,7 @@ class Task:
         Raises:
             UserError: a new label is empty, or is the word of another label.
         """
-        new = sorted(set(names).difference(self.labels), key=_label_order)
+        new = sorted(set(names).difference(self.labels), key=_numbers_first)
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 
@@ -237,7 +237,7 @@ def _capitalized(name: str) -> str:
     return f"{name[:1].upper()}{name[1:]}"
 
 
-def _label_order(label: str) -> tuple[bool, int, str]:
+def _numbers_first(label: str) -> tuple[bool, int, str]:
     """Return a sort key: numbers by size, before all other labels."""
     is_number = columns.is_number(label)
     return not is_number, int(label) if is_number else 0, label

@@ -184,7 +184,7 @@ def test_a_sample_of_the_rows_is_compared_and_all_rows_classify(model, task, row
     states = classifier.fitted_.states
     monkeypatch.setattr(estimator, "_CACHE", states_lib.MemoryCache(2**28))
     before = model.statistics.prompts
-    monkeypatch.setattr("knnprompt_jax.classifier.experts.views.LIMIT", 40)
+    monkeypatch.setattr("knnprompt_jax.classifier.experts.views.MAX_COMPARED_ROWS", 40)
     classifier.fit(rows[0][:67], rows[1][:67])
     assert classifier.choice_.num_rows == 40 and model.statistics.prompts == before + 67
     np.testing.assert_allclose(classifier.fitted_.states.hidden_NE, states.hidden_NE, atol=1e-4)
@@ -195,5 +195,5 @@ def test_a_class_of_one_row_has_a_share_where_that_row_is_held_out():
     rng = np.random.default_rng(0)
     held_out = [pool_lib.HeldOut("probe", 0, np.eye(3)[y_N] + rng.normal(size=(61, 3)), 1.0)]
     with np.errstate(divide="raise", invalid="raise"):
-        choice = pool_lib.choose(held_out, y_N, np.arange(61) % 10, ())
+        choice = pool_lib.weigh_experts(held_out, y_N, np.arange(61) % 10, ())
     assert all(0 < p <= 1 for p in choice.held_out_p) and choice.estimate.accuracy > 0.6

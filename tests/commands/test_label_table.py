@@ -170,7 +170,7 @@ def test_labels_are_ranked_by_their_probability_if_classes_are_more_equally_comm
     y_N = rng.integers(0, 3, 37)
     near_NK = rng.integers(0, 37, (37, 5))
     shares_NC = rng.dirichlet(np.ones(3), 37)
-    found = label_table.ranked(y_N, shares_NC, near_NK)
+    found = label_table.labels_by_probability(y_N, shares_NC, near_NK)
     scale_C = np.sqrt([np.mean(y_N == each) for each in range(3)])
     for anchor, label in enumerate(y_N):
         balanced_C = shares_NC[anchor] / scale_C / sum(shares_NC[anchor] / scale_C)
@@ -187,5 +187,5 @@ def test_right_labels_of_a_rare_class_follow_a_wrong_label_of_a_common_one():
     shares_NC = np.tile([0.97, 0.03], (22, 1))
     shares_NC[0] = [0.45, 0.55]
     shares_NC[19:] = [0.7, 0.3]
-    found = label_table.ranked(y_N, shares_NC, np.zeros((22, 2), int))
+    found = label_table.labels_by_probability(y_N, shares_NC, np.zeros((22, 2), int))
     assert found.index[0] == 0 and shares_NC[0, 0] > shares_NC[19:, 1].max()

@@ -16,9 +16,9 @@ TWO = Task("pairs", ("first", "second"), "{first} {second}:", ("0", "1"), ("no",
 def test_a_pipe_has_no_count_and_no_digest_that_another_run_has(tmp_path):
     (tmp_path / "rows.txt").write_text("a\n\nb\n")
     path = str(tmp_path / "rows.txt")
-    assert unlabelled.count(Table(path), ONE) == 2 and unlabelled.count(Table("-", kind="txt"), ONE) is None
-    assert unlabelled.digest(path) == unlabelled.digest(path)
-    assert unlabelled.digest("-") != unlabelled.digest("-")
+    assert unlabelled.count_rows(Table(path), ONE) == 2 and unlabelled.count_rows(Table("-", kind="txt"), ONE) is None
+    assert unlabelled.digest_input(path) == unlabelled.digest_input(path)
+    assert unlabelled.digest_input("-") != unlabelled.digest_input("-")
 
 
 def test_the_text_of_the_command_line_becomes_fields():
@@ -74,9 +74,11 @@ def test_batches_have_few_sizes_and_resume_from_any_of_them(demo_classifier, len
     """A row that fills a batch alone ends it in a resumed run too."""
     monkeypatch.setattr(unlabelled, "batch_characters", lambda model: 1500)
     rows = as_rows(["word " * count for count in np.random.default_rng(0).choice(lengths, 499)])
-    batches = [[example.row for example in batch] for batch in unlabelled.cut(rows, demo_classifier.fitted_)]
+    batches = [
+        [example.row for example in batch] for batch in unlabelled.split_into_batches(rows, demo_classifier.fitted_)
+    ]
     assert len(batches) > 30 and len({len(batch) for batch in batches[:-1]}) <= 12
     assert [row for batch in batches for row in batch] == list(range(499))
     for number in (1, 6, 20):
-        rest = unlabelled.cut(rows[batches[number][0] :], demo_classifier.fitted_)
+        rest = unlabelled.split_into_batches(rows[batches[number][0] :], demo_classifier.fitted_)
         assert [[example.row for example in batch] for batch in rest] == batches[number:]

@@ -13,7 +13,7 @@ because it is far from the chosen gradients.
 import numpy as np
 
 
-def choose(p_NC: np.ndarray, x_NF: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+def select_batch(p_NC: np.ndarray, x_NF: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
     """Return the indices of `count` of N rows, or of all, in the order in which they are chosen.
 
     The first row has the longest gradient. Once every gradient equals a chosen one, the remaining rows follow in the

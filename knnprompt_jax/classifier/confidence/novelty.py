@@ -32,7 +32,7 @@ from knnprompt_jax.common import errors
 
 _SHRINKAGE = 0.5  # Weight of the identity in each covariance.
 _GLOBAL_SHARE = 0.95  # Of the distance to the mean of all rows; with 1, a score of two similar classes is mostly noise.
-_DOUBT_SHARE = 2.0  # Standard deviation of weighted doubts, relative to that of distances.
+_DOUBT_SCALE = 2.0  # Standard deviation of weighted doubts, relative to that of distances.
 _CHUNK = 1024  # Rows that are whitened at a time.
 _MIN_VARIANCE = 1e-12
 _MIN_PROBABILITY = 1e-9
@@ -77,7 +77,7 @@ class Novelty:
             return cls(parts, np.sort(scores_N))
         scores_n = scores_N[predicted.rows_n]
         doubts_n = _doubts(predicted.p_n)
-        weight = _DOUBT_SHARE * float(scores_n.std() / max(doubts_n.std(), _MIN_VARIANCE))
+        weight = _DOUBT_SCALE * float(scores_n.std() / max(doubts_n.std(), _MIN_VARIANCE))
         return cls(parts, np.sort(scores_n + weight * doubts_n), weight)
 
     def scores(self, arrays: Sequence[np.ndarray], p_Q: np.ndarray | None = None) -> np.ndarray:

@@ -106,7 +106,7 @@ class Expert(abc.ABC):
     ) -> tuple[np.ndarray, float]:
         """Return each row's scores [N, C] by the expert fitted to all other folds, and its chosen setting."""
         scores_NC = np.empty((len(y_N), num_classes))
-        for rest, members in views.held_out(folds_N):
+        for rest, members in views.fold_splits(folds_N):
             fitted = self.fit(readings.take(rest), y_N[rest], num_classes, self.default_setting)
             scores_NC[members] = fitted(readings.take(members))
         return scores_NC, self.default_setting

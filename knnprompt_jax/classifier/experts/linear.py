@@ -13,7 +13,7 @@ Scorer = Callable[[Any], np.ndarray]
 
 _MIN_SCALE = 1e-12
 _RANK_TOLERANCE = 1e-10
-_MOST_GRAM_ROWS = 4096  # Of sparse rows whose products with each other are kept, 128 MiB.
+_MAX_GRAM_ROWS = 4096  # Of sparse rows whose products with each other are kept, 128 MiB.
 _SHRINKAGE = 0.5  # Weight of the identity in the covariance that whitens class means.
 
 
@@ -46,7 +46,7 @@ def ridge_coefficients(x_NF: Any, y_N: np.ndarray, num_classes: int, penalty: fl
     weights_N = class_weights(y_N)
     truth_NC = centred_targets(y_N, num_classes)
     is_sparse = not isinstance(x_NF, np.ndarray)
-    if is_sparse and len(y_N) > _MOST_GRAM_ROWS:
+    if is_sparse and len(y_N) > _MAX_GRAM_ROWS:
         from sklearn import linear_model  # Its import takes longer than the prediction of a text.
 
         ridge = linear_model.Ridge(penalty, solver="sparse_cg").fit(x_NF, truth_NC, sample_weight=weights_N)

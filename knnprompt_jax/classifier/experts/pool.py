@@ -32,7 +32,7 @@ _TOTAL_DEVIATION = 1.0  # Of the sum of the weights from its prior, relative to 
 _ESTIMATE_FOLDS = 5
 MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
-REQUIRED_ROWS = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
+ROWS_FOR_ESTIMATE = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
 _MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
 
 
@@ -119,7 +119,7 @@ class Choice:
             return "rows were added after the experts were weighed: fit again to weigh them again"
         found = self.estimate
         if found is None:
-            return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {REQUIRED_ROWS}"
+            return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {ROWS_FOR_ESTIMATE}"
         return (
             f"expected on new texts, if classes are as common as among the rows: accuracy {100 * found.accuracy:.1f} % "
             f"(95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}), macro F1 {100 * found.macro_f1:.1f} %, "
@@ -154,7 +154,9 @@ class HeldOut:
     setting: float
 
 
-def choose(held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]) -> Choice:
+def weigh_experts(
+    held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]
+) -> Choice:
     """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds."""
     num_classes = int(y_N.max()) + 1
     scores_JNC = np.stack([scored.scores_NC for scored in held_out])

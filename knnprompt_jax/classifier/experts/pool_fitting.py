@@ -115,7 +115,7 @@ def held_out_probabilities(
 ) -> np.ndarray:
     """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
     p_NC = np.zeros((len(y_N), num_classes))
-    for rest, members in views.held_out(folds_N):
+    for rest, members in views.fold_splits(folds_N):
         pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
         p_NC[members] = pool.probabilities(readings.take(members))
     return p_NC
@@ -159,7 +159,7 @@ def weigh(
     resources: Resources,
     seed: int,
 ) -> Weighed:
-    """Weigh the named experts on a sample of at most `views.LIMIT` rows, and read all rows.
+    """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and read all rows.
 
     Args:
         shots: the demonstrations per class of each view that experts may read.
@@ -178,7 +178,7 @@ def weigh(
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
     folds_n = views.deal_folds(y_n, views.number_texts([rows[index] for index in sample]))
-    choice = _choose(names, readings, y_n, folds_n, resources.of_classes(present_P))
+    choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
         further = read(np.flatnonzero(~is_sampled_N).tolist(), choice.views)
@@ -192,7 +192,7 @@ def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[st
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
     folds_N = views.deal_folds(compact_N, views.number_texts([Example({"text": text}, "") for text in texts]))
-    choice = _choose((expert_lib.Words.name,), readings, compact_N, folds_N, Resources())
+    choice = _hold_out_and_weigh((expert_lib.Words.name,), readings, compact_N, folds_N, Resources())
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
 
@@ -207,7 +207,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @_one_thread()
-def _choose(
+def _hold_out_and_weigh(
     names: Sequence[str], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, resources: Resources
 ) -> Choice:
     """Hold out the rows for each expert, and weigh the experts that can score them.
@@ -226,12 +226,12 @@ def _choose(
     if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
     held_out = _hold_out(able, readings, y_N, folds_N)
-    choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
+    choice = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
     useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}
     if useless:
         held_out = [scored for scored in held_out if scored.demo_shots not in useless]
-        choice = pool_lib.choose(held_out, y_N, folds_N, obstacles)
+        choice = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
     return choice
 
 

@@ -26,12 +26,12 @@ from knnprompt_jax.tasks.task import Example, Task
 MAX_SHOTS = 16  # Demonstrations per class by default, at most.
 MAX_TOKENS = 1024  # Tokens of all demonstrations by default, at most; and at most half of the context.
 _NUM_FOLDS = 4
-LIMIT = 1024  # The maximum number of rows that experts are compared on.
+MAX_COMPARED_ROWS = 1024  # The maximum number of rows that experts are compared on.
 MANY_CLASSES = 20  # From so many on, prompts have no demonstrations, class means are whitened, and priors differ.
 _MAX_FOLDS = 10
 
 
-def ranked(rows: Sequence[Example], seed: int) -> list[int]:
+def hash_order(rows: Sequence[Example], seed: int) -> list[int]:
     """Return the indices of all rows in the order of a seeded hash of their texts.
 
     New rows keep the order of the others. Equal texts have different hashes, by their order among the rows. Labels do
@@ -48,7 +48,7 @@ def ranked(rows: Sequence[Example], seed: int) -> list[int]:
 
 def sample(rows: Sequence[Example], seed: int) -> list[int]:
     """Return the indices of the rows that experts are compared on, in ascending order."""
-    return sorted(ranked(rows, seed)[:LIMIT])
+    return sorted(hash_order(rows, seed)[:MAX_COMPARED_ROWS])
 
 
 def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Mapping[str, int]) -> list[int]:
@@ -66,7 +66,7 @@ def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Ma
     return first
 
 
-def held_out(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def fold_splits(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the rows outside each fold, and the rows of the fold."""
     for fold in np.unique(folds_N):
         yield np.flatnonzero(folds_N != fold), np.flatnonzero(folds_N == fold)
@@ -119,9 +119,9 @@ class View:
 def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
     """Return the view with `demo_shots` demonstrations per class, or all rows of a smaller class.
 
-    The demonstrations of a class are its first rows in `ranked`.
+    The demonstrations of a class are its first rows in `hash_order`.
     """
-    order = ranked(rows, seed)
+    order = hash_order(rows, seed)
     demonstrations = first_of_each(rows, order, demo_shots)
     text_N = number_texts(rows)
     rest = [index for index in order if text_N[index] not in text_N[demonstrations]]
@@ -174,7 +174,7 @@ def default_numbers(
     if largest < 2 or len(sizes) >= MANY_CLASSES:
         return (0,)
     limit = min(MAX_TOKENS, context // 2)
-    order = ranked(rows, seed)
+    order = hash_order(rows, seed)
     for shots in sorted({min(largest, MAX_SHOTS), 8, 4, 2, 1}, reverse=True):
         texts = [task.render(rows[index], rows[index].label) for index in first_of_each(rows, order, shots)]
         if shots <= largest and int(lengths(texts).sum()) <= limit:

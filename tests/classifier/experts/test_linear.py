@@ -24,7 +24,7 @@ def data(request):
 @pytest.mark.parametrize("limit", [0, 100])
 def test_ridge_is_scikit_learns_with_balanced_weights(data, penalty, limit, monkeypatch):
     """Many sparse rows are fitted by conjugate gradients, up to their tolerance."""
-    monkeypatch.setattr(linear, "_MOST_GRAM_ROWS", limit)
+    monkeypatch.setattr(linear, "_MAX_GRAM_ROWS", limit)
     x_NF, y_N = data
     assert np.bincount(y_N, linear.class_weights(y_N)) == pytest.approx(len(y_N) / CLASSES)
     truth_NC = np.eye(CLASSES)[y_N] - 1 / CLASSES

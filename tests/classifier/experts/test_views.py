@@ -58,10 +58,10 @@ def test_one_percent_new_rows_need_at_most_five_percent_new_prompts_in_nine_of_t
 def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
     rows = make_rows(31)
     changed = [Example(row.fields, "0", row.row) for row in rows]
-    assert views.ranked(rows, 3) == views.ranked(changed, 3)
+    assert views.hash_order(rows, 3) == views.hash_order(changed, 3)
     backwards = rows[::-1]
-    assert [30 - index for index in views.ranked(backwards, 3)] == views.ranked(rows, 3)
-    assert views.ranked(rows, 3) != views.ranked(rows, 4)
+    assert [30 - index for index in views.hash_order(backwards, 3)] == views.hash_order(rows, 3)
+    assert views.hash_order(rows, 3) != views.hash_order(rows, 4)
 
 
 @pytest.mark.parametrize("shots", [2, 8, 100])
