@@ -44,7 +44,7 @@ class AutoOptions(_ClassifierOptions, PoolOptions):
 
     demo_shots: Any = options.argument(
         AUTO,
-        "Demonstrations per class; several numbers: a view for each; None: as many as the context holds; auto: 16 and 0.",
+        "Demonstrations per class; several numbers: a view for each; auto: at most 16, and 0.",
     )
     class_prior: Any = options.argument(
         None, 'Shares of classes among the texts: "uniform", a share for each label, or None, those of the rows.'

@@ -153,26 +153,22 @@ def view_shots(
     """Return the numbers of demonstrations per class of the views, in descending order.
 
     Args:
-        demo_shots: a number, several, None for `shots_that_fit`, or "auto".
+        demo_shots: a number, several, or "auto".
 
     Raises:
         UserError: an invalid number.
     """
     if demo_shots == AUTO:
         return views.default_numbers(task, rows, model.count_tokens, model.context, seed)
-    is_several = isinstance(demo_shots, list | tuple) and len(demo_shots) > 0
-    largest = max(collections.Counter(row.label for row in rows).values())
-    found = set()
-    for number in demo_shots if is_several else [demo_shots]:
-        shots = shots_that_fit(task, rows, model) if number is None else check_shots(number)
-        found.add(min(shots, largest) if len(rows) > 1 else 0)
-    return tuple(sorted(found, reverse=True))
+    given = demo_shots if isinstance(demo_shots, list | tuple) and demo_shots else [demo_shots]
+    largest = max(collections.Counter(row.label for row in rows).values()) if len(rows) > 1 else 0
+    return tuple(sorted({min(check_shots(number), largest) for number in given}, reverse=True))
 
 
 def check_shots(demo_shots: Any) -> int:
     """Return a number of demonstrations per class; raise UserError if it is none."""
     if isinstance(demo_shots, bool) or not isinstance(demo_shots, numbers.Integral) or demo_shots < 0:
-        raise errors.UserError(f"demo_shots={demo_shots!r}: choose None, or a whole number from 0 (no demonstrations)")
+        raise errors.UserError(f"demo_shots={demo_shots!r}: choose a whole number from 0 (no demonstrations)")
     return int(demo_shots)
 
 

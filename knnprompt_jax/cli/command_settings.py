@@ -75,9 +75,8 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1)
     demo_shots: tuple[int, ...] | None = options.option(
         None,
-        "Demonstrations per class; -1: as many as the context holds. Several numbers, such as 0,4, read each row once per "
-        "number. By default 0 and up to 16.",
-        least=-1,
+        "Demonstrations per class. Several numbers, such as 0,4, read each row once per number. By default 0 and up to 16.",
+        least=0,
         nonempty=True,
     )
     seed: int = options.option(SEED, "Seed for drawing rows.", least=0)

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from absl import logging
 
@@ -92,10 +91,6 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
 
 def classifier_options(settings: commands.FitSettings) -> AutoOptions:
     """Return the options of the classifier; raise UserError on one that it does not have."""
-    demo_shots: Any = AUTO
-    if settings.demo_shots is not None:
-        numbers = tuple(None if number < 0 else number for number in settings.demo_shots)
-        demo_shots = numbers if len(numbers) > 1 else numbers[0]
     return AutoOptions(
         experts=settings.experts,
         encoder=settings.encoder,
@@ -103,7 +98,7 @@ def classifier_options(settings: commands.FitSettings) -> AutoOptions:
         random_state=settings.seed,
         store_options=settings.datastore,
         class_prior=settings.prior,
-        demo_shots=demo_shots,
+        demo_shots=settings.demo_shots or AUTO,
     )
 
 
