@@ -65,8 +65,7 @@ def test_the_copy_of_a_tied_head_is_skipped_as_in_transformers(folder, pair):
     jax.tree.map(np.testing.assert_array_equal, torch_models.load(folder), pair("gpt2")[1])
 
 
-@pytest.mark.parametrize("kept", [0, 0.5, 0.999])
-@pytest.mark.parametrize("layout", sorted(WEIGHTS))
+@pytest.mark.parametrize(("layout", "kept"), [("safetensors", 0.5), ("torch", 0), ("flax", 0.999)])
 def test_truncated_file(pair, tmp_path, layout, kept):
     torch_models.FORMATS[layout](pair("opt")[0], tmp_path, sharded=False)
     file = tmp_path / WEIGHTS[layout]

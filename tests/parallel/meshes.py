@@ -17,10 +17,8 @@ from flax import nnx
 import knnprompt_jax as kp
 from knnprompt_jax.cli.command_settings import Hyperparameters
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.datastore import StoreOptions, distances
-from knnprompt_jax.datastore import search as search_lib
+from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.datastore import store as store_lib
-from knnprompt_jax.devices import search_checks
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.lm import execution
@@ -122,29 +120,9 @@ def check_shards(store: store_lib.Store, mesh: jax.sharding.Mesh | None) -> None
         assert {len(shard.data) for shard in array.addressable_shards} == {share}
 
 
-def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]:
-    """Check that every device has an equal share of the anchors, and that no search finds padding.
-
-    Return the predictions of in-context learning, and the five nearest anchors and the votes by either kind of store.
-    """
-    anchors = states.take_replicated(slice(NUM_ANCHORS))
-    queries = states.take_replicated(slice(NUM_ANCHORS, None))
-    classes_N = np.arange(NUM_ANCHORS) % 4
-    answers = [distances.label_log_probabilities(model.head, queries, small.LABEL_TOKENS).argmax(-1)]
-    for kind in ("dense", "factored"):
-        store = store_lib.build(StoreOptions(kind), "kl", model.head, anchors, classes_N, small.LABEL_TOKENS)
-        check_shards(store, model.mesh)
-        everything = store.search(queries, NUM_ANCHORS)
-        np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
-        nearest = store.search(queries, 5)
-        answers += [nearest.indices_Qk, search_lib.vote(nearest, 4)[0]]
-    return [np.asarray(answer) for answer in answers]
-
-
 def check_model(name: str) -> None:
     attention.LOGITS_ON_CPU = 1 if name in ONE_HEAD_AT_A_TIME else LOGITS_ON_CPU
     original, prompts, expected = small.make_decoder(name), prompt_groups.make_random(NUM_PROMPTS), None
-    with_stores = name in ("opt", "gpt2")
     for mesh, loaded in small.loaded(name, original, MESHES[name]):
         check_weights(loaded, original, mesh)
         model = small.language_model(loaded, mesh)
@@ -152,15 +130,9 @@ def check_model(name: str) -> None:
         assert model.statistics.compilations == 3, "one for the prefix, one for suffixes after it, one for others"
         check_states(states, mesh)
         check_collectives(model)
-        answers = []
-        if with_stores:
-            assert not search_checks.count_wrong_ties(mesh)
-            answers = check_answers(model, states)
-            assert all(len(np.unique(answer)) > 1 for answer in answers)
-        found = answers, [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
+        found = [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
         expected = expected or found
-        jax.tree.map(np.testing.assert_array_equal, found[0], expected[0])
-        jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4), found[1], expected[1])
+        jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4), found, expected)
 
 
 def check_likelihoods() -> None:

@@ -59,15 +59,6 @@ def test_only_tables_scroll_sideways_and_pointing_moves_nothing(page, stage, wid
     assert page.evaluate("document.body.scrollHeight") == height
 
 
-def test_pointing_at_a_mark_shows_its_text_label_and_prediction(page, stage):
-    details = stage.locator(".details")
-    help_text = details.inner_text()
-    stage.locator(".point.right").first.hover(force=True)
-    assert all(text in details.inner_text() for text in ("of the & <b>world</b>", "Label: word", "Prediction: word"))
-    page.mouse.move(0, 0)
-    assert details.inner_text() == help_text
-
-
 def test_clicking_a_test_row_lists_its_neighbours_and_a_neighbour_leads_on(stage):
     stage.locator(".point.right").first.click(force=True)  # Other marks may cover it.
     details = stage.locator(".details")
@@ -75,20 +66,3 @@ def test_clicking_a_test_row_lists_its_neighbours_and_a_neighbour_leads_on(stage
     assert all("nats" in text for text in details.locator(".distance").all_inner_texts())
     details.locator("li button").first.click()
     assert "Example. Label: word" in details.inner_text() and "In-context learning: word" in details.inner_text()
-
-
-def test_the_map_is_used_by_keyboard_and_a_chosen_mark_is_read_again(page, stage):
-    details = stage.locator(".details")
-    stage.locator(".points [tabindex='0']").focus()
-    page.keyboard.press("ArrowRight")
-    assert "Label" in page.evaluate("document.activeElement.getAttribute('aria-label')")
-    page.keyboard.press("Enter")
-    assert stage.locator(".chosen").count() == 1
-    chosen = details.inner_text()
-    page.keyboard.press("ArrowDown")
-    assert details.inner_text() != chosen and details.locator("li").count() == 0
-    stage.locator(".points [tabindex='0']").blur()
-    assert details.inner_text() == chosen
-    stage.locator(".points [tabindex='0']").focus()
-    page.keyboard.press("Escape")
-    assert stage.locator(".chosen").count() == 0
