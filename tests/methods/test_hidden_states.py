@@ -61,12 +61,6 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
         assert (prediction.probabilities_QC[:, missing] == 0).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_class_of_a_single_anchor_is_certain(synthetic, name):
-    prediction = predict(name, synthetic.context(np.array([1]), "012"))
-    np.testing.assert_array_equal(prediction.probabilities_QC, np.tile([0.0, 1.0, 0.0], (NUM_QUERIES, 1)))
-
-
 def test_equal_centroids_go_to_the_lower_class(synthetic):
     """Classes 2 and 1 have the same six states, those of class 2 first."""
     context = synthetic.context(np.repeat([2, 1], 6), "012")
