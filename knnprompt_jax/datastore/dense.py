@@ -1,11 +1,11 @@
 """The dense store: each anchor as its distance prepares it, e.g. log-probabilities of all tokens, as in the paper.
 
-Or one key per class instead of all anchors: the mean of the class, as in the paper's section "Imbalance".
+It can also hold one key per class, the mean of its anchors (the paper's section "Imbalance").
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -41,17 +41,14 @@ class DenseCodec:
 
     def encode_anchors(self, states: lm.States) -> Any:
         """Return the keys of anchors: a pytree of arrays with N rows."""
-        distance = self.distance
-        return distances.represent(
-            self.head, states, distance.representation, self.label_tokens, distance.prepare_anchor
-        )
+        return self._represent(states, self.distance.prepare_anchor)
 
     def encode_queries(self, states: lm.States) -> Any:
         """Return the queries of `search_lib.search`: a pytree of arrays with Q rows, each as large as a key."""
-        distance = self.distance
-        return distances.represent(
-            self.head, states, distance.representation, self.label_tokens, distance.prepare_query
-        )
+        return self._represent(states, self.distance.prepare_query)
+
+    def _represent(self, states: lm.States, prepare: Callable[[Array], Any]) -> Any:
+        return distances.represent(self.head, states, self.distance.representation, self.label_tokens, prepare)
 
     def working_bytes(self, num_queries: int) -> int:
         """Return an upper bound on the memory of `encode_queries` beside its argument, its result and the head."""

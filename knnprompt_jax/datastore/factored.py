@@ -54,14 +54,6 @@ class Frame:
     log_p_V: Array
 
 
-@struct.dataclass
-class CentredState:
-    """A state and its log-partition, both relative to the centre."""
-
-    hidden_E: Array
-    log_z: Array
-
-
 @dataclasses.dataclass(frozen=True)
 class FactoredCodec:
     """Maps states to keys and queries of E + 1 numbers each, for a KL divergence over all tokens.
@@ -91,7 +83,7 @@ class FactoredCodec:
 
     def encode_queries(self, states: lm.States) -> Affine:
         """Return the queries of `search_lib.search`, with Q rows."""
-        to_query = _mean_row if self.distance.direction == "kl" else _state
+        to_query = _mean_row if self.distance.direction == "kl" else _centred
         return rowwise.map_rows(to_query, self.frame, states)
 
     def working_bytes(self, num_queries: int) -> int:
@@ -114,10 +106,10 @@ def _make_frame(head_VE: Array, centre_E: Array) -> Frame:
         return Frame(head_VE - shift_E, shift_E, centre_E, log_z, log_p_V)
 
 
-def _moments(frame: Frame, state: CentredState) -> tuple[Array, Array]:
-    """Return the log-partition of a state relative to the centre, and its gradient, the mean row of the head.
+def _moments(frame: Frame, centred: Affine) -> tuple[Array, Array]:
+    """Return the log-partition of a centred state, and its gradient, the mean row of the head.
 
-    The state's log-partition is an estimate that keeps exponentials in range.
+    The offset of `centred`, its approximate log-partition, keeps exponentials in range.
     """
     vocabulary = len(frame.log_p_V)
     tokens = min(TOKENS_PER_TILE, vocabulary)
@@ -126,43 +118,35 @@ def _moments(frame: Frame, state: CentredState) -> tuple[Array, Array]:
         start = jnp.minimum(first, vocabulary - tokens)  # The last tile overlaps the one before.
         rows_tE = jax.lax.dynamic_slice_in_dim(frame.head_VE, start, tokens)
         log_p_t = jax.lax.dynamic_slice_in_dim(frame.log_p_V, start, tokens)
-        p_t = jnp.exp(log_p_t + rows_tE @ state.hidden_E - state.log_z)
+        p_t = jnp.exp(log_p_t + rows_tE @ centred.vector - centred.offset)
         p_t = jnp.where(start + jnp.arange(tokens) < first, 0, p_t)
         total, sum_E = sums
         return (total + p_t.sum(), sum_E + p_t @ rows_tE), None
 
-    zeros = jnp.zeros_like(state.log_z), jnp.zeros_like(state.hidden_E)
+    zeros = jnp.zeros_like(centred.offset), jnp.zeros_like(centred.vector)
     (total, sum_E), _ = jax.lax.scan(visit, zeros, jnp.arange(0, vocabulary, tokens))
-    return state.log_z + jnp.log(total), sum_E / total
+    return centred.offset + jnp.log(total), sum_E / total
 
 
-def _centred(frame: Frame, state: lm.States) -> CentredState:
-    """Return a state relative to the centre; its log-partition comes from the language model, without a sum over V.
+def _centred(frame: Frame, state: lm.States) -> Affine:
+    """Return (h, A(h)) relative to the centre, with the log-partition of the language model, without a sum over V.
 
-    `state` is a single row of `map_rows`: its `hidden_NE` is [E], and its `log_z_N` a scalar.
+    For a query, its rounding adds the same number to the distance of every anchor, and changes no order. `state` is a
+    single row of `map_rows`: its `hidden_NE` is [E], and its `log_z_N` a scalar.
     """
     hidden_E = state.hidden_NE - frame.centre_E
-    return CentredState(hidden_E, state.log_z_N - frame.log_z - frame.shift_E @ hidden_E)
-
-
-def _state(frame: Frame, state: lm.States) -> Affine:
-    """Return (h, A(h)) with the log-partition of the language model.
-
-    For a query, its rounding adds the same number to the distance of every anchor, and changes no order.
-    """
-    centred = _centred(frame, state)
-    return Affine(centred.hidden_E, centred.log_z)
+    return Affine(hidden_E, state.log_z_N - frame.log_z - frame.shift_E @ hidden_E)
 
 
 def _exact_state(frame: Frame, state: lm.States) -> Affine:
     """Return (h, A(h)) with the log-partition summed over V."""
     centred = _centred(frame, state)
     log_z, _ = _moments(frame, centred)
-    return Affine(centred.hidden_E, log_z)
+    return Affine(centred.vector, log_z)
 
 
 def _mean_row(frame: Frame, state: lm.States) -> Affine:
     """Return (e, e · h − A(h)): the mean row of the head and the divergence from the centre."""
     centred = _centred(frame, state)
     log_z, mean_row_E = _moments(frame, centred)
-    return Affine(mean_row_E, mean_row_E @ centred.hidden_E - log_z)
+    return Affine(mean_row_E, mean_row_E @ centred.vector - log_z)

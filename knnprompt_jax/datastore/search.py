@@ -34,7 +34,7 @@ class VoteOptions(options_lib.Options):
 
     k: int = options_lib.option(
         3,
-        "Neighbours that vote; in methods at most the anchors per class, as in the released code. Of centroids only the nearest votes.",
+        "Neighbours that vote. Methods lower it to the anchors per class (as in the released code), and to 1 with centroids.",
         least=1,
     )
     distance: str = options_lib.option(

@@ -25,7 +25,7 @@ from knnprompt_jax.models import head as head_lib
 Codec = dense.DenseCodec | FactoredCodec
 """A kind of store: how states become keys and queries of the same size."""
 
-CPU_CACHED_BYTES = 24 * 2**20  # A CPU allocates larger arrays anew at each step.
+CPU_CACHED_BYTES = 24 * 2**20  # Larger arrays are allocated anew at every step on CPUs.
 TPU_DISTANCE_BYTES = 32 * 2**20  # A tile's distances that stay in a TPU's memory on the chip.
 _DISTANCE_COPIES = 3  # Arrays of a tile's size, at most: inner products, negative distances, a copy in whole groups.
 
@@ -142,7 +142,7 @@ def build(
         label_tokens: one token per class; required by distances between label words.
         ids: numbers of the anchors; by default 0 … N − 1.
         centroid: "none" keeps the anchors; "arithmetic" and "geometric" replace them by a mean of each class that has
-            anchors, numbered by class.
+            anchors, numbered by class, in a dense store that is whole on every device.
 
     Raises:
         UserError: as `kind_of`, or there are no anchors.
@@ -152,7 +152,10 @@ def build(
     head = parallel.replicate(head)
     classes_N = np.asarray(classes, np.int32)
     if centroid != "none":
-        return _build_centroids(options, centroid, distances.get(distance), head, states, classes_N, label_tokens)
+        found = distances.get(distance)
+        classes_C, keys = dense.encode_class_means(centroid, found, head, states, classes_N, label_tokens)
+        dense_codec = dense.DenseCodec(head, found, tuple(label_tokens))
+        return Store(dense_codec, keys, jnp.asarray(classes_C), classes_C, classes_C, memory_mb=options.memory_mb)
     codec = _make_codec(options, distance, head, states, label_tokens)
     mesh = rowwise.find_mesh(states)
     count = rounding.round_up(
@@ -165,21 +168,6 @@ def build(
         keys, classes_M = rowwise.split((keys, classes_M), mesh)
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
     return Store(codec, keys, jnp.asarray(classes_M), classes_N, ids_N, mesh, options.memory_mb)
-
-
-def _build_centroids(
-    options: StoreOptions,
-    kind: str,
-    distance: distances.Distance,
-    head: head_lib.Head,
-    states: lm.States,
-    classes_N: np.ndarray,
-    label_tokens: Sequence[int],
-) -> Store:
-    """Return a dense store of the mean of each class that has anchors, whole on every device."""
-    classes, keys = dense.encode_class_means(kind, distance, head, states, classes_N, label_tokens)
-    codec = dense.DenseCodec(head, distance, tuple(label_tokens))
-    return Store(codec, keys, jnp.asarray(classes), classes, classes, memory_mb=options.memory_mb)
 
 
 def kind_of(options: StoreOptions, distance: str) -> str:

@@ -27,7 +27,7 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     queries = Readings(pool_fitting.joined_texts(task, problem.evaluation), states)
     sets = [prompts for view in dealt.values() for prompts in reader.build_view(rows, view.groups)]
     sets += [reader.build(problem.evaluation, demonstrations) for demonstrations in weighed.demonstrations.values()]
-    return method.Prediction.most_probable(pool.probabilities(queries), note=weighed.choice.line, sets=sets)
+    return method.Prediction.from_probabilities(pool.probabilities(queries), note=weighed.choice.line, sets=sets)
 
 
 def check(problem: method.Problem, options: PoolOptions) -> None:
@@ -43,7 +43,7 @@ METHODS = (
         predict,
         PoolOptions,
         check=check,
-        rows_used="texts",
+        rows_used="train",
         model_name=lambda options: options.encoder,
         excluded_because="it reads every row after other demonstrations, and without any: name the method to run it",
     ),

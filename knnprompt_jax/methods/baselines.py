@@ -45,7 +45,7 @@ def predict_by_tfidf(inputs: method.Inputs, _: Options) -> method.Prediction:
     texts = pool_fitting.joined_texts(problem.task, problem.train_rows)
     queries = pool_fitting.joined_texts(problem.task, problem.evaluation)
     p_QC = pool_fitting.predict_by_words(texts, inputs.classes(problem.train_rows), queries, inputs.num_classes)
-    return method.Prediction.most_probable(p_QC)
+    return method.Prediction.from_probabilities(p_QC)
 
 
 def predict_by_regression(inputs: method.Inputs, options: EncoderProbeOptions) -> method.Prediction:
@@ -59,7 +59,7 @@ def predict_by_regression(inputs: method.Inputs, options: EncoderProbeOptions) -
         options.inverse_penalty,
         max_iter=10_000,
     )
-    return method.Prediction.most_probable(p_QC)
+    return method.Prediction.from_probabilities(p_QC)
 
 
 def predict_by_votes(inputs: method.Inputs, options: EncoderKNNOptions) -> method.Prediction:
@@ -88,12 +88,12 @@ def check_encoder(_: method.Problem, options: EncoderOptions) -> None:
 _on_embeddings = functools.partial(
     method.Method,
     check=check_encoder,
-    rows_used="texts",
+    rows_used="train",
     model_name=lambda options: options.encoder,
     excluded_because=NEEDS_ENCODER,
 )
 METHODS = (
-    method.Method("tfidf", "TF-IDF, ridge regression", predict_by_tfidf, rows_used="texts"),
+    method.Method("tfidf", "TF-IDF, ridge regression", predict_by_tfidf, rows_used="train"),
     _on_embeddings(
         "encoder_probe", "Sentence encoder, logistic regression", predict_by_regression, EncoderProbeOptions
     ),

@@ -147,7 +147,7 @@ def prototypical(inputs: method.Inputs, options: PrototypicalOptions) -> method.
     best.weights_ = np.full_like(best.weights_, 1 / inputs.num_classes)
     posterior_QC = best.predict_proba(inputs.label_log_p(inputs.states[method.QUERIES]))
     cluster_of_label_C, _ = match(best.means_)
-    return method.Prediction.most_probable(posterior_QC[:, cluster_of_label_C])
+    return method.Prediction.from_probabilities(posterior_QC[:, cluster_of_label_C])
 
 
 def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
@@ -247,7 +247,7 @@ def fit_supervised(log_p_NC: np.ndarray, y: np.ndarray, penalty: float) -> tuple
 
 
 def _softmax(scores_QC: np.ndarray) -> method.Prediction:
-    return method.Prediction.most_probable(special.softmax(scores_QC, axis=-1))
+    return method.Prediction.from_probabilities(special.softmax(scores_QC, axis=-1))
 
 
 _calibration = functools.partial(method.Method, check=method.check_label_words_are_tokens)

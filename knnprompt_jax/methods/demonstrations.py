@@ -84,8 +84,8 @@ def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> 
     prompts = layout.build_individual_prompts(
         problem.task, selected, problem.evaluation, problem.tokenize, inputs.model.context
     )
-    states = inputs.read(prompts, f"demonstrations by {options.retriever}")
-    return method.Prediction.most_probable(inputs.label_probabilities(states), sets=[prompts])
+    [states] = inputs.read_sets([prompts], f"demonstrations by {options.retriever}")
+    return method.Prediction.from_probabilities(inputs.label_probabilities(states), sets=[prompts])
 
 
 def check_sets(problem: method.Problem, number: int) -> None:
@@ -130,7 +130,7 @@ def predict_by_ensemble(inputs: method.Inputs, _: Options) -> method.Prediction:
     all_states = [inputs.states[method.QUERIES], *inputs.read_sets(sets, "ICL ensemble")]
     p_UQC = special.softmax([inputs.label_log_p(states) for states in all_states], axis=-1)
     note = f"{len(all_states)} sets of {len(first)} demonstrations"
-    return method.Prediction.most_probable(p_UQC.mean(0), note=note, sets=sets)
+    return method.Prediction.from_probabilities(p_UQC.mean(0), note=note, sets=sets)
 
 
 def many_shot_rows(
@@ -160,8 +160,9 @@ def predict_many_shot(inputs: method.Inputs, _: Options) -> method.Prediction:
     problem = inputs.problem
     rows = many_shot_rows(problem, inputs.model.count_tokens, inputs.model.context)
     prompts = problem.build_prompts(rows, problem.evaluation, inputs.model.context)
-    probabilities_QC = inputs.label_probabilities(inputs.read(prompts, "many shots"))
-    return method.Prediction.most_probable(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
+    [states] = inputs.read_sets([prompts], "many shots")
+    probabilities_QC = inputs.label_probabilities(states)
+    return method.Prediction.from_probabilities(probabilities_QC, note=f"{len(rows)} demonstrations", sets=[prompts])
 
 
 def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Example]]:
@@ -194,7 +195,7 @@ def predict_upper_bound(inputs: method.Inputs, options: UpperBoundOptions) -> me
             best_QC = probabilities_QC
         accuracies.append(accuracy)
     note = f"best of {options.num_prompts} random prompts, CHOSEN ON THE EVALUATION ROWS, hence optimistic"
-    return method.Prediction.most_probable(best_QC, note=note, candidates=tuple(accuracies), sets=sets)
+    return method.Prediction.from_probabilities(best_QC, note=note, candidates=tuple(accuracies), sets=sets)
 
 
 _SELECTION = method.Method(
@@ -229,7 +230,7 @@ METHODS = (
         predict_upper_bound,
         UpperBoundOptions,
         check=lambda problem, _: check_sets(problem, 1),
-        rows_used="draws",
+        rows_used="random",
         printed_as=("DemonSelection (upper)",),
         excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",
     ),

@@ -81,7 +81,7 @@ def predict_by_probe(inputs: method.Inputs, options: ProbeOptions) -> method.Pre
         # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
         solver="newton-cg",
     )
-    return method.Prediction.most_probable(p_QC)
+    return method.Prediction.from_probabilities(p_QC)
 
 
 def _inputs(head: head_lib.Head, states: lm.States, representation: str) -> np.ndarray:
@@ -133,7 +133,7 @@ def predict_by_centroids(inputs: method.Inputs, _: Options) -> method.Prediction
     """Predict the class with the nearest mean hidden state."""
     anchors_NE = np.asarray(inputs.states[method.ANCHORS].hidden_NE)
     queries_QE = np.asarray(inputs.states[method.QUERIES].hidden_NE)
-    return method.Prediction.most_probable(centroid_proba(anchors_NE, inputs.y, queries_QE, inputs.num_classes))
+    return method.Prediction.from_probabilities(centroid_proba(anchors_NE, inputs.y, queries_QE, inputs.num_classes))
 
 
 _PROBE = method.Method(

@@ -18,7 +18,7 @@ from knnprompt_jax.methods import method
 
 def predict(inputs: method.Inputs, _: Options) -> method.Prediction:
     """Predict the most probable label word."""
-    return method.Prediction.most_probable(inputs.label_probabilities(inputs.states[method.QUERIES]))
+    return method.Prediction.from_probabilities(inputs.label_probabilities(inputs.states[method.QUERIES]))
 
 
 def check_whole_labels(problem: method.Problem, _: Options) -> None:
@@ -40,11 +40,11 @@ def predict_whole_labels(inputs: method.Inputs, _: Options) -> method.Prediction
     log_p_QC = np.array(distances.label_log_probabilities(inputs.model.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(problem.word_tokens) if len(tokens) > 1]
     if not longer:
-        return method.Prediction.of_scores(log_p_QC)
+        return method.Prediction.from_scores(log_p_QC)
     texts, index_Q = _further_tokens(problem, longer, inputs.model.context)
     log_p_N = np.array([log_p.sum(dtype=np.float64) for log_p in inputs.score(texts, "whole labels")])
     log_p_QC[index_Q[:, None], longer] += log_p_N.reshape(-1, len(longer))
-    return method.Prediction.of_scores(log_p_QC, texts)
+    return method.Prediction.from_scores(log_p_QC, texts)
 
 
 def _further_tokens(

@@ -9,10 +9,10 @@ from knnprompt_jax.methods import method
 
 def predict(inputs: method.Inputs, options: KNNOptions) -> method.Prediction:
     """Predict by the vote of the k nearest anchors, with the k of the released code."""
-    return vote(inputs, options, published_k(options.k, inputs.problem))
+    return vote(inputs, options, released_k(options.k, inputs.problem))
 
 
-def published_k(k: int, problem: method.Problem) -> int:
+def released_k(k: int, problem: method.Problem) -> int:
     """Return the k of the released code: at most shots − demo_shots, the anchors per class, and at most all anchors."""
     split = problem.split
     return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))

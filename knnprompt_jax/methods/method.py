@@ -136,12 +136,11 @@ class Inputs:
     def _label_log_p(self, states: lm.States) -> jax.Array:
         return distances.label_log_probabilities(self.model.head, states, self.problem.label_tokens)
 
-    def read(self, prompts: layout.Prompts, title: str) -> lm.States:
-        """Return the states of the prompts, in order and replicated over the devices."""
-        return states_lib.read(self.model, prompts, self.cache, title=self._title(title)).replicated()
-
     def read_sets(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
-        """Yield the states of each set of prompts, as `read` does; all sets share their compiled programs."""
+        """Yield the states of each set of prompts, in order and replicated over the devices.
+
+        All sets share their compiled programs.
+        """
         titles = [self._title(title)] * len(sets)
         for result in states_lib.read_sets(self.model, sets, self.cache, titles):
             yield result.states.replicated()
@@ -178,7 +177,7 @@ class Prediction:
     tokens: int = 0
 
     @classmethod
-    def most_probable(
+    def from_probabilities(
         cls, probabilities_QC: np.ndarray, sets: Sequence[layout.Prompts] = (), **further: Any
     ) -> "Prediction":
         """Predict the most probable class; ties go to the lowest class index.
@@ -198,7 +197,7 @@ class Prediction:
         )
 
     @classmethod
-    def of_scores(
+    def from_scores(
         cls, scores_QC: np.ndarray, texts: continuations.Continuations | None = None, **further: Any
     ) -> "Prediction":
         """Predict the class with the highest score, for example log p; probabilities are the scores' softmax.
@@ -244,9 +243,8 @@ class Method:
         needs: the prompts of the shared pass whose states it uses.
         check: raises UserError if the method does not apply to a problem with the given options. It is called before
             weights are loaded.
-        rows_used: the train rows of a split that it uses. "demonstrations": only these. "draws": other random
-            demonstrations, in the same number. "shots": demonstrations and anchors, in these roles. "texts": all
-            these rows as labelled texts, so that a split without anchors will do.
+        rows_used: the train rows that it uses. "demonstrations": the split's demonstrations. "random": random sets of
+            that size. "split": demonstrations and anchors. "train": all rows of the split; anchors are not required.
         model_name: returns the name of a further model that its options name, or "". The files of that model enter the
             key of a run.
         printed_as: the names in the paper's tables.
@@ -262,7 +260,7 @@ class Method:
     options_kind: type[options_lib.Options] = options_lib.Options
     needs: tuple[PromptSet, ...] = ()
     check: Callable[[Problem, Any], None] = lambda problem, options: None
-    rows_used: str = "shots"
+    rows_used: str = "split"
     model_name: Callable[[Any], str] = lambda options: ""
     printed_as: tuple[str, ...] = ()
     excluded_because: str = ""

@@ -168,7 +168,7 @@ def predict(inputs: method.Inputs, options: NoisyChannelOptions) -> method.Predi
     if not verbalization_of(inputs.problem.task).is_published:
         notes.append("templates are ours: Min et al. have none for this task")
     candidates = tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else ()
-    return method.Prediction.of_scores(best_QC, texts, note="; ".join(notes), candidates=candidates)
+    return method.Prediction.from_scores(best_QC, texts, note="; ".join(notes), candidates=candidates)
 
 
 def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:

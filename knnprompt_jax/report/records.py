@@ -34,8 +34,8 @@ class Run:
         name: the name of the method in records and tables.
         model: the model, with its `name`.
         experiment: the grid of the run; "" without one.
-        cell: the position of the run on those axes of the grid that are not fields of a record.
-        source: the options that chose the rows. `key` covers the rows by content instead.
+        cell: the values on the grid's own axes, which are not fields of a record.
+        source: the row options: those that chose the rows. `key` covers the rows by content instead.
     """
 
     name: str

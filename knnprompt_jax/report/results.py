@@ -86,7 +86,7 @@ def regime_of(record: Record) -> str:
 
 def m_of(method: str, regime: str, shots: int) -> int:
     """Return the value of axis m: the train rows per class, or FILLS_CONTEXT if the method uses only demonstrations."""
-    fills_context = rows_used(method) in ("demonstrations", "draws") and regime != FEW_SHOT
+    fills_context = rows_used(method) in ("demonstrations", "random") and regime != FEW_SHOT
     return FILLS_CONTEXT if fills_context else shots
 
 
@@ -141,7 +141,7 @@ def accuracy(frame: pd.DataFrame) -> Score:
     """
     score = Score.of(frame.accuracy)
     candidates = frame.candidates.explode().dropna()
-    if len(candidates) and rows_used(frame.method.iloc[0]) == "draws":
+    if len(candidates) and rows_used(frame.method.iloc[0]) == "random":
         is_best = candidates == candidates.max()
         return dataclasses.replace(score, note=f"{1000 * is_best.mean():.3g} ‰")
     return score

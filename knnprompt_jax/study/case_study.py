@@ -16,16 +16,15 @@ from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import knn, method
-from knnprompt_jax.report import maps, names, page, results
+from knnprompt_jax.report import drawing, maps, names, page, results, tables
 from knnprompt_jax.report.results import Record
-from knnprompt_jax.study.paper_experiment import Experiment
+from knnprompt_jax.study.paper_experiment import Data, Experiment
 
 NEIGHBOURS = 5
 _COMPONENTS = 50
 _CASES = 5
 
 
-@dataclasses.dataclass(frozen=True)
 class _CaseStudy(Experiment):
     """An experiment whose section shows maps."""
 
@@ -34,6 +33,11 @@ class _CaseStudy(Experiment):
         if record.method == "knn" and record.demo_shots < record.shots:
             made = _make(record, method_inputs)
             parallel.call_in_main(lambda: write(path_of(folder, record), made))
+
+    def draw(self, data: Data) -> tuple[list[tables.Table], list[drawing.Figure]]:
+        """Return no tables and figures."""
+        del data
+        return [], []
 
     def section(self, records: Sequence[Record], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
         """Add the map of each model and task, of the first seed that has one; raise UserError on an invalid file."""
@@ -119,5 +123,4 @@ EXPERIMENT = _CaseStudy(
     "Case study",
     "Anchors and test rows, placed by the model's states, and test rows that kNN Prompting predicts correctly and "
     "in-context learning does not.",
-    draw=lambda experiment, data: ([], []),
 )

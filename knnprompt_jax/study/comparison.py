@@ -12,8 +12,7 @@ from knnprompt_jax.common import text_tables
 from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
 from knnprompt_jax.report import records
-from knnprompt_jax.study import engine
-from knnprompt_jax.study import job_inputs as inputs
+from knnprompt_jax.study import engine, job_inputs
 
 
 def run(settings: grids.ComparisonSettings, model: lm.LanguageModel | None = None) -> list[records.Record]:
@@ -29,8 +28,8 @@ def run(settings: grids.ComparisonSettings, model: lm.LanguageModel | None = Non
         UserError: settings or rows that cannot work, before anything is written; or states that are not finite, after
             the records of earlier groups are written.
     """
-    inputs.join_processes(settings.distributed)
-    model = model or inputs.read_model(settings.model, settings, context=settings.context)
+    job_inputs.join_processes(settings.distributed)
+    model = model or job_inputs.read_model(settings.model, settings, context=settings.context)
     runs = _make_runs(settings, model)
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
@@ -44,9 +43,9 @@ def _make_runs(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> l
     """Return a run for each seed and each method that applies to its problem; log why "all" excludes methods."""
     runs = []
     excluded: dict[str, str] = {}
-    for problem in inputs.read_problems(settings, model):
+    for problem in job_inputs.read_problems(settings, model):
         selected, reasons = all_methods.select(settings.methods, problem, settings)
-        excluded |= reasons
+        excluded |= reasons  # Of several seeds, the last one's reason is logged.
         for method in selected:
             run = engine.MethodRun(
                 name=method.name,
@@ -55,7 +54,7 @@ def _make_runs(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> l
                 problem=problem,
                 model=model,
                 store_options=settings.datastore,
-                source=inputs.row_options(settings),
+                source=job_inputs.row_options(settings),
             )
             runs.append(run)
     for reason in dict.fromkeys(excluded.values()):
@@ -65,7 +64,7 @@ def _make_runs(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> l
 
 
 def describe_comparison(done: Sequence[records.Record]) -> str:
-    """Return the table of methods, with the lines above and below it."""
+    """Return the printed report: a summary, the table of methods, and notes."""
     by_method = collections.defaultdict(list)
     for record in done:
         by_method[all_methods.get(record.method).title].append(record)
@@ -115,7 +114,7 @@ def _describe_methods(by_method: Mapping[str, Sequence[records.Record]]) -> Iter
 
 
 def _sizes(record: records.Record) -> str:
-    """Count the train rows, demonstrations and anchors of each class; classes with the same counts stand together."""
+    """Count the train rows, demonstrations and anchors of each class; classes with equal counts share an entry."""
     words = collections.defaultdict(list)
     for counts in record.class_counts.values():
         words[f"{counts['demonstrations']} demonstrations, {counts['anchors']} anchors"].append(counts["word"])

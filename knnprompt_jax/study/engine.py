@@ -29,7 +29,8 @@ class MethodRun(records.Run):
     """A method with its options on a problem, with a language model.
 
     Attributes:
-        method: the method that runs; `name` is the requested one, if a grid runs another in its place.
+        method: the method that runs. It may differ from the requested `name`: a grid runs in-context learning for a
+            method without anchors.
         note: a remark for the record.
     """
 
@@ -56,7 +57,7 @@ class MethodRun(records.Run):
             # Other dtypes depend on the platform: CPUs compute in float32.
             **({"platform": parallel.platform()} if self.model.dtype != "float32" else {}),
             **({"model_shards": self.model.mesh.shape[parallel.MODEL]} if self.model.deterministic else {}),
-            # The code that runs; a preset differs by its options only.
+            # The base method; a preset shows in `options`.
             "runs": self.method.base + self.method.code_suffix,
             "options": self.options.to_dict(),
             "model_of_method": lm.find_fingerprint(method_model, self.model.needs_weights) if method_model else "",
@@ -91,7 +92,7 @@ class RunGroup:
     @functools.cached_property
     def examples(self) -> dict[str, Example]:
         """The examples of all shared prompts, anchors included, by their text; one for each distinct text."""
-        # Hundreds of runs share a problem.
+        # Runs share problem objects, so compare by identity.
         sets = {(id(run.problem), needed): (run.problem, needed) for run in self.runs for needed in run.method.needs}
         examples: dict[str, Example] = {}
         for problem, prompt_set in sets.values():
@@ -160,7 +161,7 @@ def run_groups(
 
 
 def _warn_of_rows(group: RunGroup) -> None:
-    """Log the warnings about a group's rows, which runs share, and other seeds have too."""
+    """Log each warning about the rows once; only the first group's are logged, because other seeds have them too."""
     for warning in dict.fromkeys(text for run in group.runs for text in run.problem.split.warnings):
         logging.warning(warning)
 
@@ -208,7 +209,16 @@ def _make_record(
     prediction: method_lib.Prediction,
     seconds: float,
 ) -> records.Record:
-    """Return the record of a run, which read the prompts of these indices and whose method took some seconds."""
+    """Return the record of a run.
+
+    Args:
+        run: the run.
+        prompts: the shared prompts of its group.
+        own_prompts: the indices of the prompts that it used.
+        result: the states of the shared prompts.
+        prediction: the method's prediction.
+        seconds: wall time of the method.
+    """
     labels = run.problem.task.labels
     num_truncated = np.isin(prompts.truncated_index, own_prompts).sum()
     return records.Record.of(
@@ -224,11 +234,11 @@ def _make_record(
     )
 
 
-def _num_tokens(prompts: layout.Prompts, numbers: np.ndarray) -> int:
-    """Count the tokens of the prompts with these numbers; the prefix of a `PromptGroup` counts once."""
+def _num_tokens(prompts: layout.Prompts, indices: np.ndarray) -> int:
+    """Count the tokens of the prompts with these indices; the prefix of a `PromptGroup` counts once."""
     tokens = 0
     for part in prompts.groups:
-        is_counted_N = np.isin(part.number_N, numbers)
+        is_counted_N = np.isin(part.number_N, indices)
         if is_counted_N.any():
             tokens += part.take(np.flatnonzero(is_counted_N)).num_tokens
     return tokens

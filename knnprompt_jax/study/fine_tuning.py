@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,34 +23,26 @@ from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.report import records
 from knnprompt_jax.report.results import OWN_MODELS
-from knnprompt_jax.study import job_inputs as inputs
-from knnprompt_jax.study import sequence_classifier
+from knnprompt_jax.study import job_inputs, sequence_classifier
 from knnprompt_jax.tasks import splits
 
 
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    """A BERT or a decoder without its weights."""
+class Backbone(NamedTuple):
+    """A BERT or a decoder without its weights; `fingerprint` is the SHA-256 of its files."""
 
     name: str
+    short_name: str
+    fingerprint: str
     config: config_lib.DecoderConfig
     path: pathlib.Path
     tokenizer: Any
-
-    @property
-    def short_name(self) -> str:
-        return hub.base_name(self.name)
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the files of weights, configuration and tokenizer."""
-        return checkpoints.fingerprint(self.path)
 
 
 def describe(name: str) -> Backbone:
     """Return the model of a name or folder; raise UserError if it does not exist or is not supported."""
     config, path = registry.describe(name, families=tuple(registry.FAMILIES))
-    return Backbone(name, config, path, tokenizers.load(path, for_prompts=False, vocab_size=config.vocab_size))
+    tokenizer = tokenizers.load(path, for_prompts=False, vocab_size=config.vocab_size)
+    return Backbone(name, hub.base_name(name), checkpoints.fingerprint(path), config, path, tokenizer)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +73,7 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
     Raises:
         UserError: anything that cannot work, before training where possible.
     """
-    inputs.join_processes(settings.distributed)
+    job_inputs.join_processes(settings.distributed)
     folder = pathlib.Path(settings.output)
     for path in (folder, pathlib.Path(settings.checkpoints)):
         parallel.call_in_main(functools.partial(files.check_writable, path, folder=True))
@@ -101,16 +93,16 @@ def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
     model = describe(settings.model or OWN_MODELS.get(settings.method) or hub.DEFAULT)
     for name in dict.fromkeys(settings.tasks):
-        rows = inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
+        rows = job_inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
         for shots, seed in dict.fromkeys(itertools.product(settings.shots, settings.seeds)):
             split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
-            inputs.log_warnings(split.warnings)
+            job_inputs.log_warnings(split.warnings)
             yield FineTuningRun(
                 name=settings.method,
                 model=model,
                 problem=method.Problem(rows.task, split, rows.evaluation, layout.tokenize_with(model.tokenizer)),
                 hyperparameters=settings.hyperparameters(rows.task.name, shots),
-                source=inputs.row_options(settings),
+                source=job_inputs.row_options(settings),
                 experiment=settings.experiment or "",
             )
 

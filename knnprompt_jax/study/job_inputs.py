@@ -1,4 +1,4 @@
-"""Make rows, problems and models (without their weights) from settings. Most invalid input raises UserError here."""
+"""Build rows, problems and models from settings. No weights are loaded."""
 
 import collections
 import dataclasses
@@ -97,19 +97,9 @@ def read_problems(settings: "grids.ComparisonSettings", model: lm.LanguageModel)
     problems = []
     for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
         split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class_demos, seed=seed)
-        problems.append(make_problem(settings, model, rows.task, split, rows.evaluation))
+        problem = method.Problem(rows.task, split, rows.evaluation, model.tokenize, settings.label_token)
+        problems.append(problem)
     return problems
-
-
-def make_problem(
-    settings: "grids.SharedSettings",
-    model: lm.LanguageModel,
-    task: Task,
-    split: splits.FewShotSplit,
-    evaluation: Sequence[Example],
-) -> method.Problem:
-    """Return the problem of a split, for the tokenizer of a model."""
-    return method.Problem(task, split, evaluation, model.tokenize, settings.label_token)
 
 
 def row_options(settings: shared.EvaluationOptions) -> dict[str, Any]:
@@ -181,7 +171,7 @@ def _load_split(settings: shared.RowOptions, task: Task, name: str, split: str) 
 def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) -> int:
     """Return the number of demonstrations per class, for draws of `shots` rows per class or of `splits.ALL_ROWS`.
 
-    -1 asks for M_T or, if that is not below the rows per class, for the largest of 0, 1, 2, 4, …, 32 that is.
+    -1 means M_T, reduced to the largest of 0, 1, 2, 4, …, 32 that leaves at least one anchor per class.
     """
     if requested >= 0:
         return requested
@@ -194,9 +184,9 @@ def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) 
 
 
 def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
-    """Return M_T: the paper's number for its tasks, contexts and vocabularies, otherwise that of all rows."""
+    """Return M_T: the paper's number for its tasks, contexts and vocabularies, otherwise what the rows give."""
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
-        published = statistics.published_m_t(rows.task.name, model.context)
+        published = statistics.paper_m_t(rows.task.name, model.context)
         if published:
             return published
     queries = rows.evaluation or None

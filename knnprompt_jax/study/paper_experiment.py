@@ -30,7 +30,7 @@ from knnprompt_jax.tasks.task import Example, Task
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 AXES = ("model", "m", "method")
 REUSED = "re-uses in-context learning: |D| = m"
-BALANCED = 0.5  # λ of rows that are not skewed.
+BALANCED = 0.5  # The share λ of balanced rows.
 _UPPER_BOUND = "demonstration_upper_bound"
 
 
@@ -61,27 +61,25 @@ class GridCell:
         draw: the train rows.
         axes: the cell's value on each axis of the grid; an axis with the name of an option of the method sets it.
         test_share: the share of the task's last class in the rows to classify; None leaves them unchanged.
-        replacement: a method that runs in place of the named one.
     """
 
     method: str
     draw: Draw
     axes: tuple[tuple[str, Any], ...] = ()
     test_share: float | None = None
-    replacement: method_lib.Method | None = dataclasses.field(default=None, compare=False)
 
     @property
     def reuses_icl(self) -> bool:
         """Whether all shots are demonstrations and the method has no anchors, as in the paper's footnote."""
         no_anchors = self.draw.demo_shots == self.draw.shots
-        return no_anchors and all_methods.get(self.method).rows_used not in ("demonstrations", "texts")
+        return no_anchors and all_methods.get(self.method).rows_used not in ("demonstrations", "train")
 
     @property
     def declared(self) -> method_lib.Method:
         """The method that runs."""
         if self.reuses_icl:
             return all_methods.get("icl")
-        return self.replacement or all_methods.get(self.method)
+        return _ANY_K if "k" in dict(self.axes) else all_methods.get(self.method)
 
     def options(self, settings: grids.GridSettings) -> options_lib.Options:
         """Return the grid's options of the method, with the values of axes and the grid's direction of divergences."""
@@ -93,7 +91,7 @@ class GridCell:
         return dataclasses.replace(options, **changes)
 
 
-def regimes(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+def cells_by_regime(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
     del rows
     for regime, shots in settings.regime_shots:
@@ -114,14 +112,16 @@ def _shots(method: method_lib.Method, regime: str, shots: int, max_demo_shots: i
     return shots, min(shots, 1 if regime == results.FEW_SHOT else max_demo_shots)
 
 
-def upper_bound_once(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+def cells_with_one_upper_bound(
+    settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int
+) -> Iterator[GridCell]:
     """Yield the cells of all regimes; the upper bound is searched for with the first seed only, as published."""
-    for cell in regimes(settings, rows, max_demo_shots):
+    for cell in cells_by_regime(settings, rows, max_demo_shots):
         if cell.method != _UPPER_BOUND or cell.draw.seed == settings.seeds[0]:
             yield cell
 
 
-def skewed_priors(settings: grids.PriorSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+def cells_by_prior(settings: grids.PriorSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each λ.
 
     λ is the positive class's share of all train rows, demonstrations included, or of the test rows. The other rows have
@@ -130,21 +130,21 @@ def skewed_priors(settings: grids.PriorSettings, rows: job_inputs.Rows, max_demo
     for setting, share in itertools.product(settings.prior_settings, settings.shares):
         train_share = BALANCED if setting == "B" else share
         test_share = BALANCED if setting == "A" else share
-        for cell in regimes(settings, rows, max_demo_shots):
+        for cell in cells_by_regime(settings, rows, max_demo_shots):
             draw = dataclasses.replace(cell.draw, share=train_share)
             axes = (*cell.axes, ("setting", setting), ("ratio", share))
             yield dataclasses.replace(cell, draw=draw, axes=axes, test_share=test_share)
 
 
-def rare_class(settings: grids.ImbalanceSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+def cells_by_share(settings: grids.ImbalanceSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield each cell at each share of the rare class in all train rows, demonstrations included."""
     for share in settings.shares:
-        for cell in regimes(settings, rows, max_demo_shots):
+        for cell in cells_by_regime(settings, rows, max_demo_shots):
             draw = dataclasses.replace(cell.draw, share=share)
             yield dataclasses.replace(cell, draw=draw, axes=(*cell.axes, ("ratio", share)))
 
 
-def split_sizes(settings: grids.SplitSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+def cells_by_split(settings: grids.SplitSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield every |D| and |A| whose sum the context holds."""
     del rows
     for name, seed, demo_shots, anchor_shots in itertools.product(
@@ -155,23 +155,22 @@ def split_sizes(settings: grids.SplitSettings, rows: job_inputs.Rows, max_demo_s
             yield GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
 
-def _predict_with_any_k(method_inputs: method_lib.Inputs, options: Any) -> method_lib.Prediction:
-    """Run kNN Prompting without the published limit of k to the number of anchors per class."""
-    return knn.vote(method_inputs, options, options.k)
+# kNN Prompting without the released limit of k to the anchors per class. Its records have keys of their own.
+_ANY_K = dataclasses.replace(
+    all_methods.get("knn"),
+    code_suffix=" with any k",
+    predict=lambda inputs, options: knn.vote(inputs, options, options.k),
+)
 
 
-# Its code has another name, so that its records have other keys.
-_ANY_K = dataclasses.replace(all_methods.get("knn"), code_suffix=" with any k", predict=_predict_with_any_k)
-
-
-def every_k(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
+def cells_by_k(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
-    for cell in regimes(settings, rows, max_demo_shots):
+    for cell in cells_by_regime(settings, rows, max_demo_shots):
         if cell.method != "knn":
             yield cell
             continue
         for k in range(1, len(split(rows, cell.draw).anchors) + 1):
-            yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), replacement=_ANY_K)
+            yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)))
 
 
 @functools.cache
@@ -266,7 +265,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper, or several that come from the same runs.
+    """A table or figure of the paper, or several that come from the same runs. Subclasses override methods.
 
     Attributes:
         name: its folder of records, its section and its file in `configs/`.
@@ -276,11 +275,8 @@ class Experiment:
         caption: the caption of its table of accuracies.
         figure: the caption of its figure, and its axes; None without a figure.
         make_figure: the function of `report.drawing` that draws the figure.
-        draw: returns its tables and figures; by default the table of accuracies and the figure.
         settings: the class of its options.
         cells: yields the cells of one task and model, from the settings, the rows and M_T.
-        count: replaces runs if no language model is required: maps the settings to a text for the terminal.
-        check: checks the finished records; returns whether they fail, and lines for the terminal.
     """
 
     name: str
@@ -290,11 +286,8 @@ class Experiment:
     caption: str = SPREAD
     figure: tuple[str, drawing.Plot] | None = None
     make_figure: Callable[..., drawing.Figure] = drawing.curves
-    draw: Callable[["Experiment", Data], tuple[list[Table], list[drawing.Figure]]] | None = None
     settings: type[grids.GridSettings] = grids.GridSettings
-    cells: Callable[[Any, job_inputs.Rows, int], Iterator[GridCell]] = regimes
-    count: Callable[[Any], str] | None = None
-    check: Callable[[Sequence[Record]], tuple[bool, list[str]]] | None = None
+    cells: Callable[[Any, job_inputs.Rows, int], Iterator[GridCell]] = cells_by_regime
 
     def before_writing(self, folder: pathlib.Path, record: Record, method_inputs: method_lib.Inputs) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""
@@ -303,6 +296,11 @@ class Experiment:
         """Return the records in the experiment's folder; raise UserError on a file that is not a record."""
         return records.read_all(folder) if folder.is_dir() else []
 
+    def check(self, folder: pathlib.Path) -> str:
+        """Check the finished records; return a text for the terminal, or raise UserError if they fail."""
+        del folder
+        return ""
+
     def section(self, records: Sequence[Any], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
         """Return the section of these records. Figures need matplotlib; tables do not."""
         del folder
@@ -310,8 +308,7 @@ class Experiment:
         ours = with_columns(results.frame(canonical), self.axes)
         results.check(ours, ["task", *self.axes])
         paper = with_columns(published.of(self.name), self.axes)
-        draw = self.draw or Experiment.draw_accuracies
-        tables, drawings = draw(self, Data(self.name, results.with_best_template(ours), paper, with_figures))
+        tables, drawings = self.draw(Data(self.name, results.with_best_template(ours), paper, with_figures))
         return page.Section(
             self.name,
             self.title,
@@ -321,8 +318,8 @@ class Experiment:
             figures=tuple(figure for figure in drawings if figure.panels),
         )
 
-    def draw_accuracies(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
-        """Return the table of accuracies, and the figure if there is one."""
+    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+        """Return the tables and figures: by default the table of accuracies, and the figure if there is one."""
         tables = [accuracies.build(data.name, self.caption, data.ours, data.paper, self.axes)]
         if not self.figure or not data.with_figures or data.ours.empty:
             return tables, []

@@ -13,8 +13,7 @@ from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.report import records
-from knnprompt_jax.study import engine, paper_experiment, paper_tables
-from knnprompt_jax.study import job_inputs as inputs
+from knnprompt_jax.study import engine, job_inputs, paper_experiment, paper_tables, task_statistics
 
 
 def run(settings: grids.GridSettings) -> None:
@@ -23,11 +22,11 @@ def run(settings: grids.GridSettings) -> None:
     Raises:
         UserError: invalid settings or rows, before anything runs; or the check of the finished records fails.
     """
-    inputs.join_processes(settings.distributed)
+    job_inputs.join_processes(settings.distributed)
     experiment = paper_tables.of(settings)
-    if experiment.count:  # It counts tokens and needs no language model.
+    if experiment.settings is grids.CountSettings:
         text = f"Counts the tokens of {', '.join(settings.tasks)}; no language model runs."
-        _print(text if settings.dry_run else experiment.count(settings))
+        _print(text if settings.dry_run else task_statistics.count(settings))
         return
     output = pathlib.Path(settings.output)
     groups = plan(settings, needs_weights=not settings.dry_run)
@@ -40,11 +39,8 @@ def run(settings: grids.GridSettings) -> None:
     for _ in engine.run_groups(missing(groups, finished), output, settings.cache_gb, before_writing):
         pass
     _print(f"records: {folder}/; to see them: python experiments/report.py --records={shlex.quote(settings.output)}")
-    if experiment.check and parallel.is_main():
-        has_failed, lines = experiment.check(experiment.read(folder))
-        if has_failed:
-            raise errors.UserError("; ".join(lines))
-        _print("\n  ".join(lines))
+    if parallel.is_main() and (verdict := experiment.check(folder)):
+        _print(verdict)
 
 
 def plan(settings: grids.GridSettings, needs_weights: bool = True) -> list[engine.RunGroup]:
@@ -59,10 +55,10 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> list[engin
     Raises:
         UserError: invalid settings or rows, a method that does not apply, or nothing to run.
     """
-    task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
+    task_rows = [job_inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     groups = []
     for name in settings.models:
-        model = inputs.read_model(name, settings, context=settings.context, needs_weights=needs_weights)
+        model = job_inputs.read_model(name, settings, context=settings.context, needs_weights=needs_weights)
         for rows in task_rows:
             groups += engine.group_runs(_make_runs(settings, model, rows))
     if not groups:
@@ -72,15 +68,16 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> list[engin
     return [groups[number] for number in indices]
 
 
-def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: inputs.Rows) -> list[engine.MethodRun]:
+def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: job_inputs.Rows) -> list[engine.MethodRun]:
     """Return the run of each cell of a model and task; raise UserError if a method does not apply."""
-    cells = paper_tables.of(settings).cells(settings, rows, inputs.max_demo_shots(rows, model))
-    source = inputs.row_options(settings)
+    cells = paper_tables.of(settings).cells(settings, rows, job_inputs.max_demo_shots(rows, model))
+    source = job_inputs.row_options(settings)
 
     @functools.cache
     def problem(draw: paper_experiment.Draw, test_share: float | None) -> method.Problem:
         evaluation = paper_experiment.evaluation(rows, test_share, draw.seed)
-        return inputs.make_problem(settings, model, rows.task, paper_experiment.split(rows, draw), evaluation)
+        split = paper_experiment.split(rows, draw)
+        return method.Problem(rows.task, split, evaluation, model.tokenize, settings.label_token)
 
     runs = []
     for cell in dict.fromkeys(cells):

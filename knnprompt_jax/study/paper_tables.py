@@ -33,7 +33,7 @@ _PRIOR = "prior_reliance"
 _PRIOR_AXES = ("model", "setting", "method")
 _SST2 = "sst2"
 _SST2_ROWS = 256  # Test rows.
-_TOLERANCE = 2  # Rows that a seed may differ in.
+_TOLERANCE = 2  # Maximum rows per seed that may differ.
 _BY_SHOTS = drawing.Plot("m", drawing.SHOTS)
 _BY_SPLIT = drawing.Plot("anchor_shots", "|A|, anchors per class", "demo_shots", ("method", "task"), average=False)
 _BY_SHARE = drawing.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False)
@@ -55,34 +55,37 @@ def _paper_priors() -> pd.DataFrame:
     return pd.DataFrame(numbers)
 
 
-def _draw_priors(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
-    """Return a row per model, setting and method, averaged over tasks; there is no mean at a λ that a task lacks."""
-    ours = data.ours
-    tasks = set(ours.task)
-    same_tasks = tasks == {task.lower() for task in published.tables()[_PRIOR]["tasks"]}
+class _PriorReliance(Experiment):
+    """An experiment whose table has averages over tasks."""
 
-    def average(runs: pd.DataFrame) -> Score | None:
-        return results.average(runs) if set(runs.task) == tasks else None
+    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+        """Return means over tasks per model, setting and method; there is no mean at a λ that a task lacks."""
+        ours = data.ours
+        tasks = set(ours.task)
+        same_tasks = tasks == {task.lower() for task in published.tables()[_PRIOR]["tasks"]}
 
-    paper = _paper_priors()
-    axes = (*_PRIOR_AXES, "ratio")
-    cells = tables.pivot(ours, paper, axes, average, accuracies.cell_marks, comparable=same_tasks)
-    for row in {key[:-1] for key in cells}:
-        means = {key[-1]: cell.ours.mean for key, cell in cells.items() if key[:-1] == row and cell.ours}
-        summaries = {"average": statistics.fmean(means.values())} if means else {}
-        skewed = [mean for ratio, mean in means.items() if ratio != paper_experiment.BALANCED]
-        if skewed and paper_experiment.BALANCED in means:
-            summaries["drop"] = min(skewed) - means[paper_experiment.BALANCED]
-        comparable = same_tasks and means.keys() == {*paper.ratio} - {"average", "drop"}
-        for summary in ("average", "drop"):
-            score = Score(summaries[summary]) if summary in summaries else None
-            printed = cells.get((*row, summary), Cell()).paper
-            cells[*row, summary] = Cell(score, printed, comparable=comparable, paper_digits=2)
-    ratios = names.ordered("ratio", {key[-1] for key in cells} - {"average", "drop"})
-    titles = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {"average": "average", "drop": "drop"}
-    tasks_run = ", ".join(map(names.task, names.ordered("task", tasks)))
-    caption = f"{experiment.caption} Our averages are over {tasks_run}."
-    return [tables.build(_PRIOR, caption, _PRIOR_AXES, titles, cells, [*accuracies.seed_notes(paper)])], []
+        def average(runs: pd.DataFrame) -> Score | None:
+            return results.average(runs) if set(runs.task) == tasks else None
+
+        paper = _paper_priors()
+        axes = (*_PRIOR_AXES, "ratio")
+        cells = tables.pivot(ours, paper, axes, average, accuracies.cell_marks, comparable=same_tasks)
+        for row in {key[:-1] for key in cells}:
+            means = {key[-1]: cell.ours.mean for key, cell in cells.items() if key[:-1] == row and cell.ours}
+            summaries = {"average": statistics.fmean(means.values())} if means else {}
+            skewed = [mean for ratio, mean in means.items() if ratio != paper_experiment.BALANCED]
+            if skewed and paper_experiment.BALANCED in means:
+                summaries["drop"] = min(skewed) - means[paper_experiment.BALANCED]
+            comparable = same_tasks and means.keys() == {*paper.ratio} - {"average", "drop"}
+            for summary in ("average", "drop"):
+                score = Score(summaries[summary]) if summary in summaries else None
+                printed = cells.get((*row, summary), Cell()).paper
+                cells[*row, summary] = Cell(score, printed, comparable=comparable, paper_digits=2)
+        ratios = names.ordered("ratio", {key[-1] for key in cells} - {"average", "drop"})
+        titles = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {"average": "average", "drop": "drop"}
+        tasks_run = ", ".join(map(names.task, names.ordered("task", tasks)))
+        caption = f"{self.caption} Our averages are over {tasks_run}."
+        return [tables.build(_PRIOR, caption, _PRIOR_AXES, titles, cells, [*accuracies.seed_notes(paper)])], []
 
 
 def _sst2_table(ours: pd.DataFrame) -> Table:
@@ -101,11 +104,21 @@ def _sst2_table(ours: pd.DataFrame) -> Table:
     return tables.build(_SST2, caption, AXES, columns, cells)
 
 
-def _draw_sst2(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
-    del experiment
-    table = _sst2_table(data.ours)
-    notes = ("; ".join(check_sst2(list(data.ours.record))[1]),) if len(data.ours) else ()
-    return [dataclasses.replace(table, notes=notes)], []
+class _Sst2(Experiment):
+    """The gate: an experiment whose records are checked against the released accuracies."""
+
+    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+        """Return the table of seeds, with the verdict below it."""
+        table = _sst2_table(data.ours)
+        notes = ("; ".join(check_sst2(list(data.ours.record))[1]),) if len(data.ours) else ()
+        return [dataclasses.replace(table, notes=notes)], []
+
+    def check(self, folder: pathlib.Path) -> str:
+        """Return the verdict on the finished records; raise UserError if it is FAIL."""
+        has_failed, lines = check_sst2(self.read(folder))
+        if has_failed:
+            raise errors.UserError("; ".join(lines))
+        return "\n  ".join(lines)
 
 
 def check_sst2(records: Sequence[Record]) -> tuple[bool, list[str]]:
@@ -168,7 +181,7 @@ _DECLARED = (
         "Upper bound of demonstration selection",
         "The best of many random prompts, chosen on the test rows themselves: a bound, not a method.",
         caption=f"{SPREAD} ‰: the number of prompts per 1,000 that are as good as the upper bound.",
-        cells=paper_experiment.upper_bound_once,
+        cells=paper_experiment.cells_with_one_upper_bound,
     ),
     Experiment("distance", "Distance", "KL divergence of distributions beside L2 distance of hidden states."),
     Experiment(
@@ -180,16 +193,15 @@ _DECLARED = (
         "The same train rows, with and without training.",
         figure=("kNN Prompting beside fine-tuning.", _BY_SHOTS),
     ),
-    Experiment(
+    _PriorReliance(
         _PRIOR,
         "Reliance on prior knowledge",
         "Classes out of balance in the train rows, the test rows or both.",
         axes=(*_PRIOR_AXES, "ratio"),
         caption="Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test "
         "skewed; C: both. Drop: the lowest skewed accuracy minus the balanced one.",
-        draw=_draw_priors,
         settings=grids.PriorSettings,
-        cells=paper_experiment.skewed_priors,
+        cells=paper_experiment.cells_by_prior,
     ),
     Experiment(
         "split_strategy",
@@ -199,7 +211,7 @@ _DECLARED = (
         figure=("Mean accuracy in % for each split; the darker, the better within its panel.", _BY_SPLIT),
         make_figure=drawing.heatmaps,
         settings=grids.SplitSettings,
-        cells=paper_experiment.split_sizes,
+        cells=paper_experiment.cells_by_split,
     ),
     Experiment(
         "choice_of_k",
@@ -207,7 +219,7 @@ _DECLARED = (
         "The number of neighbours that vote.",
         axes=(*AXES, "k"),
         figure=("Accuracy against the number of neighbours, for each m.", _BY_K),
-        cells=paper_experiment.every_k,
+        cells=paper_experiment.cells_by_k,
     ),
     Experiment(
         "imbalance",
@@ -217,16 +229,14 @@ _DECLARED = (
         caption=f"{SPREAD} λ: one class's share of the train rows.",
         figure=("Accuracy on the balanced test rows against the skew of the train rows.", _BY_SHARE),
         settings=grids.ImbalanceSettings,
-        cells=paper_experiment.rare_class,
+        cells=paper_experiment.cells_by_share,
     ),
     case_study.EXPERIMENT,
     task_statistics.EXPERIMENT,
-    Experiment(
+    _Sst2(
         _SST2,
         "SST2, seed by seed",
         "The run whose accuracies the README of the paper's released code prints: the gate before all others.",
-        draw=_draw_sst2,
-        check=check_sst2,
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _DECLARED}

@@ -22,20 +22,24 @@ from knnprompt_jax.study.paper_experiment import AXES, SPREAD, Data, Experiment
 _TITLES = {"alpha": "α", "beta": "β", "r_squared": "R²"}
 
 
-def _draw_scaling(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
-    full = dataclasses.replace(data, ours=data.ours[data.ours.regime == results.FULL])
-    few_runs = data.ours[data.ours.regime == results.FEW_SHOT]
-    few_paper = published.of("few_shot")
-    few = Data("data_scaling_few", few_runs, few_paper[few_paper.method.isin(few_runs.method)], data.with_figures)
-    few_caption = f"{SPREAD} Few-shot scenario: |D| = 1, or m for in-context learning."
-    built = [
-        accuracies.build(data.name, caption, data.ours, data.paper, AXES)
-        for data, caption in ((full, experiment.caption), (few, few_caption))
-    ]
-    knn = full.ours[full.ours.method == "knn"]
-    printed = full.paper[full.paper.method == "knn"]
-    built.append(power_law_table(knn, printed))
-    return built, _figures(full, few, knn, printed) if data.with_figures else []
+class _DataScaling(Experiment):
+    """An experiment in both regimes, with the fitted law."""
+
+    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+        """Return the tables of both regimes and of the power law, and all figures."""
+        full = dataclasses.replace(data, ours=data.ours[data.ours.regime == results.FULL])
+        few_runs = data.ours[data.ours.regime == results.FEW_SHOT]
+        few_paper = published.of("few_shot")
+        few = Data("data_scaling_few", few_runs, few_paper[few_paper.method.isin(few_runs.method)], data.with_figures)
+        few_caption = f"{SPREAD} Few-shot scenario: |D| = 1, or m for in-context learning."
+        built = [
+            accuracies.build(data.name, caption, data.ours, data.paper, AXES)
+            for data, caption in ((full, self.caption), (few, few_caption))
+        ]
+        knn = full.ours[full.ours.method == "knn"]
+        printed = full.paper[full.paper.method == "knn"]
+        built.append(power_law_table(knn, printed))
+        return built, _figures(full, few, knn, printed) if data.with_figures else []
 
 
 def _figures(full: Data, few: Data, knn: pd.DataFrame, printed: pd.DataFrame) -> list[drawing.Figure]:
@@ -139,37 +143,39 @@ def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:
     return by_task.reindex(columns=sorted(tasks or by_task.columns)).dropna().mean(axis=1).to_dict()
 
 
-def _draw_spreads(experiment: Experiment, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
-    """Add the standard deviation over seeds, averaged over tasks, for each model, m and method."""
-    built, drawings = experiment.draw_accuracies(data)
-    ours = data.ours
-    paper = published.of("data_scaling")
-    paper = paper[paper.task.isin(ours.task)]
-    stds = ours.groupby([*AXES, "task"], as_index=False).accuracy.std().dropna()
-    printed = paper.assign(std=[score.std for score in paper.score])
-    printed = printed.groupby(list(AXES), as_index=False)["std"].mean()
-    printed = printed.assign(score=[Score(std) for std in printed["std"]], statistic="spread")
-    cells = tables.pivot(
-        stds.assign(statistic="spread"),
-        printed,
-        (*AXES, "statistic"),
-        lambda runs: Score(statistics.fmean(runs.accuracy)) if runs.task.nunique() == ours.task.nunique() else None,
-        digits=2,
-    )
-    caption = "Sample standard deviation over seeds in points, averaged over tasks; the paper's of data scaling."
-    return [*built, tables.build("robustness_spread", caption, AXES, {"spread": "spread"}, cells)], drawings
+class _Robustness(Experiment):
+    """An experiment with a table of spreads over seeds."""
+
+    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+        """Add the standard deviation over seeds, averaged over tasks, for each model, m and method."""
+        built, drawings = super().draw(data)
+        ours = data.ours
+        paper = published.of("data_scaling")
+        paper = paper[paper.task.isin(ours.task)]
+        stds = ours.groupby([*AXES, "task"], as_index=False).accuracy.std().dropna()
+        printed = paper.assign(std=[score.std for score in paper.score])
+        printed = printed.groupby(list(AXES), as_index=False)["std"].mean()
+        printed = printed.assign(score=[Score(std) for std in printed["std"]], statistic="spread")
+        cells = tables.pivot(
+            stds.assign(statistic="spread"),
+            printed,
+            (*AXES, "statistic"),
+            lambda runs: Score(statistics.fmean(runs.accuracy)) if runs.task.nunique() == ours.task.nunique() else None,
+            digits=2,
+        )
+        caption = "Sample standard deviation over seeds in points, averaged over tasks; the paper's of data scaling."
+        return [*built, tables.build("robustness_spread", caption, AXES, {"spread": "spread"}, cells)], drawings
 
 
-DATA_SCALING = Experiment(
+DATA_SCALING = _DataScaling(
     "data_scaling",
     "Data scaling",
     "How error falls with m.",
     axes=("regime", *AXES),
     caption=f"{SPREAD} |D| = M_T.",
-    draw=_draw_scaling,
     settings=grids.ScalingSettings,
 )
-ROBUSTNESS = Experiment(
+ROBUSTNESS = _Robustness(
     "robustness",
     "Robustness",
     "How much the draw of train rows matters.",
@@ -179,5 +185,4 @@ ROBUSTNESS = Experiment(
         drawing.Plot("m", drawing.SHOTS, average=False),
     ),
     make_figure=drawing.boxes,
-    draw=_draw_spreads,
 )

@@ -3,7 +3,6 @@
 The paper counted them with GPT-2's tokenizer: pass a folder with that tokenizer as `tokenizer`.
 """
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,6 @@ _ROWS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class _MaxShots(Experiment):
     """An experiment that counts tokens and runs no model."""
 
@@ -51,7 +49,7 @@ class _MaxShots(Experiment):
         return page.Section(self.name, self.title, self.text, tables=(_table(records),))
 
 
-def _count(settings: grids.CountSettings) -> str:
+def count(settings: grids.CountSettings) -> str:
     """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return the table.
 
     Raises:
@@ -100,5 +98,4 @@ EXPERIMENT = _MaxShots(
     "Task statistics: how many shots a context holds",
     "Counted with the model's tokenizer; no model runs.",
     settings=grids.CountSettings,
-    count=_count,
 )

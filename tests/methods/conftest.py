@@ -35,7 +35,7 @@ def predict() -> Callable[..., method.Prediction]:
         for prompt_set in declared.needs:
             examples = prompt_set.examples_of(problem)
             prompts = problem.build_prompts(problem.split.demonstrations, examples, model.context)
-            states[prompt_set] = context.read(prompts, "shared pass")
+            [states[prompt_set]] = context.read_sets([prompts], "shared pass")
         return declared.predict(context, options)
 
     return run

@@ -10,7 +10,7 @@ from sklearn import mixture
 
 from knnprompt_jax.methods import calibrations
 from tests.methods import synthetic as synthetic_lib
-from tests.methods.synthetic import NUM_QUERIES, normalised
+from tests.methods.synthetic import normalised
 
 OPTIONS = {"linc": {"epochs": 4, "learning_rate": 0.3, "rows": 31}, "proca": {"restarts": 3}}
 
@@ -105,12 +105,6 @@ def test_predictions_are_those_of_the_definition(synthetic, name, missing):
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
     assert ((prediction.probabilities_QC == 0) >= (want_QC == 0)).all()
     assert len(set(want_QC.argmax(-1))) > 2
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_one_class_is_certain(synthetic, name):
-    prediction = predict(name, synthetic.context(np.zeros(29, int), "0"))
-    np.testing.assert_allclose(prediction.probabilities_QC, np.ones((NUM_QUERIES, 1)), atol=1e-12)
 
 
 def test_ties_go_to_the_lowest_class(synthetic):

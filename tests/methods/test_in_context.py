@@ -7,9 +7,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax.tasks.task import Task
-from tests.methods import synthetic as synthetic_lib
 from tests.methods import whole_texts
-from tests.methods.synthetic import normalised
 
 WORDS = ("old town", "river", "old town hall", "new ferry")
 TASK = Task("places", ("text",), "Text: {text}\nKind:", ("0", "1", "2", "3"), WORDS)
@@ -17,14 +15,6 @@ TASK = Task("places", ("text",), "Text: {text}\nKind:", ("0", "1", "2", "3"), WO
 
 def make_problem(demo_shots=1, task=TASK):
     return whole_texts.make_problem(task, demo_shots, 1, whole_texts.queries(task, 3))
-
-
-def test_probabilities_are_normalised_over_the_label_words(synthetic):
-    want_QC = normalised(synthetic.p_labels(synthetic.queries))
-    prediction = synthetic_lib.predict("icl", synthetic.context())
-    np.testing.assert_allclose(prediction.probabilities_QC, want_QC, rtol=2e-4, atol=1e-6)
-    np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
-    assert len(set(want_QC.argmax(-1))) > 2
 
 
 def whole_label_scores(problem):

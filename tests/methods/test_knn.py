@@ -73,7 +73,7 @@ def test_centroid_methods_predict_the_nearest_mean(synthetic, context, kind):
 )
 def test_the_published_k_is_at_most_the_anchors_per_class(context, k, shots, demo_shots, used):
     split = dataclasses.replace(context.problem.split, shots=shots, demo_shots=demo_shots)
-    assert knn.published_k(k, dataclasses.replace(context.problem, split=split)) == used
+    assert knn.released_k(k, dataclasses.replace(context.problem, split=split)) == used
 
 
 def test_only_predict_limits_k(synthetic, context):

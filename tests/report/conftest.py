@@ -58,7 +58,7 @@ def grid() -> Iterator[records.Record]:
         shipped, few = grids.shipped(name), {"seeds": SEEDS, "models": ("gpt2-xl",)}
         few |= {axis: tuple(v for v in getattr(shipped, axis, ()) if v in some) for axis, some in AXES.items()}
         settings = dataclasses.replace(shipped, **{axis: v for axis, v in few.items() if hasattr(shipped, axis)})
-        for cell in dict.fromkeys(declared.cells(settings, rows, 8)) if not declared.count else ():
+        for cell in dict.fromkeys(declared.cells(settings, rows, 8)) if name != "max_shots" else ():
             axes, method = dict(cell.axes), cell.method
             if axes.get("k", 1) not in (1, 3, 31):
                 continue

@@ -15,8 +15,8 @@ from tests.report.conftest import make_record, page_and_sections, page_path, res
 from tests.study.small_world import job, own_cache, world  # noqa: F401
 
 
-class Settings(grids.CountSettings, grids.PriorSettings, grids.SplitSettings, grids.ImbalanceSettings):
-    """The options of every table and figure, so that a test may turn a grid of one into a grid of another.
+class Settings(grids.PriorSettings, grids.SplitSettings, grids.ImbalanceSettings):
+    """The options of every grid, so that a test may turn a grid of one into a grid of another.
 
     It refuses nothing that only a single table or figure refuses.
     """

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
 from knnprompt_jax.study import task_statistics
 
@@ -14,11 +15,12 @@ MAX_SHOTS = task_statistics.EXPERIMENT
 
 @pytest.fixture
 def counting(grid):
-    return dataclasses.replace(grid, experiment="max_shots", contexts=(64, 128), rows=0)
+    given = {name: getattr(grid, name) for name in ("tasks", "models", "data_dir", "output")}
+    return grids.CountSettings(experiment="max_shots", contexts=(64, 128), **given)
 
 
 def test_the_file_has_the_statistics_and_is_read_back(counting):
-    text = MAX_SHOTS.count(counting)
+    text = task_statistics.count(counting)
     folder = pathlib.Path(counting.output) / "max_shots"
     rows = json.loads((folder / "max_shots.json").read_text())["rows"]
     assert [(row["task"], row["context"], row["num_classes"]) for row in rows] == [("mr", 64, 2), ("mr", 128, 2)]
@@ -31,5 +33,5 @@ def test_the_file_has_the_statistics_and_is_read_back(counting):
 
 def test_mistakes_write_nothing(counting):
     with pytest.raises(errors.UserError, match="nowhere"):
-        MAX_SHOTS.count(dataclasses.replace(counting, tokenizer="nowhere"))
+        task_statistics.count(dataclasses.replace(counting, tokenizer="nowhere"))
     assert not pathlib.Path(counting.output).exists()

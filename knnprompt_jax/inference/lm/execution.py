@@ -169,7 +169,7 @@ class PassStatistics:
         requested_prompts: distinct requested prompts, cached prompts included.
         seconds: wall time of passes, compilation included.
         compile_seconds: wall time of compilation.
-        compilations: compiled
+        compilations: the number of compiled programs.
     """
 
     prompts: int = 0
@@ -232,11 +232,6 @@ class Execution:
     def has_kernel(self) -> bool:
         """Whether `prefix_kernel` computes attention; its first use on a kind of device compares it with XLA's."""
         return kernel_proof.is_trusted(self.mesh, self._config, self._dtype)
-
-    @property
-    def platform(self) -> str:
-        """The platform of the devices: cpu, gpu or tpu."""
-        return self.mesh.devices.flat[0].platform
 
     def free_prefix(self) -> None:
         """Free the keys and values of the prefix that was read last."""

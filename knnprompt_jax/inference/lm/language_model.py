@@ -33,11 +33,7 @@ _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """The values of a language model that its states depend on, and its name.
-
-    The key of a cached state (`states.reading`) leaves out `context`, because the prompt's tokens show its truncation.
-    The key adds the platform and the model's shards where they matter.
-    """
+    """The values of a language model that its states depend on, and its name (`states.chunks` keys states)."""
 
     name: str
     fingerprint: str
@@ -136,9 +132,8 @@ class LanguageModel:
             name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
                 "owner/name:file.gguf" or "owner/name@revision".
             dtype: float32 (the reference) or bfloat16 (for accelerators).
+            needs_weights: False reads only config.json and the tokenizer.
             options: `step_tokens`, `mesh`, `deterministic` and `context`, as in the constructor.
-
-        `needs_weights` is that of the constructor too.
 
         Raises:
             UserError: an unknown dtype or model, an unsupported architecture, a model that reads fewer than `context`
@@ -195,7 +190,8 @@ class LanguageModel:
         """SHA-256 of the files of weights, configuration and tokenizer; "" if the model has no files."""
         if self._fingerprint is not None:
             return self._fingerprint
-        return _fingerprint(self.path, self.needs_weights) if self.path else ""
+        path = self.path
+        return _fingerprint(lambda: path, self.needs_weights) if path else ""
 
     @property
     def identity(self) -> Identity:
@@ -206,9 +202,7 @@ class LanguageModel:
     def mesh(self) -> jax.sharding.Mesh:
         if self._mesh is None:
             return parallel.make_mesh(1, 1)
-        if isinstance(self._mesh, jax.sharding.Mesh):
-            return self._mesh
-        return self._mesh(self.config)
+        return self._mesh if isinstance(self._mesh, jax.sharding.Mesh) else self._mesh(self.config)
 
     @property
     def platform(self) -> str:
@@ -252,26 +246,6 @@ class LanguageModel:
         self._num_tokens.update(zip(new, counts, strict=True))
         return np.array([self._num_tokens[text] for text in texts], int)
 
-    def queue_pass(
-        self,
-        groups: Sequence[layout.PromptGroup],
-        shape_of: packing.ShapeOf,
-        blocks: tuple[int, ...] = (),
-        progress: progress_lib.Progress = lambda prompts, tokens: None,
-    ) -> "QueuedPass":
-        """Queue a pass over prompts on the devices. `inference.states` calls this; everybody else calls `states.read`.
-
-        Args:
-            groups: the prompts.
-            shape_of: the pack shape of each group.
-            blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
-            progress: called with the numbers of prompts and tokens of each finished call.
-
-        Raises:
-            UserError: a prompt has a token outside the model's vocabulary.
-        """
-        return QueuedPass(self, groups, shape_of, blocks, progress)
-
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
     ) -> continuations_lib.Scores:
@@ -314,10 +288,21 @@ class QueuedPass:
         model: LanguageModel,
         groups: Sequence[layout.PromptGroup],
         shape_of: packing.ShapeOf,
-        blocks: tuple[int, ...],
-        progress: progress_lib.Progress,
+        blocks: tuple[int, ...] = (),
+        progress: progress_lib.Progress = lambda prompts, tokens: None,
     ):
-        """Pack and queue the prompts; the arguments are those of `LanguageModel.queue_pass`."""
+        """Pack and queue the prompts. `inference.states` makes these objects; everybody else calls `states.read`.
+
+        Args:
+            model: the model, whose weights load if they are not there yet.
+            groups: the prompts.
+            shape_of: the pack shape of each group.
+            blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
+            progress: called with the numbers of prompts and tokens of each finished call.
+
+        Raises:
+            UserError: a prompt has a token outside the model's vocabulary.
+        """
         self._execution = model.execution
         self._progress = progress
         self._waiting: list[execution_lib.Call] = []
@@ -364,18 +349,13 @@ def _checked_context(context: int, name: str, config: config_lib.DecoderConfig) 
 @functools.cache  # The Hub is asked once per process.
 def find_fingerprint(name: str, needs_weights: bool) -> str:
     """Return the SHA-256 of the files of the model of this name; "" if they are missing and no weights are needed."""
-    try:
-        return _fingerprint(hub.resolve(name, weights=needs_weights), needs_weights)
-    except errors.UserError:
-        if needs_weights:
-            raise
-        return ""
+    return _fingerprint(lambda: hub.resolve(name, weights=needs_weights), needs_weights)
 
 
-def _fingerprint(path: pathlib.Path, needs_weights: bool) -> str:
-    """Return the SHA-256 of a model's files; "" if its weights are missing and not needed."""
+def _fingerprint(find: Callable[[], pathlib.Path], needs_weights: bool) -> str:
+    """Return the SHA-256 of the model files in the found folder; "" if files are missing and no weights are needed."""
     try:
-        return checkpoints.fingerprint(path)
+        return checkpoints.fingerprint(find())
     except errors.UserError:
         if needs_weights:
             raise

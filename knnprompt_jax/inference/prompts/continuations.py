@@ -89,7 +89,7 @@ def build(families: Iterable[Family], limit: int) -> Continuations:
 
 def target_tokens(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
     """Return the targets' tokens [T, D, J] in the slots of their log-probabilities; unused slots are 0."""
-    tokens_TDJ = np.zeros(packed.output_positions_TDJ.shape, np.int32)
+    tokens_TDJ = np.zeros(packed.steps.output_positions_J.shape, np.int32)
     for target, target_slots in zip(targets, slots(targets, packed), strict=True):
         tokens_TDJ.ravel()[target_slots] = target
     return tokens_TDJ

@@ -69,12 +69,12 @@ class TokenRows(Sequence[np.ndarray]):
         lengths_n = self.lengths_N[members_n]
         return TokenRows(self.tokens_T[spans(self.offsets_N[members_n], lengths_n)], lengths_n)
 
-    def without_first(self, count: int) -> "TokenRows":
+    def drop_first(self, count: int) -> "TokenRows":
         """Return the rows without their first tokens, of which each has at least `count`."""
         lengths_N = self.lengths_N - count
         return TokenRows(self.tokens_T[spans(self.offsets_N[:-1] + count, lengths_N)], lengths_N)
 
-    def after(self, prefix_P: np.ndarray) -> "TokenRows":
+    def prepend(self, prefix_P: np.ndarray) -> "TokenRows":
         """Return the rows with these tokens before each."""
         lengths_N = self.lengths_N + len(prefix_P)
         tokens_T = np.empty(lengths_N.sum(), np.int32)
@@ -98,7 +98,7 @@ class PromptGroup:
     Attributes:
         prefix_P: the tokens of the prefix.
         suffixes: the tokens of each suffix.
-        number_N: the number of each prompt among all prompts of its `Prompts`.
+        number_N: the index of each prompt in its `Prompts`.
         num_outputs_N: the number of last tokens of each prompt whose states the pass returns; by default 1.
     """
 
@@ -122,9 +122,9 @@ class PromptGroup:
         num_outputs_n = None if self.num_outputs_N is None else self.num_outputs_N[members_n]
         return PromptGroup(self.prefix_P, self.suffixes.take(members_n), self.number_N[members_n], num_outputs_n)
 
-    def with_prefix(self, num_tokens: int) -> "PromptGroup":
+    def shorten_prefix(self, num_tokens: int) -> "PromptGroup":
         """Return the same prompts with the first `num_tokens` tokens of the prefix; the others begin the suffixes."""
-        suffixes = self.suffixes.after(self.prefix_P[num_tokens:])
+        suffixes = self.suffixes.prepend(self.prefix_P[num_tokens:])
         return dataclasses.replace(self, prefix_P=self.prefix_P[:num_tokens], suffixes=suffixes)
 
 
@@ -261,7 +261,8 @@ def build_prompts(
         demonstrations: the demonstrations of every prompt, in this order; may be empty.
         examples: the examples that end the prompts, as queries or anchors; their labels are not used.
         tokenize: the model's tokenizer.
-        context: the number of tokens the model can read; longer prompts keep their last tokens, as published.
+        context: the number of tokens the model can read; longer prompts keep their last tokens, as in the released
+            code.
 
     Raises:
         UserError: a prompt has no tokens.
@@ -283,7 +284,7 @@ def build_individual_prompts(
         build_prompts(task, own, [example], tokenize, context)
         for own, example in zip(demonstrations, examples, strict=True)
     ]
-    whole = [group.with_prefix(0) for prompts in built for group in prompts.groups]
+    whole = [group.shorten_prefix(0) for prompts in built for group in prompts.groups]
     groups = [dataclasses.replace(group, number_N=np.array([index])) for index, group in enumerate(whole)]
     return Prompts.of_groups(
         join_groups(groups),
@@ -368,7 +369,8 @@ class _Builder:
         self._tokenize = tokenize
         self._context = context
         self._beginning_text = demos.rstrip("\n")
-        self._prefix_P: np.ndarray | None = None  # That of the first block, which the others take if they can.
+        # The prefix of the first block; later blocks use it if their prompts begin with it.
+        self._prefix_P: np.ndarray | None = None
 
     @functools.cached_property
     def _beginning_and_special(self) -> tuple[list[int], int]:
@@ -412,7 +414,7 @@ class _Builder:
             return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
         beginning, special = self._beginning_and_special
         blank_line = self._demos[len(self._beginning_text) :]
-        endings = TokenRows.of(self._tokenize([blank_line + text for text in texts])).without_first(special)
+        endings = TokenRows.of(self._tokenize([blank_line + text for text in texts])).drop_first(special)
         by_length = np.argsort([len(text) for text in texts], kind="stable")
         checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
         whole = self._tokenize([self._demos + texts[i] for i in checked])
@@ -427,11 +429,11 @@ class _Builder:
         """
         shared = _num_common(endings)
         prefix_P = np.array([*beginning, *endings[0][:shared]], np.int32)
-        group = PromptGroup(prefix_P, endings.without_first(shared), number_N)
+        group = PromptGroup(prefix_P, endings.drop_first(shared), number_N)
         if self._prefix_P is None:
             self._prefix_P = prefix_P
         has_prefix = np.array_equal(prefix_P[: len(self._prefix_P)], self._prefix_P)
-        return group.with_prefix(len(self._prefix_P)) if has_prefix else group
+        return group.shorten_prefix(len(self._prefix_P)) if has_prefix else group
 
 
 def _num_common(rows: TokenRows) -> int:

@@ -47,7 +47,7 @@ class PackShape:
         prefix: the number P of prefix tokens, padding included.
         width: the number S of tokens in a row.
         rows: the number B of rows.
-        outputs: the number J of outputs. `pack` increases it for prompts with more outputs in a step.
+        outputs: the minimum number J of outputs; `pack` may return a shape with more.
         alone: whether a row holds a single suffix.
     """
 
@@ -63,9 +63,11 @@ class Step(NamedTuple):
 
     Attributes:
         tokens_BS: the packed tokens.
-        stops_BS: for each token, the end of the columns that see it.
-        positions_BS: the position of each token in its prompt.
-        output_positions_J: the outputs, as flat indices into [B, S].
+        stops_BS: for each token, the end of the columns that see it: its own column, and those of the tokens that
+            follow it in some suffix.
+        positions_BS: the position of each token in its prompt, the prefix included.
+        output_positions_J: the outputs, which are the tokens after which the model predicts the next one, as flat
+            indices into [B, S].
     """
 
     tokens_BS: Any
@@ -86,12 +88,7 @@ class PackedPrompts:
         shape: the static shape.
         prefix_P: the shared tokens; those from `prefix_length` on are padding.
         prefix_length: the number of shared tokens.
-        tokens_TDBS: the packed tokens; padding is 0.
-        stops_TDBS: for each token, the end of the columns that see it: its own column, and those of the tokens that
-            follow it in some suffix; 0 for padding.
-        positions_TDBS: the position of each token in its prompt, the prefix included.
-        output_positions_TDJ: the outputs, which are the tokens after which the model predicts the next one, as flat
-            indices into a step's [B, S].
+        steps: the arrays of all steps, [T, D, …]; tokens and stops of padding are 0.
         shard_N: the data shard of each prompt; the prompts of a shard follow one another.
         slot_N: the index of each prompt's output among its shard's [T, J]. If a prompt has several outputs, this is
             the last one's index, and the others precede it. 0 for prompts of shards that are not packed here.
@@ -101,18 +98,10 @@ class PackedPrompts:
     shape: PackShape
     prefix_P: np.ndarray
     prefix_length: int
-    tokens_TDBS: np.ndarray
-    stops_TDBS: np.ndarray
-    positions_TDBS: np.ndarray
-    output_positions_TDJ: np.ndarray
+    steps: Step
     shard_N: np.ndarray
     slot_N: np.ndarray
     lengths_TD: np.ndarray
-
-    @property
-    def steps(self) -> Step:
-        """The arrays of all steps, [T, D, …]."""
-        return Step(self.tokens_TDBS, self.stops_TDBS, self.positions_TDBS, self.output_positions_TDJ)
 
     @property
     def num_steps(self) -> int:
@@ -127,7 +116,7 @@ class PackedPrompts:
     @property
     def num_columns(self) -> int:
         """The number of columns of the shards that are packed here, padding included."""
-        return int(self.lengths_TD.any(0).sum()) * self.tokens_TDBS[:, 0].size
+        return int(self.lengths_TD.any(0).sum()) * self.steps.tokens_BS[:, 0].size
 
     @property
     def number_in_shard_N(self) -> np.ndarray:
@@ -141,7 +130,7 @@ class PackedPrompts:
         return (step_N * self.lengths_TD.shape[1] + self.shard_N) * self.shape.outputs + output_N
 
 
-class Rows(NamedTuple):
+class FilledRows(NamedTuple):
     """Suffixes in rows, one row after the other.
 
     Attributes:
@@ -168,7 +157,7 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     width = max(ROW_WIDTH, rounding.round_up(longest, 64))
     filled = [(part, fill_rows(part, width)) for group in groups for part in split(group, shards)]
     rows = _rows_per_step(max(rows.num_rows for _, rows in filled), max(1, step_tokens // width))
-    outputs = max(_max_outputs(part, part_rows, rows) for part, part_rows in filled)
+    outputs = max(max_outputs(part, part_rows, rows) for part, part_rows in filled)
     prefix = max(len(group.prefix_P) for group in groups)
     return PackShape(rounding.round_up(prefix, 64), width, rows, rounding.round_up(outputs, 8))
 
@@ -191,11 +180,6 @@ def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards
     return lambda group: shapes[bool(len(group.prefix_P))]
 
 
-def max_outputs(group: layout.PromptGroup, width: int, rows: int) -> int:
-    """Return the largest number of outputs of a step, for rows of this width and this many rows per step."""
-    return _max_outputs(group, fill_rows(group, width), rows)
-
-
 def split(group: layout.PromptGroup, shards: int) -> list[layout.PromptGroup]:
     """Split a group into consecutive parts of about equal numbers of tokens, one for each data shard."""
     ends_N = group.suffixes.offsets_N[1:]
@@ -207,7 +191,7 @@ def arrange_alone(groups: Sequence[layout.PromptGroup], demonstrations_P: np.nda
     """Return the same prompts in groups of one prefix (the demonstrations or nothing) and one row width each."""
     members = collections.defaultdict(list)
     for group in groups:
-        whole = group.with_prefix(0)
+        whole = group.shorten_prefix(0)
         for number, tokens in zip(whole.number_N, whole.suffixes, strict=True):
             length = len(demonstrations_P)
             has_prefix = len(tokens) > length and np.array_equal(tokens[:length], demonstrations_P)
@@ -249,17 +233,17 @@ def pack(
         local: the data shards to pack, by default all; the others are left empty.
         agree: returns the largest numbers of all processes, because all run the same steps.
     """
-    parts = split(group, shards)
+    groups = split(group, shards)
     local = range(shards) if local is None else local
     rows_by_shard = {
-        shard: _one_per_row(parts[shard]) if shape.alone else fill_rows(parts[shard], shape.width) for shard in local
+        shard: _one_per_row(groups[shard]) if shape.alone else fill_rows(groups[shard], shape.width) for shard in local
     }
     steps = max(math.ceil(rows.num_rows / shape.rows) for rows in rows_by_shard.values())
-    outputs = max(_max_outputs(parts[shard], rows, shape.rows) for shard, rows in rows_by_shard.items())
+    outputs = max(max_outputs(groups[shard], rows, shape.rows) for shard, rows in rows_by_shard.items())
     steps, outputs = agree([steps, max(shape.outputs, rounding.round_up(outputs, 8))])
-    packed = _empty(group, dataclasses.replace(shape, outputs=outputs), steps, [len(part.suffixes) for part in parts])
+    packed = _empty(group, dataclasses.replace(shape, outputs=outputs), steps, [len(each.suffixes) for each in groups])
     for shard, rows in rows_by_shard.items():
-        _write_shard(packed, shard, parts[shard], rows)
+        _write_shard(packed, shard, groups[shard], rows)
     return packed
 
 
@@ -272,44 +256,41 @@ def _empty(group: layout.PromptGroup, shape: PackShape, num_steps: int, counts: 
         shape=shape,
         prefix_P=prefix_P,
         prefix_length=len(group.prefix_P),
-        tokens_TDBS=np.zeros(size, np.int32),
-        stops_TDBS=np.zeros(size, np.int32),
-        positions_TDBS=np.zeros(size, np.int32),
-        output_positions_TDJ=np.zeros((num_steps, len(counts), shape.outputs), np.int32),
+        steps=Step(*(np.zeros(each, np.int32) for each in (size, size, size, (*size[:2], shape.outputs)))),
         shard_N=np.repeat(np.arange(len(counts)), counts),
         slot_N=np.zeros(len(group.suffixes), np.int64),
         lengths_TD=np.zeros((num_steps, len(counts)), np.int64),
     )
 
 
-def _write_shard(packed: PackedPrompts, shard: int, group: layout.PromptGroup, rows: Rows) -> None:
+def _write_shard(packed: PackedPrompts, shard: int, group: layout.PromptGroup, rows: FilledRows) -> None:
     """Write the suffixes of a shard into its steps.
 
     In names of arrays, n counts suffixes, and t the tokens of all suffixes, shared tokens included, row by row.
     """
     num_steps, shards = packed.lengths_TD.shape
     shape = packed.shape
-    step_R, place_R = _distribute(_outputs_per_row(group, rows), num_steps)
-    order_n = np.argsort((step_R * shape.rows + place_R)[rows.row_N], kind="stable")
+    step_R, row_in_step_R = _distribute(_outputs_per_row(group, rows), num_steps)
+    order_n = np.argsort((step_R * shape.rows + row_in_step_R)[rows.row_N], kind="stable")
     index_n, shared_n, row_n = (array_N[order_n] for array_N in rows)
     step_n = step_R[row_n]
-    row_start_n = (step_n * shards + shard) * shape.rows + place_R[row_n]
+    row_start_n = (step_n * shards + shard) * shape.rows + row_in_step_R[row_n]
     lengths_n = group.suffixes.lengths_N[index_n]
     stop_n = _sums_within(lengths_n - shared_n, row_n)
     depth_t = layout.spans(np.zeros_like(lengths_n), lengths_n)
     column_t = (np.repeat(stop_n - lengths_n, lengths_n) + depth_t)[_first_owner(shared_n, lengths_n, depth_t)]
     flat_t = np.repeat(row_start_n * shape.width, lengths_n) + column_t
     tokens_t = group.suffixes.tokens_T[layout.spans(group.suffixes.offsets_N[index_n], lengths_n)]
-    packed.tokens_TDBS.reshape(-1)[flat_t] = tokens_t
-    packed.positions_TDBS.reshape(-1)[flat_t] = packed.prefix_length + depth_t
-    packed.stops_TDBS.reshape(-1)[flat_t] = np.repeat(stop_n, lengths_n)  # The last suffix with a token counts.
+    packed.steps.tokens_BS.reshape(-1)[flat_t] = tokens_t
+    packed.steps.positions_BS.reshape(-1)[flat_t] = packed.prefix_length + depth_t
+    packed.steps.stops_BS.reshape(-1)[flat_t] = np.repeat(stop_n, lengths_n)  # The last suffix with a token counts.
     packed.lengths_TD[:, shard] = np.bincount(step_n, lengths_n - shared_n, num_steps)
     outputs_n = _num_outputs(group)[index_n]
     end_n = _sums_within(outputs_n, step_n)  # The end of each suffix's outputs in its step.
     output_t = layout.spans(np.cumsum(lengths_n) - outputs_n, outputs_n)
-    output_positions = np.repeat(place_R[row_n] * shape.width, outputs_n) + column_t[output_t]
+    output_positions = np.repeat(row_in_step_R[row_n] * shape.width, outputs_n) + column_t[output_t]
     slots = layout.spans(end_n - outputs_n, outputs_n)
-    packed.output_positions_TDJ[np.repeat(step_n, outputs_n), shard, slots] = output_positions
+    packed.steps.output_positions_J[np.repeat(step_n, outputs_n), shard, slots] = output_positions
     [members] = np.nonzero(packed.shard_N == shard)
     packed.slot_N[members[index_n]] = step_n * shape.outputs + end_n - 1
 
@@ -332,7 +313,7 @@ def _sums_within(numbers_n: np.ndarray, run_n: np.ndarray) -> np.ndarray:
     return sums_n - (sums_n - numbers_n)[is_first_n][np.cumsum(is_first_n) - 1]
 
 
-def fill_rows(group: layout.PromptGroup, width: int) -> Rows:
+def fill_rows(group: layout.PromptGroup, width: int) -> FilledRows:
     """Return the suffixes in rows of at most `width` columns.
 
     Suffixes are sorted by their tokens, so that neighbours share long beginnings. A row takes suffixes in that order
@@ -347,7 +328,7 @@ def fill_rows(group: layout.PromptGroup, width: int) -> Rows:
         row_sizes.append(len(waiting.placed) - num_placed)
         num_placed = len(waiting.placed)
     row_N = np.repeat(np.arange(len(row_sizes)), row_sizes)
-    return Rows(order_N[np.array(waiting.placed, int)], np.array(waiting.shared_in_row, int), row_N)
+    return FilledRows(order_N[np.array(waiting.placed, int)], np.array(waiting.shared_in_row, int), row_N)
 
 
 class _Waiting:
@@ -425,9 +406,9 @@ class _Waiting:
         self.shared_in_row.append(shared)
 
 
-def _one_per_row(group: layout.PromptGroup) -> Rows:
+def _one_per_row(group: layout.PromptGroup) -> FilledRows:
     index_N = np.arange(len(group.suffixes))
-    return Rows(index_N, np.zeros_like(index_N), index_N)
+    return FilledRows(index_N, np.zeros_like(index_N), index_N)
 
 
 def _sort(rows: layout.TokenRows) -> np.ndarray:
@@ -465,11 +446,11 @@ def _num_outputs(group: layout.PromptGroup) -> np.ndarray:
     return np.ones(len(group.suffixes), int) if group.num_outputs_N is None else group.num_outputs_N
 
 
-def _outputs_per_row(group: layout.PromptGroup, rows: Rows) -> np.ndarray:
+def _outputs_per_row(group: layout.PromptGroup, rows: FilledRows) -> np.ndarray:
     return np.bincount(rows.row_N, _num_outputs(group)[rows.index_N]).astype(int)
 
 
-def _max_outputs(group: layout.PromptGroup, rows: Rows, rows_per_step: int) -> int:
+def max_outputs(group: layout.PromptGroup, rows: FilledRows, rows_per_step: int) -> int:
     """Return the largest number of outputs of a step; 0 if there are no rows."""
     outputs_R = _outputs_per_row(group, rows)
     num_steps = math.ceil(rows.num_rows / rows_per_step)
@@ -484,5 +465,5 @@ def _distribute(outputs_R: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.n
     """
     rank_R = np.empty(len(outputs_R), int)
     rank_R[np.argsort(-outputs_R, kind="stable")] = np.arange(len(outputs_R))
-    place_R, step_R = np.divmod(rank_R, max(1, num_steps))
-    return np.where(place_R % 2, num_steps - 1 - step_R, step_R), place_R
+    row_in_step_R, step_R = np.divmod(rank_R, max(1, num_steps))
+    return np.where(row_in_step_R % 2, num_steps - 1 - step_R, step_R), row_in_step_R

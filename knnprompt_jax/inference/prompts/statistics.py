@@ -41,7 +41,7 @@ class ShotLimit(NamedTuple):
     m_t: int
 
 
-def published_m_t(task_name: str, context: int) -> int | None:
+def paper_m_t(task_name: str, context: int) -> int | None:
     """Return the paper's M_T in demonstrations per class; None outside its tasks and contexts (1024 and 2048)."""
     if task_name not in catalogue.PAPER_TASKS or context not in _PUBLISHED_M_T:
         return None

@@ -1,4 +1,4 @@
-"""Prompts → states: the only caller of `LanguageModel.run_pass`."""
+"""Prompts → states: the only place that makes a `lm.QueuedPass`."""
 
 from knnprompt_jax.inference.states.cache import Cache, DiskCache, MemoryCache, open_disk_cache
 from knnprompt_jax.inference.states.reading import PassResult, read, read_sets

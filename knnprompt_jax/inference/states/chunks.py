@@ -63,46 +63,47 @@ def _shorten_prefixes(
 
     The prefix is then the same in every call, whatever else the prompts of one call share.
     """
-    parts = []
+    pieces = []
     for group in groups:
-        short = group.with_prefix(packing.num_shared(group.prefix_P, demonstrations_P))
+        short = group.shorten_prefix(packing.num_shared(group.prefix_P, demonstrations_P))
         is_wide_N = short.suffixes.lengths_N > packing.ROW_WIDTH
-        parts += [short.take(members) for members in map(np.flatnonzero, (~is_wide_N, is_wide_N)) if members.size]
-    return parts
+        pieces += [short.take(members) for members in map(np.flatnonzero, (~is_wide_N, is_wide_N)) if members.size]
+    return pieces
 
 
 def _cut(prompts: layout.Prompts, chunk_tokens: int) -> Iterator[Sequence[layout.PromptGroup]]:
-    """Yield the groups of chunks of at most about `chunk_tokens` tokens: parts of a block, or several blocks."""
+    """Yield the groups of chunks of at most about `chunk_tokens` tokens: pieces of a block, or several blocks."""
     waiting: list[layout.PromptGroup] = []
     num_waiting = 0
-    for part in itertools.chain.from_iterable(_split(block.groups, chunk_tokens) for block in prompts.blocks()):
-        num_tokens = sum(len(group.suffixes.tokens_T) for group in part)
+    for piece in itertools.chain.from_iterable(_split(block.groups, chunk_tokens) for block in prompts.blocks()):
+        num_tokens = sum(len(group.suffixes.tokens_T) for group in piece)
         if waiting and num_waiting + num_tokens > chunk_tokens:
             yield layout.join_groups(waiting)
             waiting = []
             num_waiting = 0
-        waiting += part
+        waiting += piece
         num_waiting += num_tokens
     if waiting:
         yield layout.join_groups(waiting)
 
 
 def _split(groups: Sequence[layout.PromptGroup], max_tokens: int) -> list[list[layout.PromptGroup]]:
-    """Split prompts, in order, into parts of about equal numbers of tokens, at most about `max_tokens`."""
+    """Split prompts, in order, into pieces of about equal numbers of tokens, at most about `max_tokens`."""
     number_n = np.concatenate([group.number_N for group in groups])
     lengths_n = np.concatenate([group.suffixes.lengths_N for group in groups])
     order_n = np.argsort(number_n)
     ends_n = np.cumsum(lengths_n[order_n])
-    num_parts = math.ceil(ends_n[-1] / max_tokens)
-    part_n = np.empty_like(order_n)
-    part_n[order_n] = (ends_n - 1) * num_parts // ends_n[-1]
-    parts: list[list[layout.PromptGroup]] = [[] for _ in range(num_parts)]
-    for group, part_N in zip(
-        groups, np.split(part_n, np.cumsum([len(group.number_N) for group in groups])), strict=False
+    num_pieces = math.ceil(ends_n[-1] / max_tokens)
+    piece_n = np.empty_like(order_n)
+    piece_n[order_n] = (ends_n - 1) * num_pieces // ends_n[-1]
+    pieces: list[list[layout.PromptGroup]] = [[] for _ in range(num_pieces)]
+    # `np.split` returns an empty array more.
+    for group, piece_N in zip(
+        groups, np.split(piece_n, np.cumsum([len(group.number_N) for group in groups])), strict=False
     ):
-        for part in np.unique(part_N):
-            parts[part].append(group.take(np.flatnonzero(part_N == part)))
-    return parts
+        for piece in np.unique(piece_N):
+            pieces[piece].append(group.take(np.flatnonzero(piece_N == piece)))
+    return pieces
 
 
 def make_keys(groups: Sequence[layout.PromptGroup], model_key: str) -> np.ndarray:
@@ -131,7 +132,7 @@ def select(groups: Sequence[layout.PromptGroup], numbers: np.ndarray, num_prompt
 
 
 def _model_key(model: lm.LanguageModel) -> str:
-    """Return everything that a state depends on, except the tokens of its prompt."""
+    """Return everything that a state depends on, except the tokens of its prompt, which show its truncation."""
     key = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     if model.dtype != "float32":  # Other dtypes depend on the platform: CPUs compute in float32.
         key += f" {model.platform}"

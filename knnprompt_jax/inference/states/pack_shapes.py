@@ -20,7 +20,7 @@ class PackShapes:
         self._repeated = repeated
         self._added: list[tuple[Sequence[layout.PromptGroup], bool]] = []
         self._shapes: dict[tuple[bool, bool], packing.PackShape] = {}
-        self._num_tokens: dict[tuple[bool, bool], int] = {}  # Those that each shape was chosen for.
+        self._num_tokens: dict[tuple[bool, bool], int] = {}  # Tokens of the chunk that each shape was chosen for.
 
     def add(self, groups: Sequence[layout.PromptGroup], is_whole: bool) -> None:
         """Choose shapes for a chunk, `is_whole` if it has all prompts of its set, before the next call of `of`.
@@ -52,20 +52,22 @@ class PackShapes:
             is_full = (old.rows + 1) * old.width > self._model.step_tokens
             if is_full or num_tokens <= 2 * self._num_tokens[kind]:
                 return
-        choose = self._choose_common if self._repeated else packing.choose_shape
+        choose = self._choose_reusable if self._repeated else packing.choose_shape
         shape = choose(groups, self._model.step_tokens, self._model.mesh.shape[parallel.DATA])
         if not is_whole:  # Other chunks may have more outputs in a step.
             shape = dataclasses.replace(shape, outputs=rounding.round_up(shape.outputs * 9 // 8, 8))
         self._shapes[kind] = shape
         self._num_tokens[kind] = num_tokens
 
-    def _choose_common(self, groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> packing.PackShape:
+    def _choose_reusable(
+        self, groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int
+    ) -> packing.PackShape:
         """Choose from few packings, so that calls of about the same size share their compiled programs."""
         shape = packing.choose_shape(groups, step_tokens, shards)
         # The width of the longest suffix that a context holds after the prefix.
         room = rounding.round_up(self._model.context - min(len(group.prefix_P) for group in groups), 64)
         width = shape.width if shape.width == packing.ROW_WIDTH else min(rounding.next_power_of_two(shape.width), room)
         rows = min(rounding.next_power_of_two(shape.rows), max(1, step_tokens // width))
-        outputs = max(packing.max_outputs(group, width, rows) for group in groups)
+        outputs = max(packing.max_outputs(group, packing.fill_rows(group, width), rows) for group in groups)
         outputs = rounding.round_up(outputs, max(32, rounding.next_power_of_two(outputs) // 8))
         return dataclasses.replace(shape, width=width, rows=rows, outputs=outputs)

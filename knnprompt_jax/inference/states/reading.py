@@ -10,8 +10,7 @@ Batch, packing and, in float32, devices may change a state's last digits and are
 finds its finished chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the
 same states.
 
-In names of arrays, N counts prompts, U distinct prompts, n the prompts of a chunk, and F the numbers of all parts of a
-prompt's row.
+In names of arrays, N counts prompts, U distinct prompts, n the prompts of a chunk, and F the numbers of a prompt's row.
 """
 
 import collections
@@ -83,7 +82,9 @@ def read_sets(
     repeated: bool = False,
     blocks: tuple[int, ...] = (),
 ) -> Iterator[PassResult]:
-    """Yield the states of each set of prompts. On accelerators, the next set's first chunk is queued before.
+    """Yield the states of each set of prompts.
+
+    On accelerators, the first chunk of the next set is queued before the last chunk of this set is finished.
 
     Sets share their pack shapes, and so the compiled programs, if they have about the same size.
 
@@ -139,22 +140,25 @@ class _Queued(NamedTuple):
 
     Attributes:
         read_pass: the pass over the prompts that are not cached; None if there are none.
-        members: the rows of these prompts.
-        parts: the parts of the rows of all new prompts of the chunk, which begin at row `first`.
-        num_found: the number of prompts of the chunk that are cached or occurred before.
+        missing_u: the indices of these prompts, among the chunk's new prompts.
+        segments: the segments of the rows of all new prompts of the chunk, which begin at row `first_row`.
+        num_skipped: the number of prompts of the chunk that are cached or equal an earlier prompt.
     """
 
     read_pass: lm.QueuedPass | None
-    members: np.ndarray
-    parts: "list[_Part]"
-    first: int
-    num_found: int
+    missing_u: np.ndarray
+    segments: "list[_Segment]"
+    first_row: int
+    num_skipped: int
 
 
 def _chunks(
     job: _Job, sets: Iterable[layout.Prompts], titles: Iterable[str]
 ) -> Iterator[tuple["_SetReading", chunks_lib.Chunk | None]]:
-    """Yield the chunks of each set, and None after its last; a set is begun before the previous one ends."""
+    """Yield the chunks of each set, and None after its last.
+
+    The thread that tokenizes a set starts while the previous set is read.
+    """
     waiting: collections.deque[_SetReading] = collections.deque()
     for prompts, title in zip(sets, itertools.chain(titles, itertools.repeat("")), strict=False):
         waiting.append(_SetReading(job, prompts, title))
@@ -201,7 +205,7 @@ class _SetReading:
         job = self._job
         self._started = self._started or time.monotonic()
         job.shapes.add(chunk.groups, is_whole=len(chunk.number_n) == len(self._row_N))
-        first = len(self._row_by_key)
+        first_row = len(self._row_by_key)
         new = []
         keys = [key.tobytes() for key in chunk.keys_n]
         for position, key in enumerate(keys):
@@ -211,20 +215,20 @@ class _SetReading:
         self._row_N[chunk.number_n] = [self._row_by_key[key] for key in keys]
         position_u = np.array(new, int)
         job.model.statistics.requested_prompts += len(position_u)
-        rows_uF, parts = _look_up(job, chunk.keys_n[position_u])
-        self._rows_UF[first : first + len(rows_uF)] = rows_uF
-        [missing] = np.nonzero(~np.all([part.is_cached_u for part in parts], 0))
+        rows_uF, segments = _look_up(job, chunk.keys_n[position_u])
+        self._rows_UF[first_row : first_row + len(rows_uF)] = rows_uF
+        [missing] = np.nonzero(~np.all([segment.is_cached_u for segment in segments], 0))
         groups = chunks_lib.select(chunk.groups, chunk.number_n[position_u[missing]], len(self._row_N))
-        read_pass = job.model.queue_pass(groups, job.shapes.of, job.blocks, self._advance) if groups else None
-        return _Queued(read_pass, missing, parts, first, len(keys) - len(missing))
+        read_pass = lm.QueuedPass(job.model, groups, job.shapes.of, job.blocks, self._advance) if groups else None
+        return _Queued(read_pass, missing, segments, first_row, len(keys) - len(missing))
 
     def finish(self, queued: _Queued) -> None:
         """Wait for a chunk's pass, and start to copy and cache its rows."""
-        self._advance(queued.num_found, 0)
+        self._advance(queued.num_skipped, 0)
         if not queued.read_pass:
             return
         queued.read_pass.wait()
-        self._num_read += len(queued.members)
+        self._num_read += len(queued.missing_u)
         if self._keeping:
             self._keeping.result()
         self._keeping = self._job.keeper.submit(self._keep, queued.read_pass, queued)
@@ -236,15 +240,15 @@ class _SetReading:
         self._report(num_prompts, num_tokens)
 
     def _keep(self, read_pass: lm.QueuedPass, queued: _Queued) -> None:
-        """Write the states of a pass into their rows; process 0 adds the parts that the cache lacks."""
+        """Write the states of a pass into their rows; process 0 adds the segments that the cache lacks."""
         rows_mF = read_pass.rows()
-        for part in queued.parts:
-            is_new_m = ~part.is_cached_u[queued.members]
-            rows_mf = rows_mF[is_new_m, part.columns]
-            new_u = queued.members[is_new_m]
-            self._rows_UF[queued.first + new_u, part.columns] = rows_mf
+        for segment in queued.segments:
+            is_new_m = ~segment.is_cached_u[queued.missing_u]
+            rows_mf = rows_mF[is_new_m, segment.columns]
+            new_u = queued.missing_u[is_new_m]
+            self._rows_UF[queued.first_row + new_u, segment.columns] = rows_mf
             if self._job.cache and self._job.model.fingerprint and new_u.size and parallel.is_main():
-                self._job.cache.keep(part.keys_u[new_u], rows_mf)
+                self._job.cache.keep(segment.keys_u[new_u], rows_mf)
 
     def result(self) -> PassResult:
         """Return the states of all prompts."""
@@ -259,13 +263,13 @@ class _SetReading:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
-    """A part of each row with keys of its own, so that jobs which request other blocks can reuse it.
+class _Segment:
+    """A run of columns with keys of its own, so that jobs which request other blocks can reuse it.
 
     Attributes:
         keys_u: the keys of a chunk's new prompts.
-        columns: the columns of the part in a row.
-        is_cached_u: whether the cache had the part before the pass.
+        columns: its columns in a row.
+        is_cached_u: whether the cache had it before the pass.
     """
 
     keys_u: np.ndarray
@@ -273,10 +277,10 @@ class _Part:
     is_cached_u: np.ndarray
 
 
-def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Part]]:
-    """Return the rows [u, F] of new prompts, zero where the cache has none, and their parts."""
+def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Segment]]:
+    """Return the rows [u, F] of new prompts, zero where the cache has none, and their segments."""
     rows_uF = np.zeros((len(keys_u), sum(job.widths)), np.float32)
-    parts = []
+    segments = []
     start = 0
     for block, width in zip((None, *job.blocks), job.widths, strict=True):
         keys = keys_u if block is None else _block_keys(keys_u, block)
@@ -284,9 +288,9 @@ def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Part]]:
         is_cached_u = np.zeros(len(keys), bool)
         if job.cache and job.model.fingerprint:
             is_cached_u, rows_uF[:, columns] = _look_up_in_main(job.cache, keys, width)
-        parts.append(_Part(keys, columns, is_cached_u))
+        segments.append(_Segment(keys, columns, is_cached_u))
         start += width
-    return rows_uF, parts
+    return rows_uF, segments
 
 
 def _block_keys(keys_u: np.ndarray, block: int) -> np.ndarray:

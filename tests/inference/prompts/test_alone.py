@@ -32,10 +32,10 @@ def test_every_prompt_has_a_row_of_its_own(texts, shared, step_tokens):
         packed = packing.pack(group, shape)
         for suffix, slot in zip(group.suffixes, packed.slot_N, strict=True):
             step, end = divmod(slot, shape.outputs)
-            row, last = divmod(packed.output_positions_TDJ[step, 0, end], shape.width)
+            row, last = divmod(packed.steps.output_positions_J[step, 0, end], shape.width)
             assert last == len(suffix) - 1
-            assert packed.tokens_TDBS[step, 0, row, : len(suffix)].tolist() == suffix.tolist()
-            assert not packed.stops_TDBS[step, 0, row, len(suffix) :].any()
+            assert packed.steps.tokens_BS[step, 0, row, : len(suffix)].tolist() == suffix.tolist()
+            assert not packed.steps.stops_BS[step, 0, row, len(suffix) :].any()
 
 
 def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():

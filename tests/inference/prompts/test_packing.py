@@ -13,10 +13,10 @@ def unpack(packed, prompt):
     """The tokens and positions of one prompt's suffix, found as the language model finds it: from where it ends."""
     step, end = divmod(packed.slot_N[prompt], packed.shape.outputs)
     shard = packed.shard_N[prompt]
-    row, last = divmod(packed.output_positions_TDJ[step, shard, end], packed.shape.width)
-    stops_S = packed.stops_TDBS[step, shard, row]
+    row, last = divmod(packed.steps.output_positions_J[step, shard, end], packed.shape.width)
+    stops_S = packed.steps.stops_BS[step, shard, row]
     columns = np.flatnonzero((np.arange(packed.shape.width) <= last) & (last < stops_S))
-    return packed.tokens_TDBS[step, shard, row, columns], packed.positions_TDBS[step, shard, row, columns]
+    return packed.steps.tokens_BS[step, shard, row, columns], packed.steps.positions_BS[step, shard, row, columns]
 
 
 def assert_packs(group, packed):
@@ -25,29 +25,29 @@ def assert_packs(group, packed):
     assert packed.prefix_P.shape == (shape.prefix,) and packed.prefix_length == length
     np.testing.assert_array_equal(packed.prefix_P[:length], group.prefix_P)
     shards = max(packed.shard_N) + 1
-    for array in (packed.tokens_TDBS, packed.stops_TDBS, packed.positions_TDBS):
+    for array in (packed.steps.tokens_BS, packed.steps.stops_BS, packed.steps.positions_BS):
         assert array.shape == (packed.num_steps, shards, shape.rows, shape.width) and array.dtype == np.int32
-    assert packed.output_positions_TDJ.shape == (packed.num_steps, shards, shape.outputs)
-    assert packed.output_positions_TDJ.max() < shape.rows * shape.width
+    assert packed.steps.output_positions_J.shape == (packed.num_steps, shards, shape.outputs)
+    assert packed.steps.output_positions_J.max() < shape.rows * shape.width
     for prompt, suffix in enumerate(group.suffixes):
         tokens, positions = unpack(packed, prompt)
         np.testing.assert_array_equal(tokens, suffix)
         np.testing.assert_array_equal(positions, length + np.arange(len(suffix)))
     assert len(set(packed.flat_slot_N)) == len(group.suffixes)
     leads = {tuple(suffix[: length + 1]) for suffix in group.suffixes for length in range(len(suffix))}
-    assert packed.num_tokens == np.count_nonzero(packed.tokens_TDBS) == np.count_nonzero(packed.stops_TDBS)
+    assert packed.num_tokens == np.count_nonzero(packed.steps.tokens_BS) == np.count_nonzero(packed.steps.stops_BS)
     assert len(leads) <= packed.num_tokens <= sum(map(len, group.suffixes))
-    assert not packed.prefix_P[length:].any() and not packed.positions_TDBS[packed.stops_TDBS == 0].any()
+    assert not packed.prefix_P[length:].any() and not packed.steps.positions_BS[packed.steps.stops_BS == 0].any()
 
 
 def test_the_example_of_the_docstring():
     """Two suffixes that begin alike share columns; the shared tokens stop where the later suffix ends."""
     group = prompt_groups.make_group([[7, 8, 9], [7, 8, 4, 6]], prefix=(1, 2))
     packed = packing.pack(group, packing.PackShape(prefix=2, width=8, rows=1, outputs=2))
-    np.testing.assert_array_equal(packed.tokens_TDBS[0, 0, 0], [7, 8, 4, 6, 9, 0, 0, 0])
-    np.testing.assert_array_equal(packed.positions_TDBS[0, 0, 0], [2, 3, 4, 5, 4, 0, 0, 0])
-    np.testing.assert_array_equal(packed.stops_TDBS[0, 0, 0], [5, 5, 4, 4, 5, 0, 0, 0])
-    np.testing.assert_array_equal(packed.output_positions_TDJ[0, 0, :2], [3, 4])
+    np.testing.assert_array_equal(packed.steps.tokens_BS[0, 0, 0], [7, 8, 4, 6, 9, 0, 0, 0])
+    np.testing.assert_array_equal(packed.steps.positions_BS[0, 0, 0], [2, 3, 4, 5, 4, 0, 0, 0])
+    np.testing.assert_array_equal(packed.steps.stops_BS[0, 0, 0], [5, 5, 4, 4, 5, 0, 0, 0])
+    np.testing.assert_array_equal(packed.steps.output_positions_J[0, 0, :2], [3, 4])
     np.testing.assert_array_equal(packed.slot_N, [1, 0])
 
 
@@ -68,8 +68,8 @@ def test_packing_leaves_few_unused_tokens(name, mean, count):
     lengths = np.clip(np.round(4 + rng.gamma(2.5, (mean - 4) / 2.5, count)), 3, 128).astype(int)
     group = prompt_groups.make_random_group(lengths)
     packed = packing.pack(group, packing.choose_shape([group], 2560))
-    assert packed.num_tokens / packed.tokens_TDBS.size > 0.98
-    assert count / packed.output_positions_TDJ.size > 0.85
+    assert packed.num_tokens / packed.steps.tokens_BS.size > 0.98
+    assert count / packed.steps.output_positions_J.size > 0.85
 
 
 def test_tokens_that_suffixes_share_are_packed_once():
@@ -120,8 +120,8 @@ def test_a_process_packs_only_its_data_shards():
     assert_packs(group, whole)
     for shard in range(3):
         own = packing.pack(group, shape, 3, {shard}, lambda numbers: [whole.num_steps, whole.shape.outputs])
-        for name in ("tokens_TDBS", "stops_TDBS", "positions_TDBS", "output_positions_TDJ", "lengths_TD"):
-            expected = np.zeros_like(getattr(whole, name))
-            expected[:, shard] = getattr(whole, name)[:, shard]
-            np.testing.assert_array_equal(getattr(own, name), expected, err_msg=name)
+        for own_TD, whole_TD in zip((*own.steps, own.lengths_TD), (*whole.steps, whole.lengths_TD), strict=True):
+            expected_TD = np.zeros_like(whole_TD)
+            expected_TD[:, shard] = whole_TD[:, shard]
+            np.testing.assert_array_equal(own_TD, expected_TD)
         np.testing.assert_array_equal(own.slot_N, np.where(whole.shard_N == shard, whole.slot_N, 0))

@@ -66,9 +66,9 @@ def paper(shared):
 
 def test_published_m_t_is_the_papers(paper):
     for context, table in paper["context"].items():
-        found = [statistics.published_m_t(task.lower(), int(context)) for task in paper["tasks"]]
+        found = [statistics.paper_m_t(task.lower(), int(context)) for task in paper["tasks"]]
         assert found == table["M_T"]
-    assert statistics.published_m_t("sst5", 1024) is statistics.published_m_t("trec", 512) is None
+    assert statistics.paper_m_t("sst5", 1024) is statistics.paper_m_t("trec", 512) is None
 
 
 # The paper prints MR's 14 shots at 1024 tokens with CR's 4 %; 14 of MR's shots are truncated in a third of the prompts.

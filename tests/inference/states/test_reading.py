@@ -142,7 +142,8 @@ def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
     short = [[200 + number // 8, number % 8] for number in range(64)]
     mixed = [each for number in range(8) for each in (long[number], *short[8 * number : 8 * number + 8])]
     shape = packing.choose_shape(prompt_groups.make(mixed).groups, 256)
-    assert packing.max_outputs(prompt_groups.make(short).groups[0], shape.width, shape.rows) > shape.outputs
+    [dense] = prompt_groups.make(short).groups
+    assert packing.max_outputs(dense, packing.fill_rows(dense, shape.width), shape.rows) > shape.outputs
     states.read(model, prompt_groups.make(long), cache)
     check_close(states.read(model, prompt_groups.make(mixed), cache), states.read(model, prompt_groups.make(mixed)))
 

@@ -70,7 +70,7 @@ def run(monkeypatch):
         monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
         monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", BLOCK * len("0000=") / model.step_tokens)
         monkeypatch.setattr(type(model), "platform", "gpu")
-        monkeypatch.setattr(lm.LanguageModel, "queue_pass", lambda model, *args: device.queue_pass(model, *args))
+        monkeypatch.setattr(lm, "QueuedPass", device.queue_pass)
         started = time.monotonic()
         states.read(model, layout.build_prompts(TASK, [], examples, tokenize, 99))
         return device, max(built_ahead), time.monotonic() - started
