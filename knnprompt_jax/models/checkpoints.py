@@ -18,7 +18,6 @@ from concurrent import futures
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import safetensors
 from flax import nnx
@@ -26,15 +25,8 @@ from jax.experimental.layout import Format
 
 from knnprompt_jax.common import errors, files
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, registry
+from knnprompt_jax.models import convert, hub, registry
 from knnprompt_jax.models.families import weight_names
-
-DTYPES = {
-    **{"F64": np.dtype(np.float64), "F32": np.dtype(np.float32)},
-    **{"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)},
-}
-"""The dtypes of weights by their names in safetensors files."""
-ALIGNMENT = 64  # Bytes.
 
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]
@@ -112,9 +104,9 @@ def _read_header(file: pathlib.Path) -> Iterator[Tensor]:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
     for key, entry in header.items():
-        if key != "__metadata__" and entry["dtype"] in DTYPES:
+        if key != "__metadata__" and entry["dtype"] in convert.DTYPES:
             offset = 8 + length + entry["data_offsets"][0]
-            yield Tensor(file, key, tuple(entry["shape"]), DTYPES[entry["dtype"]], offset)
+            yield Tensor(file, key, tuple(entry["shape"]), convert.DTYPES[entry["dtype"]], offset)
 
 
 def _find_sources(
@@ -174,8 +166,8 @@ def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, in
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an empty array whose address is a multiple of 64 bytes: JAX copies other arrays on CPUs."""
     size = math.prod(shape) * dtype.itemsize
-    buffer = np.empty(size + ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % ALIGNMENT
+    buffer = np.empty(size + convert.ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % convert.ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
 
 

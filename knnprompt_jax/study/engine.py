@@ -153,9 +153,8 @@ def run_groups(
             prompts = [group.build_prompts() for group in members]
             results = states.read_sets(members[0].model, prompts, cache, titles)
             for group, group_prompts, result in zip(members, prompts, results, strict=True):
-                if group is members[0]:  # Other seeds have about the same texts.
-                    _warn_of_oversized(group_prompts.num_oversized, group.model.context)
                 yield from _write_records(group, group_prompts, result, cache, folder, before_writing)
+            _warn_of_oversized(prompts, members[0].model.context)
         members[0].model.free()
     parallel.wait_for_all("records")
 
@@ -166,13 +165,13 @@ def _warn_of_rows(group: RunGroup) -> None:
         logging.warning(warning)
 
 
-def _warn_of_oversized(num_oversized: int, context: int) -> None:
-    """Log the number of texts that exceed the context even without demonstrations, if there are any."""
-    if num_oversized:
+def _warn_of_oversized(sets: Sequence[layout.Prompts], context: int) -> None:
+    """Log how many texts exceed the context even without demonstrations, for the set with the most."""
+    if oversized := max(prompts.num_oversized for prompts in sets):
         message = (
             "%d texts exceed the context of %d tokens even without demonstrations; their first tokens were cut off"
         )
-        logging.warning(message, num_oversized, context)
+        logging.warning(message, oversized, context)
 
 
 def _write_records(

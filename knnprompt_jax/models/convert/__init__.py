@@ -18,7 +18,13 @@ import ml_dtypes
 import numpy as np
 
 from knnprompt_jax.common import errors, files
-from knnprompt_jax.models import checkpoints, hub
+
+DTYPES = {
+    **{"F64": np.dtype(np.float64), "F32": np.dtype(np.float32)},
+    **{"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)},
+}
+"""The dtypes of weights by their names in safetensors files."""
+ALIGNMENT = 64  # Bytes.
 
 
 class Tensor(NamedTuple):
@@ -46,7 +52,7 @@ def write_folder(
         else:
             read = _read_flax if weights[0].suffix == ".msgpack" else _read_torch
             tensors = (tensor for path in weights for tensor in read(path))
-        _write_weights(draft / hub.SAFETENSORS, tensors)
+        _write_weights(draft / "model.safetensors", tensors)
         draft.rename(target)
     except (errors.UserError, OSError):
         raise
@@ -73,7 +79,7 @@ def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
 
     https://huggingface.co/docs/safetensors describes the format. Blanks after the header align the numbers.
     """
-    names = {dtype: name for name, dtype in checkpoints.DTYPES.items()}
+    names = {dtype: name for name, dtype in DTYPES.items()}
     kept = [tensor for tensor in tensors if tensor.dtype in names]
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -82,7 +88,7 @@ def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
         end += math.prod(tensor.shape) * tensor.dtype.itemsize
         header[tensor.name] = {"dtype": names[tensor.dtype], "shape": tensor.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % checkpoints.ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
     with path.open("wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for tensor in kept:
