@@ -77,7 +77,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows "
             f"(most common class: {100 * first.most_common:.1f} %), {num_seeds} seed{'s' * (num_seeds != 1)}",
-            _sizes(first),
+            _sizes(first) if any(record.method != "auto" for record in done) else f"{first.shots} train rows per class",
             "",
             text_tables.render(header, rows),
             "",
