@@ -110,8 +110,6 @@ def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance
         ("AutoClassifier", {"class_prior": "even"}, "yes", "class_prior='even': choose 'uniform'"),
         ("AutoClassifier", {"class_prior": {"no": 1}}, "yes", "share of 0 or more for each of no, yes"),
         ("AutoClassifier", {"class_prior": [-1, 2]}, "yes", "share of 0 or more for each of no, yes"),
-        ("AutoClassifier", {"class_prior": np.ones((2, 3))}, "yes", "share of 0 or more for each of no, yes"),
-        ("AutoClassifier", {"demo_shots": []}, "yes", "demo_shots=.*a whole number"),
         ("AutoClassifier", {"demo_shots": (0, 0.5)}, "yes", "demo_shots=.*a whole number"),
     ],
 )

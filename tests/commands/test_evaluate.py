@@ -92,7 +92,6 @@ def test_texts_out_of_scope_are_measured_beside_the_rows(classifier, settings, t
     ("given", "message"),
     [
         ({"label_column": None}, "no label column 'label', only id, text, mood: name it with --label_column="),
-        ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
         ({"reject_novel": 0.5}, "reject_novel: has no effect without --out_of_scope"),
         ({"reject_novel": 0.1, "out_of_scope": "empty.csv"}, "p-value from 6 rows is 0.14; fit at least 9 rows"),
         ({"class_prior": "uniform"}, "mine is KNNPrompting, whose shares of votes have no prior"),

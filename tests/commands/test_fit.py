@@ -127,7 +127,6 @@ def test_all_rows_of_a_table_are_used(table, capsys):
         ({"label_column": "kind"}, "train.csv:2: no label column 'kind', only ticket_id, message, day, team: name it"),
         ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),
         ({"task": "own", "data_dir": "data"}, "--data_dir: has no effect with --train_file"),
-        ({"experts": ("words",)}, "experts=words: add one that reads prompts"),
         ({"class_prior": "outage=1"}, "or a share of 0 or more for each of billing team, outage"),
     ],
 )
