@@ -7,6 +7,8 @@ device. Axis types are Auto: the compiler chooses the sharding of everything els
 import collections
 import concurrent.futures
 import contextlib
+import itertools
+import json
 import os
 import pickle
 import re
@@ -17,13 +19,19 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import distributed  # Its store has no public name.
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.common import errors, rounding
+from knnprompt_jax.common import errors
 
 DATA, MODEL = AXES = ("data", "model")
+_PREFIX = "knnprompt_jax"  # Of the names of messages in the store of `jax.distributed`.
+_PART = 2**20  # Bytes of a message that are sent together.
+_WAIT = 10**9  # Milliseconds; the heartbeat ends the wait for a lost process.
+_MESSAGES = itertools.count()
+_deleted = [0]  # The number of the first message that is not deleted.
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
 # An error of a collective operation contains one of these when a participating process is gone or communication fails.
@@ -125,7 +133,15 @@ def largest_of_all(numbers: Sequence[int]) -> list[int]:
     """Return the maximum of each number over all processes."""
     if jax.process_count() == 1:
         return list(numbers)
-    return multihost_utils.process_allgather(np.array(numbers)).max(0).tolist()
+    message = next(_MESSAGES)
+    _store().key_value_set(f"{_PREFIX}/{message}/{jax.process_index()}", json.dumps(list(map(int, numbers))))
+    names = [f"{_PREFIX}/{message}/{process}" for process in range(jax.process_count())]
+    by_process = [json.loads(_store().blocking_key_value_get(name, _WAIT)) for name in names]
+    if is_main():  # Every process has read all messages before this one.
+        for number in range(_deleted[0], message):
+            _store().key_value_delete(f"{_PREFIX}/{number}")
+        _deleted[0] = message
+    return [max(column) for column in zip(*by_process, strict=True)]
 
 
 def call_in_main(function: Callable[[], Any]) -> Any:
@@ -137,20 +153,45 @@ def call_in_main(function: Callable[[], Any]) -> Any:
             result = function()
         except (errors.UserError, OSError) as raised:
             error = raised
-    if jax.process_count() > 1:
-        result, error = _broadcast_object((result, error))
+    result, error = broadcast_object((result, error))
     if error:
         raise error
     return result
 
 
-def _broadcast_object(value: Any) -> Any:
-    """Broadcast process 0's object to every process, pickled: the processes of a job trust each other."""
-    content = np.frombuffer(pickle.dumps(value), np.uint8)
-    num_bytes = int(broadcast_from_main(np.array(content.size)))
-    # Each size compiles a program, so sizes are powers of two. Pickle ignores bytes after its end.
-    padded = np.resize(content, rounding.next_power_of_two(num_bytes))
-    return pickle.loads(broadcast_from_main(padded).tobytes())
+def broadcast_object(value: Any) -> Any:
+    """Broadcast process 0's object to every process, pickled: the processes of a job trust each other.
+
+    A small object goes through the store of `jax.distributed`, because devices would first run what is queued on them.
+    """
+    if jax.process_count() == 1:
+        return value
+    message = f"{_PREFIX}/{next(_MESSAGES)}"
+    if is_main():
+        content = pickle.dumps(value)
+        parts = [content[start : start + _PART] for start in range(0, len(content), _PART)]
+        for number, part in enumerate(parts):
+            _store().key_value_set_bytes(f"{message}/{number}", part)
+        _store().key_value_set(f"{message}/count", str(len(parts)))
+        return value
+    count = int(_store().blocking_key_value_get(f"{message}/count", _WAIT))
+    names = [f"{message}/{number}" for number in range(count)]
+    return pickle.loads(b"".join(_store().blocking_key_value_get_bytes(name, _WAIT) for name in names))
+
+
+def _store() -> Any:
+    """Return the client of the key-value store that the processes of a job share."""
+    return distributed.global_state.client
+
+
+def delayed(items: Iterable[Any], number: int) -> Iterator[Any]:
+    """Yield each item after `number` more items are computed, or all."""
+    waiting: collections.deque[Any] = collections.deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > number:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def ahead(items: Iterable[Any], size: int) -> Iterator[Any]:

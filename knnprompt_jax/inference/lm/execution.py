@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.common import errors, parallel, rounding
 from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.models import decoder as decoder_lib
@@ -291,14 +291,19 @@ class Execution:
             )
 
     def select(self, calls: Sequence[Call], packed: packing.PackedPrompts) -> Any:
-        """Queue the selection of each prompt's outputs, which are then on every device as [D, n, …].
+        """Queue the selection of each prompt's outputs, [D, n, …]; this process can read all of them.
 
-        The n-th row of a data shard is its n-th prompt.
+        The i-th row of a data shard is its i-th prompt; n and the number of calls are rounded up to few sizes, because
+        each takes a compilation.
         """
-        slots_Dn = np.zeros((self.mesh.shape[parallel.DATA], max(np.bincount(packed.shard_N))), np.int32)
+        most = int(np.bincount(packed.shard_N).max())
+        size = rounding.round_up(most, max(8, rounding.next_power_of_two(most) // 8))
+        slots_Dn = np.zeros((self.mesh.shape[parallel.DATA], size), np.int32)
         slots_Dn[packed.shard_N, packed.number_in_shard_N] = packed.slot_N
-        selected = select([call.output for call in calls], self._put(slots_Dn, parallel.DATA), self.mesh)
-        return parallel.replicate(selected)
+        outputs = [call.output for call in calls]
+        outputs += outputs[-1:] * (rounding.next_power_of_two(len(outputs)) - len(outputs))
+        selected = select(outputs, self._put(slots_Dn, parallel.DATA), self.mesh)
+        return jax.tree.map(lambda rows: rows if rows.is_fully_addressable else parallel.replicate(rows), selected)
 
     def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         """Return the keys and values of the prefix: from memory or, if they are not there, computed."""

@@ -265,7 +265,8 @@ class LanguageModel:
             packed = self.execution.pack(group, shape_of(group))
             tokens_TDJ = continuations_lib.target_tokens(targets, packed)
             outputs = []
-            for call in self.execution.queue(packed, execution_lib.score_suffixes, tokens_TDJ):
+            calls = self.execution.queue(packed, execution_lib.score_suffixes, tokens_TDJ)
+            for call in parallel.delayed(calls, 0 if self.platform == "cpu" else 1):
                 self.execution.wait(call)
                 outputs.append(parallel.replicate(call.output))
                 if progress:

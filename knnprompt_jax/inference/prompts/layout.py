@@ -2,8 +2,7 @@
 
 Prompts have the tokens of their whole text, as published: GPT-2 tokenizes a blank line at the end of a string
 differently from one before a word. The demonstrations are still tokenized only once: the text is cut before their last
-blank line, where a cut changes no token. If it does in one of up to 8 checked prompts of a block, the block's whole
-prompts are tokenized.
+blank line, where a cut changes no token. If it does in one of up to 8 checked prompts, whole prompts are tokenized.
 """
 
 import collections
@@ -410,17 +409,24 @@ class _Builder:
 
         If the cut changes tokens in a checked prompt, whole prompts are tokenized and the beginning is empty.
         """
-        if not self._beginning_text:
+        if not self._beginning_text or self._cut_changes_tokens:
             return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
         beginning, special = self._beginning_and_special
         blank_line = self._demos[len(self._beginning_text) :]
-        endings = TokenRows.of(self._tokenize([blank_line + text for text in texts])).drop_first(special)
-        by_length = np.argsort([len(text) for text in texts], kind="stable")
-        checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
-        whole = self._tokenize([self._demos + texts[i] for i in checked])
-        if all([*beginning, *endings[i].tolist()] == tokens for i, tokens in zip(checked, whole, strict=True)):
-            return beginning, endings
-        return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
+        return beginning, TokenRows.of(self._tokenize([blank_line + text for text in texts])).drop_first(special)
+
+    @functools.cached_property
+    def _cut_changes_tokens(self) -> bool:
+        """Whether the cut changes the tokens of a checked prompt: some of the first block, of all lengths."""
+        texts = [self._task.render(example) for example in self._examples[:_BLOCK_PROMPTS]]
+        by_length = sorted(texts, key=len)
+        places = np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)
+        checked = [by_length[place] for place in places]
+        beginning, special = self._beginning_and_special
+        blank_line = self._demos[len(self._beginning_text) :]
+        endings = self._tokenize([blank_line + text for text in checked])
+        whole = self._tokenize([self._demos + text for text in checked])
+        return [[*beginning, *ending[special:]] for ending in endings] != whole
 
     def _group_with_prefix(self, beginning: list[int], endings: TokenRows, number_N: np.ndarray) -> PromptGroup:
         """Return the group of some prompts with the prefix of the first block, or else the longest that they share.

@@ -148,18 +148,47 @@ class FilledRows(NamedTuple):
         return int(self.row_N[-1]) + 1 if len(self.row_N) else 0
 
 
-def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
+def choose_shape(
+    groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1, least: PackShape | None = None
+) -> PackShape:
     """Return one shape for all groups, with at most `step_tokens` tokens per step or a single row.
 
-    It has up to a third more steps than necessary if that leaves fewer rows empty.
+    It has up to a third more steps than necessary if that leaves fewer rows empty. Its prefix and width are at least
+    those of `least`.
     """
-    longest = max(group.longest for group in groups)
-    width = max(ROW_WIDTH, rounding.round_up(longest, 64))
-    filled = [(part, fill_rows(part, width)) for group in groups for part in split(group, shards)]
+    least = least or PackShape(0, ROW_WIDTH, 1, 8)
+    width = max(least.width, rounding.round_up(max(group.longest for group in groups), 64))
+    filled = _fill(groups, shards, width)
     rows = _rows_per_step(max(rows.num_rows for _, rows in filled), max(1, step_tokens // width))
-    outputs = max(max_outputs(part, part_rows, rows) for part, part_rows in filled)
+    outputs = rounding.round_up(max(max_outputs(part, part_rows, rows) for part, part_rows in filled), 8)
+    prefix = rounding.round_up(max(len(group.prefix_P) for group in groups), 64)
+    return PackShape(max(least.prefix, prefix), width, rows, outputs)
+
+
+def choose_common_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int, context: int) -> PackShape:
+    """Choose from few shapes, so that calls of about the same size share their programs; `context` bounds a prompt."""
     prefix = max(len(group.prefix_P) for group in groups)
-    return PackShape(rounding.round_up(prefix, 64), width, rows, rounding.round_up(outputs, 8))
+    width = max(ROW_WIDTH, rounding.next_power_of_two(max(group.longest for group in groups)))
+    if width > ROW_WIDTH:
+        width = min(width, rounding.round_up(context - min(len(group.prefix_P) for group in groups), 64))
+    filled = _fill(groups, shards, width)
+    limit = max(1, step_tokens // width)
+    rows = _rows_per_step(max(rows.num_rows for _, rows in filled), limit)
+    rows = min(rounding.next_power_of_two(rows), limit)
+    outputs = _common_size(max(max_outputs(part, part_rows, rows) for part, part_rows in filled), 32)
+    return PackShape(rounding.round_up(prefix, 64), width, rows, outputs)
+
+
+def _fill(
+    groups: Sequence[layout.PromptGroup], shards: int, width: int
+) -> list[tuple[layout.PromptGroup, "FilledRows"]]:
+    """Return the part of each group and data shard with its rows."""
+    return [(part, fill_rows(part, width)) for group in groups for part in split(group, shards)]
+
+
+def _common_size(number: int, least: int) -> int:
+    """Round up to one of at most 8 sizes per power of two, multiples of `least`."""
+    return rounding.round_up(number, max(least, rounding.next_power_of_two(number) // 8))
 
 
 def _rows_per_step(num_rows: int, limit: int) -> int:
@@ -240,7 +269,7 @@ def pack(
     }
     steps = max(math.ceil(rows.num_rows / shape.rows) for rows in rows_by_shard.values())
     outputs = max(max_outputs(groups[shard], rows, shape.rows) for shard, rows in rows_by_shard.items())
-    steps, outputs = agree([steps, max(shape.outputs, rounding.round_up(outputs, 8))])
+    steps, outputs = agree([steps, max(shape.outputs, _common_size(outputs, 8))])
     packed = _empty(group, dataclasses.replace(shape, outputs=outputs), steps, [len(each.suffixes) for each in groups])
     for shard, rows in rows_by_shard.items():
         _write_shard(packed, shard, groups[shard], rows)

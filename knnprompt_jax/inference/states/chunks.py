@@ -28,10 +28,14 @@ class Chunk(NamedTuple):
     keys_n: np.ndarray
 
 
-def build(model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: int, repeated: bool) -> Iterator[Chunk]:
-    """Return an iterator that builds the chunks of a set, in order, each of at most about `chunk_tokens` tokens.
+def build(
+    model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: tuple[int, int], repeated: bool
+) -> Iterator[Chunk]:
+    """Return an iterator that builds the chunks of a set, in order.
 
-    With `repeated`, the prefix is the tokens of the demonstrations, and wide suffixes have groups of their own.
+    `chunk_tokens` are about the tokens of the first chunk and the maximum. Each chunk is twice as large as the one
+    before, so that the devices start early. With `repeated`, the prefix is the tokens of the demonstrations, and wide
+    suffixes have groups of their own.
     """
     arrange: Callable[..., Sequence[layout.PromptGroup]] = _as_they_are
     if model.deterministic:
@@ -42,10 +46,13 @@ def build(model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: int, r
 
 
 def _build(
-    prompts: layout.Prompts, chunk_tokens: int, arrange: Callable[..., Sequence[layout.PromptGroup]], model_key: str
+    prompts: layout.Prompts,
+    chunk_tokens: tuple[int, int],
+    arrange: Callable[..., Sequence[layout.PromptGroup]],
+    model_key: str,
 ) -> Iterator[Chunk]:
     demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
-    for cut in _cut(prompts, chunk_tokens):
+    for cut in _cut(prompts, *chunk_tokens):
         groups = arrange(cut, demonstrations_P)
         number_n = np.concatenate([group.number_N for group in groups])
         order_n = np.argsort(number_n)
@@ -71,18 +78,21 @@ def _shorten_prefixes(
     return pieces
 
 
-def _cut(prompts: layout.Prompts, chunk_tokens: int) -> Iterator[Sequence[layout.PromptGroup]]:
-    """Yield the groups of chunks of at most about `chunk_tokens` tokens: pieces of a block, or several blocks."""
+def _cut(prompts: layout.Prompts, first: int, maximum: int) -> Iterator[Sequence[layout.PromptGroup]]:
+    """Yield the groups of chunks of at most about `first`, 2 · `first`, … `maximum` tokens."""
+    limit = first
     waiting: list[layout.PromptGroup] = []
     num_waiting = 0
-    for piece in itertools.chain.from_iterable(_split(block.groups, chunk_tokens) for block in prompts.blocks()):
-        num_tokens = sum(len(group.suffixes.tokens_T) for group in piece)
-        if waiting and num_waiting + num_tokens > chunk_tokens:
-            yield layout.join_groups(waiting)
-            waiting = []
-            num_waiting = 0
-        waiting += piece
-        num_waiting += num_tokens
+    for block in prompts.blocks():
+        for piece in _split(block.groups, limit):
+            num_tokens = sum(len(group.suffixes.tokens_T) for group in piece)
+            if waiting and num_waiting + num_tokens > limit:
+                yield layout.join_groups(waiting)
+                waiting = []
+                num_waiting = 0
+                limit = min(2 * limit, maximum)
+            waiting += piece
+            num_waiting += num_tokens
     if waiting:
         yield layout.join_groups(waiting)
 

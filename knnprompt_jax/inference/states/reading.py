@@ -13,7 +13,6 @@ same states.
 In names of arrays, N counts prompts, U distinct prompts, n the prompts of a chunk, and F the numbers of a prompt's row.
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -32,9 +31,10 @@ from knnprompt_jax.inference.states import cache as cache_lib
 from knnprompt_jax.inference.states import chunks as chunks_lib
 from knnprompt_jax.inference.states import pack_shapes
 
-_CHUNK_STEPS = {"cpu": 16}
-_CHUNK_STEPS_ON_ACCELERATORS = 64
-_BLOCKS_AHEAD = 2  # Tokenized blocks that wait for the devices, per set.
+_CHUNK_STEPS = 64
+_CHUNK_STEPS_ON_CPU = 16
+_FIRST_CHUNK_STEPS = 4  # On accelerators: one call.
+_CHUNKS_BUILT_AHEAD = 2  # Tokenized chunks of a set that wait for the devices.
 _CHUNKS_AHEAD = 1  # Chunks that are queued on accelerators while one is computed.
 
 
@@ -94,19 +94,19 @@ def read_sets(
         repeated: as in `read`, like the other arguments.
     """
     ahead = 0 if model.platform == "cpu" else _CHUNKS_AHEAD
-    queued: collections.deque[tuple[_SetReading, _Queued | None]] = collections.deque()
     with contextlib.ExitStack() as stack:
         if not repeated:
             stack.callback(model.free_prefix)
         keeper = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         shapes = pack_shapes.PackShapes(model, repeated)
         job = _Job(model, cache, tuple(sorted(blocks)), repeated, shapes, keeper, stack)
-        for reading, chunk in _chunks(job, sets, titles):
-            queued.append((reading, chunk and reading.queue(chunk)))
-            while len(queued) > ahead:
-                yield from _finish(*queued.popleft())
-        while queued:
-            yield from _finish(*queued.popleft())
+        chunks = _chunks(job, sets, titles, ahead)
+        queued = ((reading, chunk and reading.queue(chunk)) for reading, chunk in chunks)
+        for reading, queued_chunk in parallel.delayed(queued, ahead):
+            if queued_chunk:
+                reading.finish(queued_chunk)
+            else:
+                yield reading.result()
 
 
 class _Job(NamedTuple):
@@ -121,12 +121,18 @@ class _Job(NamedTuple):
     bars: contextlib.ExitStack
 
     @property
-    def chunk_tokens(self) -> int:
-        """The tokens of a chunk; a cache on disk gets smaller chunks on CPUs, so that less is lost with a process."""
-        steps = _CHUNK_STEPS_ON_ACCELERATORS
-        if self.cache and self.cache.is_durable:
-            steps = _CHUNK_STEPS.get(self.model.platform, steps)
-        return steps * self.model.step_tokens * self.model.mesh.shape[parallel.DATA]
+    def chunk_tokens(self) -> tuple[int, int]:
+        """The tokens of the first chunk and the maximum.
+
+        A cache on disk gets smaller chunks on CPUs, so that less is lost with a process.
+        """
+        first = maximum = _CHUNK_STEPS
+        if self.model.platform != "cpu":
+            first = _FIRST_CHUNK_STEPS
+        elif self.cache and self.cache.is_durable:
+            first = maximum = _CHUNK_STEPS_ON_CPU
+        step_tokens = self.model.step_tokens * self.model.mesh.shape[parallel.DATA]
+        return int(first * step_tokens), int(maximum * step_tokens)
 
     @property
     def widths(self) -> list[int]:
@@ -153,27 +159,15 @@ class _Queued(NamedTuple):
 
 
 def _chunks(
-    job: _Job, sets: Iterable[layout.Prompts], titles: Iterable[str]
+    job: _Job, sets: Iterable[layout.Prompts], titles: Iterable[str], ahead: int
 ) -> Iterator[tuple["_SetReading", chunks_lib.Chunk | None]]:
     """Yield the chunks of each set, and None after its last.
 
-    The thread that tokenizes a set starts while the previous set is read.
+    The threads that tokenize the next `ahead` sets start while a set is read.
     """
-    waiting: collections.deque[_SetReading] = collections.deque()
-    for prompts, title in zip(sets, itertools.chain(titles, itertools.repeat("")), strict=False):
-        waiting.append(_SetReading(job, prompts, title))
-        if len(waiting) > 1:
-            yield from waiting.popleft().chunks()
-    for reading in waiting:
+    titled = zip(sets, itertools.chain(titles, itertools.repeat("")), strict=False)
+    for reading in parallel.delayed((_SetReading(job, prompts, title) for prompts, title in titled), ahead):
         yield from reading.chunks()
-
-
-def _finish(reading: "_SetReading", queued: _Queued | None) -> Iterator[PassResult]:
-    """Finish a chunk, or yield the result of a set if its last chunk is finished."""
-    if queued:
-        reading.finish(queued)
-    else:
-        yield reading.result()
 
 
 class _SetReading:
@@ -183,7 +177,7 @@ class _SetReading:
         self._job = job
         self._title = title
         self._chunks = parallel.ahead(
-            chunks_lib.build(job.model, prompts, job.chunk_tokens, job.repeated), _BLOCKS_AHEAD
+            chunks_lib.build(job.model, prompts, job.chunk_tokens, job.repeated), _CHUNKS_BUILT_AHEAD
         )
         self._rows_UF = np.zeros((prompts.num_prompts, sum(job.widths)), np.float32)
         self._row_N = np.zeros(prompts.num_prompts, int)  # The row of each prompt in `_rows_UF`.
@@ -204,7 +198,7 @@ class _SetReading:
         """Look up the chunk's prompts, and queue a pass over those that are missing."""
         job = self._job
         self._started = self._started or time.monotonic()
-        job.shapes.add(chunk.groups, is_whole=len(chunk.number_n) == len(self._row_N))
+        job.shapes.start(chunk.groups, is_whole=len(chunk.number_n) == len(self._row_N))
         first_row = len(self._row_by_key)
         new = []
         keys = [key.tobytes() for key in chunk.keys_n]
@@ -304,7 +298,7 @@ def _look_up_in_main(cache: cache_lib.Cache, keys_u: np.ndarray, width: int) -> 
     rows_uF = np.zeros((len(keys_u), width), np.float32)
     if parallel.is_main():
         is_cached_u, rows_uF = cache.find(keys_u, width)
-    is_cached_u = parallel.broadcast_from_main(is_cached_u)
+    is_cached_u = parallel.broadcast_object(is_cached_u)
     return is_cached_u, np.array(parallel.broadcast_from_main(rows_uF)) if is_cached_u.any() else rows_uF
 
 

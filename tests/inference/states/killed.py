@@ -18,7 +18,7 @@ def make_model(deterministic: bool = False) -> lm.LanguageModel:
 
 
 def read(folder: pathlib.Path, model: lm.LanguageModel | None = None) -> lm.States:
-    reading._CHUNK_STEPS = {"cpu": 1}
+    reading._CHUNK_STEPS_ON_CPU = 1
     return states.read(model or make_model(), PROMPTS, states.DiskCache(folder, 2**30))
 
 

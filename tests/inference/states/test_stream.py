@@ -68,7 +68,9 @@ def run(monkeypatch):
         ]
         model = killed.make_model()
         monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
-        monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", BLOCK * len("0000=") / model.step_tokens)
+        chunk_steps = BLOCK * len("0000=") / model.step_tokens
+        monkeypatch.setattr(reading, "_CHUNK_STEPS", chunk_steps)
+        monkeypatch.setattr(reading, "_FIRST_CHUNK_STEPS", chunk_steps)
         monkeypatch.setattr(type(model), "platform", "gpu")
         monkeypatch.setattr(lm, "QueuedPass", device.queue_pass)
         started = time.monotonic()
@@ -99,8 +101,8 @@ def test_an_error_in_a_later_block_ends_the_reading(monkeypatch, tmp_path, platf
     """It is raised although earlier chunks are queued, and what they cached is whole."""
     model = killed.make_model()
     monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
-    monkeypatch.setattr(reading, "_CHUNK_STEPS", {})
-    monkeypatch.setattr(reading, "_CHUNK_STEPS_ON_ACCELERATORS", BLOCK * 2 / model.step_tokens)
+    for name in ("_CHUNK_STEPS", "_CHUNK_STEPS_ON_CPU", "_FIRST_CHUNK_STEPS"):
+        monkeypatch.setattr(reading, name, BLOCK * 2 / model.step_tokens)
     monkeypatch.setattr(type(model), "platform", platform)
     task = Task("letters", ("text",), "{text}", ("0", "1"), ("0", "1"))
     texts = [f"{chr(65 + number % BLOCK)}{chr(65 + number // BLOCK)}" for number in range(4 * BLOCK)]
