@@ -48,7 +48,7 @@ def run(settings: commands.LookSettings) -> str:
         suspects.append((task.retrieval_text(anchor), anchor.label, row[columns.PROBABILITY], row[columns.REASON]))
     added = (columns.PROBABILITY, columns.NOVELTY, columns.REASON)
     to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in added)) for row in chosen]
-    sections = build(suspects, to_label)
+    sections = build(path.name, suspects, to_label)
     introduction = (
         f"{len(fitted.content.anchors):,} train rows, read by {fitted.model.name}. "
         f"{100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by the others."
@@ -69,21 +69,22 @@ def _write_new(path: pathlib.Path, content: bytes) -> pathlib.Path:
     return path
 
 
-def build(suspects: Sequence[tuple[str, ...]], to_label: Sequence[tuple[str, ...]] = ()) -> list[Section]:
+def build(table: str, suspects: Sequence[tuple[str, ...]], to_label: Sequence[tuple[str, ...]] = ()) -> list[Section]:
     """Return the page's sections.
 
     Args:
+        table: the name of the table to edit.
         suspects: the text, the label, its probability and the reason of each label to check.
         to_label: the text, the probability, the novelty and the reason of each row to label.
     """
     to_check = (
         "The least probable labels, then labels of texts that have several. The probability of a label is raised if its "
-        f"class is rare. In {commands.TABLE}, write the right label into “{columns.SUGGESTED}”, or x into “{columns.CHECKED}”."
+        f"class is rare. In {table}, write the right label into “{columns.SUGGESTED}”, or x into “{columns.CHECKED}”."
     )
     headers = ("text", "label", "probability", "reason")
     sections = [_listing("suspects", "Labels to check", to_check, headers, suspects)]
     if to_label:
-        text = f"The rows whose labels would teach the classifier most, in this order, are the last ones of {commands.TABLE}."
+        text = f"The rows whose labels would teach the classifier most, in this order, are the last ones of {table}."
         headers = ("text", columns.PROBABILITY, columns.NOVELTY, columns.REASON)
         sections.insert(0, _listing("to_label", "What to label next", text, headers, to_label))
     return sections

@@ -102,7 +102,7 @@ def label_string(place: str, label: Any) -> str:
         UserError: it is something else, or a list of labels.
         EmptyCell: it is missing, or an error value of a spreadsheet.
     """
-    if is_empty(label):
+    if is_empty(label) or label in ("nan", "NaN"):  # pandas writes a missing label as a text, too.
         raise errors.EmptyCell(f"{place}: the label is missing")
     number = whole_number(label)
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.

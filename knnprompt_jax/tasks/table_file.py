@@ -101,6 +101,9 @@ class Table:
     def infer(self) -> tuple[Task, list[Example]]:
         """Return the task that the table describes, as by `Task.infer`, and its rows; see `labelled`."""
         rows = list(self.rows())
+        if not rows:
+            raise errors.UserError(f"{self.path}: no rows")
+        self._check_suggestions(rows)
         with errors.prefixed(self.path):
             fields = self.text_columns or columns.text_columns([row for _, row in rows], self.label_column)
         examples = dataclasses.replace(self, text_columns=())._labelled(rows, fields, columns.label_string)
@@ -108,6 +111,15 @@ class Table:
         with errors.prefixed(self.path):
             task = Task.infer([row.fields for row in examples], labels, label=self.label_column, fields=fields)
         return task, examples
+
+    def _check_suggestions(self, rows: Iterable[Row]) -> None:
+        """Raise UserError unless each label in `suggested` is in the label column: it may be misspelt, or an x."""
+        cells = [(place, row.get(SUGGESTED), row.get(self.label_column)) for place, row in rows]
+        labels = {str(label).strip() for _, _, label in cells if not columns.is_empty(label)}
+        for place, suggested, _ in cells:
+            if not columns.is_empty(suggested) and str(suggested).strip() not in labels:
+                advice = f"correct it, or write a new label into {self.label_column!r}"
+                raise errors.UserError(f"{place}: no row has the label {suggested!r} of 'suggested': {advice}")
 
     def _labelled(
         self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str]

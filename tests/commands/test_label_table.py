@@ -107,12 +107,12 @@ def test_corrections_new_labels_and_checks_go_round(work, given, tmp_path):
     look(input="unlabelled.csv", budget=7)
     doubted = [number for number, row in enumerate(read("look/table.csv")) if row["reason"].startswith("check")]
     edits = {number: {"checked": "x"} for number in doubted[2:]}
-    edits |= {doubted[0]: {"suggested": "'=odd"}, doubted[1]: {"team": "label 2"}, 55: {"team": "label 1"}}
+    edits |= {doubted[0]: {"suggested": "'=odd"}, doubted[1]: {"team": "label 2"}, 55: {"team": "'=odd"}}
     edit(tmp_path / "look/table.csv", edits)
     done = fit_job.run(dataclasses.replace(work, train_file="look/table.csv"))
     labels = {row.row: row.label for row in done.content.rows}
     assert len(labels) == 54 + 1 and labels[doubted[0]] == "=odd" and labels[doubted[1]] == "label 2"
-    assert labels[55] == "label 1" and done.content.task.fields == ("text",)
+    assert labels[55] == "=odd" and done.content.task.fields == ("text",)
     assert label_table.count_chosen(done.content) == 1
     assert fit_job.summarize(done).endswith(
         "look chose 1 of the rows; as it prefers difficult ones, this forecast is pessimistic"
@@ -121,7 +121,7 @@ def test_corrections_new_labels_and_checks_go_round(work, given, tmp_path):
     table = read("look/table-2.csv")
     assert list(table[0]) == ["ticket", "text", "team", *columns.ADDED] and len(table) == 61
     assert table[doubted[0]]["team"] == "'=odd" and table[doubted[0]]["checked"] == "x"
-    assert table[doubted[1]]["team"] == "label 2" and table[55]["team"] == "label 1" and table[56]["team"] == ""
+    assert table[doubted[1]]["team"] == "label 2" and table[55]["team"] == "'=odd" and table[56]["team"] == ""
     assert not any(row["suggested"] for row in table)
     assert all(table[number]["checked"] == "x" and not table[number]["reason"] for number in [doubted[0], *doubted[2:]])
     assert all(row["reason"].startswith("chosen: ") for row in table[54:])

@@ -135,6 +135,7 @@ def test_parquet_that_python_cannot_read(tmp_path):
         ({"sentence": "a\ud800", "label": "0"}, "'sentence' holds half a character"),
         ({"sentence": "a"}, "no label column 'label', only sentence: name it with --label_column="),
         ({"sentence": "a", "label": None}, "the label is missing; --on_bad=skip"),
+        ({"sentence": "a", "label": "nan"}, "the label is missing; --on_bad=skip"),
         ({"sentence": "a", "label": "['0', '1']"}, "label \"['0', '1']\" is a list: give each row one text"),
     ],
 )
@@ -152,7 +153,7 @@ def test_bad_rows_are_refused_with_file_and_line_or_skipped(tmp_path, caplog, ro
 def test_rows_of_no_table(tmp_path):
     path = write(tmp_path, "sentence,label\n")
     assert refusal(Table(path).labelled, TASK).endswith("rows.csv: no rows with a text and a label")
-    assert "rows.csv: no column with a name holds texts" in refusal(Table(path).infer)
+    assert refusal(Table(path).infer).endswith("rows.csv: no rows")
     assert list(Table(path).unlabelled(TASK)) == []
 
 
@@ -185,6 +186,13 @@ def test_a_table_goes_round(tmp_path, caplog):
     assert [row.label for row in found] == ["a", "@a", "@a", "b", "b"]
     assert found[0].extra["checked"] == "x" and found[0].extra["reason"] == "why not"
     assert f"{path}: 1 rows without a text or a label are left out, the first at {path}:8" in caplog.text
+
+
+@pytest.mark.parametrize("typed", ["x", "bb"])
+def test_a_suggestion_is_a_label_of_the_table(tmp_path, typed):
+    """An x that belongs into `checked`, or a misspelt label, makes no new class."""
+    path = write(tmp_path, f"text,label,suggested\none,a,b\ntwo,b,{typed}\n")
+    assert f"rows.csv:3: no row has the label {typed!r} of 'suggested'" in refusal(Table(path).infer)
 
 
 def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog):
