@@ -149,7 +149,7 @@ def run_groups(
         for _, same_shape in itertools.groupby(model_groups, lambda group: (group.task, len(group.demonstrations))):
             members = list(same_shape)
             titles = [f"{number_of[id(group)]}/{len(groups)} {group.title}" for group in members]
-            _warn_of_rows(members[0])
+            _log_row_warnings(members[0])
             prompts = [group.build_prompts() for group in members]
             results = states.read_sets(members[0].model, prompts, cache, titles)
             for group, group_prompts, result in zip(members, prompts, results, strict=True):
@@ -159,7 +159,7 @@ def run_groups(
     parallel.wait_for_all("records")
 
 
-def _warn_of_rows(group: RunGroup) -> None:
+def _log_row_warnings(group: RunGroup) -> None:
     """Log each warning about the rows once; only the first group's are logged, because other seeds have them too."""
     for warning in dict.fromkeys(text for run in group.runs for text in run.problem.split.warnings):
         logging.warning(warning)

@@ -62,7 +62,7 @@ Scorer = Callable[[Readings], np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resources:
-    """What experts need besides readings; only experts on prompts need the model.
+    """The inputs of experts besides readings. Only experts that read prompts need the model.
 
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
