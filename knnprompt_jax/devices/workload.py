@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from knnprompt_jax.cli.command_settings import BenchmarkSettings
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm
-from knnprompt_jax.inference.prompts import layout
+from knnprompt_jax.inference.prompts import layout, words
 from knnprompt_jax.models import checkpoints, decoder, hf_config, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.study import job_inputs as inputs
@@ -49,7 +49,7 @@ class Workload:
         subject: the model's description.
         model: the model.
         tokenizer_name: the name of the tokenizer that makes the tokens.
-        build: builds the prompts of the first anchors, of all if the number is 0; no other call shares their tokens.
+        build: builds the prompts of the first anchors, of all if the number is 0; a call knows no words of another.
         num_anchors: the number of anchors to read; 0: all.
     """
 
@@ -98,7 +98,8 @@ def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0
 
     def build_prompts(count: int) -> layout.Prompts:
         anchors = split.anchors[: count or None]
-        return layout.build_prompts(task, split.demonstrations, anchors, model.tokenize, model.context)
+        tokenize = words.WordTokenizer(tokenizer)
+        return layout.build_prompts(task, split.demonstrations, anchors, tokenize, model.context)
 
     work = Workload(subject, model, source, build_prompts, num_anchors)
     layout.warn_truncated(work.prompts.num_truncated, work.prompts.num_prompts, model.context)

@@ -20,7 +20,10 @@ from knnprompt_jax.common import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 Tokenize = Callable[[list[str]], list[list[int]]]
-"""A function from texts to token ids, with the special tokens that the model expects (such as OPT's first token)."""
+"""A function from texts to token ids, with the special tokens that the model expects (such as OPT's first token).
+
+Its attribute `rows`, if it has one, is a faster function from texts to the same tokens as `TokenRows`.
+"""
 
 _CHECKED_PROMPTS = 8
 _BLOCK_PROMPTS = 2048
@@ -227,19 +230,6 @@ def warn_truncated(num_truncated: int, num_prompts: int, context: int) -> None:
         logging.warning(message, num_truncated, num_prompts, context)
 
 
-def tokenize_with(tokenizer: Any) -> Tokenize:
-    """Return the `Tokenize` of a `transformers` tokenizer, with the special tokens that it adds by default.
-
-    It raises UserError if the tokenizer fails.
-    """
-
-    def tokenize(texts: list[str]) -> list[list[int]]:
-        with errors.tokenizer_failures("the model's tokenizer fails on a text"):
-            return tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
-
-    return tokenize
-
-
 def count_tokens(tokenize: Tokenize, texts: Sequence[str]) -> np.ndarray:
     """Return the number of tokens of each text [N], without special tokens."""
     special = len(tokenize([""])[0])
@@ -370,6 +360,7 @@ class _Builder:
         self._beginning_text = demos.rstrip("\n")
         # The prefix of the first block; later blocks use it if their prompts begin with it.
         self._prefix_P: np.ndarray | None = None
+        self._cut_changes_tokens: bool | None = None
 
     @functools.cached_property
     def _beginning_and_special(self) -> tuple[list[int], int]:
@@ -407,26 +398,28 @@ class _Builder:
     def _tokenize_block(self, texts: list[str]) -> tuple[list[int], TokenRows]:
         """Return the tokens of whole prompts, where prompt i is beginning + endings[i].
 
-        If the cut changes tokens in a checked prompt, whole prompts are tokenized and the beginning is empty.
+        If a cut changes tokens in a checked prompt, whole prompts are tokenized and the beginning is empty.
         """
-        if not self._beginning_text or self._cut_changes_tokens:
+        if self._cut_changes_tokens is None:
+            self._cut_changes_tokens = self._check_cut(texts)
+        if self._cut_changes_tokens:
             return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
-        beginning, special = self._beginning_and_special
-        blank_line = self._demos[len(self._beginning_text) :]
-        return beginning, TokenRows.of(self._tokenize([blank_line + text for text in texts])).drop_first(special)
+        return self._beginning_and_special[0], self._tokenize_endings(texts)
 
-    @functools.cached_property
-    def _cut_changes_tokens(self) -> bool:
-        """Whether the cut changes the tokens of a checked prompt: some of the first block, of all lengths."""
-        texts = [self._task.render(example) for example in self._examples[:_BLOCK_PROMPTS]]
+    def _tokenize_endings(self, texts: list[str]) -> TokenRows:
+        """Return the tokens after the beginning."""
+        blank_line = self._demos[len(self._beginning_text) :]
+        make_rows = getattr(self._tokenize, "rows", lambda texts: TokenRows.of(self._tokenize(texts)))
+        return make_rows([blank_line + text for text in texts]).drop_first(self._beginning_and_special[1])
+
+    def _check_cut(self, texts: list[str]) -> bool:
+        """Return whether a cut changes the tokens of a checked prompt: some of the first block, of all lengths."""
         by_length = sorted(texts, key=len)
         places = np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)
         checked = [by_length[place] for place in places]
-        beginning, special = self._beginning_and_special
-        blank_line = self._demos[len(self._beginning_text) :]
-        endings = self._tokenize([blank_line + text for text in checked])
+        beginning = self._beginning_and_special[0]
         whole = self._tokenize([self._demos + text for text in checked])
-        return [[*beginning, *ending[special:]] for ending in endings] != whole
+        return [[*beginning, *ending.tolist()] for ending in self._tokenize_endings(checked)] != whole
 
     def _group_with_prefix(self, beginning: list[int], endings: TokenRows, number_N: np.ndarray) -> PromptGroup:
         """Return the group of some prompts with the prefix of the first block, or else the longest that they share.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference.prompts import layout, statistics
+from knnprompt_jax.inference.prompts import statistics, words
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -56,7 +56,7 @@ def test_rows_of_the_appendix():
 @pytest.fixture(scope="module")
 def gpt2(shared):
     transformers = pytest.importorskip("transformers")
-    return layout.tokenize_with(transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2"))
+    return words.WordTokenizer(transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2"))
 
 
 @pytest.fixture(scope="module")
