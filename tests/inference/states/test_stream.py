@@ -13,7 +13,7 @@ from knnprompt_jax.tasks.task import Example, Task
 from tests.inference.states import killed
 
 TASK = Task("digits", ("text",), "{text}=", ("0", "1"), ("0", "1"))
-BLOCK = 7  # Prompts; each block is a chunk.
+BLOCK = 9  # Prompts, more than are checked; each block is a chunk.
 NUM_BLOCKS = 24
 
 
@@ -58,7 +58,7 @@ def run(monkeypatch):
         built_ahead = []
 
         def tokenize(texts):
-            if len(texts) == BLOCK:  # Not the empty list of truncated prompts.
+            if len(texts) == BLOCK:  # Neither checked nor truncated prompts.
                 time.sleep(tokenizer_seconds)
                 built_ahead.append(1 + len(built_ahead) - device.num_queued)
             return [[ord(character) for character in text] for text in texts]
