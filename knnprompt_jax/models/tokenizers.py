@@ -6,13 +6,15 @@ import re
 from typing import Any
 
 import tokenizers
-from tokenizers import pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 from knnprompt_jax.common import errors
+from knnprompt_jax.models.convert import splits
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 # Keys of tokenizer_config.json that change no token ids of tokenizer.json if it has the tokens of `_ROLES`.
 _HARMLESS = {*_ROLES, "tokenizer_class", "backend", "model_max_length", "chat_template", "clean_up_tokenization_spaces"}
+WORD_START = re.compile(r"(?= )(?<=\S)")  # Before a blank that follows another character.
 _NOT_FOR_IDS = {"return_attention_mask", "verbose"}  # Options of a call that change no token ids.
 
 
@@ -153,3 +155,26 @@ def _read_special_tokens_as_text(backend: tokenizers.Tokenizer) -> None:
         cut = pre_tokenizers.Split(tokenizers.Regex("|".join(patterns)), "isolated")
         earlier = [backend.pre_tokenizer] if backend.pre_tokenizer else []
         backend.pre_tokenizer = pre_tokenizers.Sequence([*earlier, cut])
+
+
+def splits_at_words(tokenizer: tokenizers.Tokenizer | None) -> bool:
+    """Return whether the tokens of a text are those of its words, cut at each `WORD_START`, one after the other.
+
+    They are if the tokenizer is a byte-level BPE with a known rule. It splits a text by a regular expression before it
+    merges bytes, and in all known expressions a blank after another character begins a new part. These expressions do
+    not look behind, and look ahead only from a blank, so that no part depends on another.
+    """
+    if not tokenizer or not isinstance(tokenizer.model, models.BPE) or tokenizer.model.dropout:
+        return False
+    added = tokenizer.get_added_tokens_decoder().values()
+    if any(token.rstrip or token.single_word or WORD_START.search(token.content) for token in added):
+        return False
+    if not tokenizer.pre_tokenizer or not isinstance(tokenizer.normalizer, normalizers.NFC | None):
+        return False
+    pre_tokenizer = json.loads(tokenizer.pre_tokenizer.__getstate__())
+    *earlier, last = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    patterns = [step for step in earlier if step["type"] != "Digits"]
+    isolated = {"type": "Split", "behavior": "Isolated", "invert": False}
+    known = [{**isolated, "pattern": {"Regex": rule.pattern}} for rule in splits.SPLITS.values()]
+    is_byte_level = last["type"] == "ByteLevel" and not last["add_prefix_space"]
+    return is_byte_level and bool(patterns or last["use_regex"]) and all(step in known for step in patterns)

@@ -9,7 +9,7 @@ import transformers
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.models import hub
-from knnprompt_jax.models.convert import gguf_tokenizer
+from knnprompt_jax.models.convert import splits
 from tests.models import gguf_tokenizers
 from tests.models.gguf_tokenizers import NORMAL, TEXTS, UNUSED
 
@@ -81,7 +81,7 @@ def test_byte_level_round_trip(tmp_path, file):
 def test_every_split_is_the_published_one(tmp_path):
     trained, words, keeps_words = gguf_tokenizers.byte_level(), {}, []
     tokens, kinds = [*trained.values["tokens"], "qzxj"], [*trained.values["token_type"], NORMAL]
-    for pre in gguf_tokenizer.SPLITS:
+    for pre in splits.SPLITS:
         loaded = load(trained.convert(tmp_path, pre=pre, tokens=tokens, token_type=kinds))
         backend = loaded.backend_tokenizer
         normalize = backend.normalizer.normalize_str if backend.normalizer else str

@@ -386,7 +386,8 @@ class _Waiting:
         common = 0
         added = self._lengths[self.first]
         while added <= room:
-            self._place(self.first, common)
+            self.placed.append(self.first)
+            self.shared_in_row.append(common)
             room -= added
             self.first = self._following[self.first]
             if self.first == end:
@@ -400,7 +401,8 @@ class _Waiting:
             added, best, before, best_common = self._find_best(before, candidate, common, room)
             if added < 0:
                 return
-            self._place(best, best_common)
+            self.placed.append(best)
+            self.shared_in_row.append(best_common)
             room -= added
             candidate = self._following[before] = self._following[best]
             common = self._shared[candidate]
@@ -414,25 +416,24 @@ class _Waiting:
         Returns:
             The tokens that it adds, or -1 if none fits; its rank; the waiting suffix before it; the tokens it shares.
         """
-        end = len(self._lengths)
+        lengths = self._lengths
+        shared = self._shared
+        following = self._following
+        end = len(lengths)
         found = (-1, end, before, 0)
         most = -1
         for _ in range(LOOK_AHEAD):
-            added = self._lengths[candidate] - common
+            added = lengths[candidate] - common
             if most < added <= room:
                 most = added
                 found = (added, candidate, before, common)
             before = candidate
-            candidate = self._following[candidate]
+            candidate = following[candidate]
             if candidate == end or most == room:
                 break
-            if self._shared[candidate] < common:
-                common = self._shared[candidate]
+            if shared[candidate] < common:
+                common = shared[candidate]
         return found
-
-    def _place(self, rank: int, shared: int) -> None:
-        self.placed.append(rank)
-        self.shared_in_row.append(shared)
 
 
 def _one_per_row(group: layout.PromptGroup) -> FilledRows:

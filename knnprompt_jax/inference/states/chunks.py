@@ -20,6 +20,9 @@ from knnprompt_jax.inference.states import cache
 FORMAT = 3  # Version of cached rows: increase it whenever a pass computes different values.
 
 
+_Arrange = Callable[[Sequence[layout.PromptGroup], np.ndarray], Sequence[layout.PromptGroup]]
+
+
 class Chunk(NamedTuple):
     """Consecutive prompts of a set: their groups, their numbers in the set, in order, and their keys."""
 
@@ -37,30 +40,24 @@ def build(
     before, so that the devices start early. With `repeated`, the prefix is the tokens of the demonstrations, and wide
     suffixes have groups of their own.
     """
-    arrange: Callable[..., Sequence[layout.PromptGroup]] = _as_they_are
+    arrange: _Arrange | None = _shorten_prefixes if repeated else None
     if model.deterministic:
         arrange = packing.arrange_alone
-    elif repeated:
-        arrange = _shorten_prefixes
     return _build(prompts, chunk_tokens, arrange, _model_key(model))
 
 
 def _build(
     prompts: layout.Prompts,
     chunk_tokens: tuple[int, int],
-    arrange: Callable[..., Sequence[layout.PromptGroup]],
+    arrange: _Arrange | None,
     model_key: str,
 ) -> Iterator[Chunk]:
     demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
     for cut in _cut(prompts, *chunk_tokens):
-        groups = arrange(cut, demonstrations_P)
+        groups = arrange(cut, demonstrations_P) if arrange else cut
         number_n = np.concatenate([group.number_N for group in groups])
         order_n = np.argsort(number_n)
         yield Chunk(tuple(groups), number_n[order_n], make_keys(groups, model_key)[order_n])
-
-
-def _as_they_are(groups: Sequence[layout.PromptGroup], _: np.ndarray) -> Sequence[layout.PromptGroup]:
-    return groups
 
 
 def _shorten_prefixes(

@@ -167,16 +167,17 @@ def _chunks(
     """
     titled = zip(sets, itertools.chain(titles, itertools.repeat("")), strict=False)
     for reading in parallel.delayed((_SetReading(job, prompts, title) for prompts, title in titled), ahead):
-        yield from reading.chunks()
+        for chunk in itertools.chain(reading.chunks, [None]):
+            yield reading, chunk
 
 
 class _SetReading:
-    """The reading of one set of prompts."""
+    """The reading of one set of prompts; `chunks` yields its chunks."""
 
     def __init__(self, job: _Job, prompts: layout.Prompts, title: str):
         self._job = job
         self._title = title
-        self._chunks = parallel.ahead(
+        self.chunks = parallel.ahead(
             chunks_lib.build(job.model, prompts, job.chunk_tokens, job.repeated), _CHUNKS_BUILT_AHEAD
         )
         self._rows_UF = np.zeros((prompts.num_prompts, sum(job.widths)), np.float32)
@@ -187,12 +188,6 @@ class _SetReading:
         self._keeping: concurrent.futures.Future | None = None
         self._bar = job.bars.enter_context(contextlib.ExitStack())
         self._report: progress.Progress | None = None
-
-    def chunks(self) -> Iterator[tuple["_SetReading", chunks_lib.Chunk | None]]:
-        """Yield the chunks, then None."""
-        for chunk in self._chunks:
-            yield self, chunk
-        yield self, None
 
     def queue(self, chunk: chunks_lib.Chunk) -> _Queued:
         """Look up the chunk's prompts, and queue a pass over those that are missing."""
@@ -281,7 +276,11 @@ def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Segment]]
         columns = slice(start, start + width)
         is_cached_u = np.zeros(len(keys), bool)
         if job.cache and job.model.fingerprint:
-            is_cached_u, rows_uF[:, columns] = _look_up_in_main(job.cache, keys, width)
+            if parallel.is_main():
+                is_cached_u, rows_uF[:, columns] = job.cache.find(keys, width)
+            is_cached_u = parallel.broadcast_object(is_cached_u)
+            if is_cached_u.any():
+                rows_uF[:, columns] = parallel.broadcast_from_main(rows_uF[:, columns])
         segments.append(_Segment(keys, columns, is_cached_u))
         start += width
     return rows_uF, segments
@@ -290,16 +289,6 @@ def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Segment]]
 def _block_keys(keys_u: np.ndarray, block: int) -> np.ndarray:
     digests = [hashlib.sha256(key.tobytes() + str(block).encode()).digest() for key in keys_u]
     return np.array(digests, cache_lib.KEY_DTYPE)
-
-
-def _look_up_in_main(cache: cache_lib.Cache, keys_u: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which prompts process 0 finds in the cache [u], and rows [u, `width`], zero where it finds none."""
-    is_cached_u = np.zeros(len(keys_u), bool)
-    rows_uF = np.zeros((len(keys_u), width), np.float32)
-    if parallel.is_main():
-        is_cached_u, rows_uF = cache.find(keys_u, width)
-    is_cached_u = parallel.broadcast_object(is_cached_u)
-    return is_cached_u, np.array(parallel.broadcast_from_main(rows_uF)) if is_cached_u.any() else rows_uF
 
 
 def _to_states(job: _Job, rows_NF: np.ndarray) -> lm.States:

@@ -4,9 +4,8 @@
 tokenizer.
 
 `tokenizer.ggml.model` is "gpt2" (byte-level BPE) or "llama" (SentencePiece's BPE with byte fallback: Llama 2, Mistral,
-Gemma 3). In byte-level BPE `tokenizer.ggml.pre` names the rule that splits a text before merges. The rules are those of
-the published tokenizer.json files for which llama.cpp's converter writes each name; llama.cpp has the same patterns in
-`src/llama-vocab.cpp`. In SentencePiece's a text is one word in which "▁" replaces each blank.
+Gemma 3). In byte-level BPE `tokenizer.ggml.pre` names the rule that splits a text before merges, one of `splits`. In
+SentencePiece's a text is one word in which "▁" replaces each blank.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ import pathlib
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from knnprompt_jax.models.convert import gguf_model
+from knnprompt_jax.models.convert import gguf_model, splits
 
 # Kinds of tokens, numbered as in SentencePiece.
 _NORMAL = 1
@@ -26,44 +25,8 @@ _UNUSED = 5
 _TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
-_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORDS = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
-_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
-_CASED += r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _REST
-
 _BLANK = "▁"
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """A rule to split texts: GPT-2's, or `pattern`.
-
-    `whole_words`: a word that is itself a token is not split, even if no merges make it. `bos`: llama.cpp's default.
-    """
-
-    pattern: str | None = None
-    digits_apart: bool = False
-    composed: bool = False  # Unicode's normal form C comes first.
-    whole_words: bool = False
-    bos: bool = False
-
-
-_LLAMA3 = Split(_WORDS % "{1,3}", whole_words=True, bos=True)
-SPLITS = {
-    "gpt-2": Split(),
-    "smollm": Split(digits_apart=True),
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "smaug-bpe": dataclasses.replace(_LLAMA3, bos=False),  # Llama 3's without BOS.
-    "dbrx": Split(_WORDS % "{1,3}"),  # Phi-4, in files that call it a Llama.
-    "qwen2": Split(_WORDS % "", composed=True),
-    "tekken": Split(_CASED, whole_words=True, bos=True),  # Mistral Nemo.
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +107,7 @@ def _byte_level(vocabulary: _Vocabulary) -> tuple[tokenizers.Tokenizer, bool]:
     Raises:
         UserError: no merges, an unknown split, or a blank before each text, which no published model of this kind has.
     """
-    split = SPLITS[vocabulary.fields.choice("pre", None, SPLITS)]
+    split = splits.SPLITS[vocabulary.fields.choice("pre", None, splits.SPLITS)]
     if vocabulary.merges is None:
         raise vocabulary.fields.wrong("merges", "not in the file")
     if vocabulary.has_prefix:

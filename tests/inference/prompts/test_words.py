@@ -9,24 +9,24 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from knnprompt_jax.inference.prompts import layout, words
 from knnprompt_jax.models import tokenizers
-from knnprompt_jax.models.convert import gguf_tokenizer
+from knnprompt_jax.models.convert import splits
 from knnprompt_jax.tasks.task import Example, Task
 from tests import prompt_groups
 from tests.models import gguf_tokenizers
 
-RULES = [*gguf_tokenizer.SPLITS, "llama", "gemma3"]
+RULES = [*splits.SPLITS, "llama", "gemma3"]
 PIECES = [*gguf_tokenizers.TEXTS, *gguf_tokenizers.ADDED, " ", "  ", "\n", "\u00a0", "\u0301", "\u200b", "e", "'s", "7"]
 
 
 @pytest.fixture(scope="module", params=RULES)
 def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")
-    if request.param in gguf_tokenizer.SPLITS:
+    if request.param in splits.SPLITS:
         path = gguf_tokenizers.byte_level().convert(folder, pre=request.param)
     else:
         path = gguf_tokenizers.sentencepiece(request.param == "llama").convert(folder, request.param)
     loaded = tokenizers.load(path)
-    assert words.splits_before_blanks(loaded.backend_tokenizer) == (request.param in gguf_tokenizer.SPLITS)
+    assert tokenizers.splits_at_words(loaded.backend_tokenizer) == (request.param in splits.SPLITS)
     return loaded
 
 
@@ -54,7 +54,7 @@ def test_each_word_is_tokenized_once_while_it_is_kept(tokenizer, monkeypatch):
         for number in range(10):
             texts = [f"a b\n{number} c", " c"]
             assert [row.tolist() for row in tokenize.rows(texts)] == tokenizer(texts)["input_ids"]
-        is_cut = words.splits_before_blanks(tokenizer.backend_tokenizer)
+        is_cut = tokenizers.splits_at_words(tokenizer.backend_tokenizer)
         assert "".join(tokenized).count(" c") == (count if is_cut else 20)
         tokenized.clear()
 
@@ -95,18 +95,14 @@ JOINING = pre_tokenizers.Split(tokenizers_lib.Regex(r"\w+ |\W"), "isolated")
     ids=["no rule", "prefix", "pattern", "normalizer", "blank in a token", "rstrip", "single word"],
 )
 def test_tokenizers_with_other_rules_get_whole_texts(unknown):
-    assert not words.splits_before_blanks(unknown)
+    assert not tokenizers.splits_at_words(unknown)
 
 
 def test_a_tokenizer_that_is_wrongly_trusted_gets_whole_prompts(monkeypatch):
     """The check of some prompts finds it."""
-    monkeypatch.setattr(words, "splits_before_blanks", lambda _: True)
-    joining = with_parts(added=["e b"])
-
-    def tokenizer(texts, **_):
-        return {"input_ids": [encoding.ids for encoding in joining.encode_batch(texts)]}
-
-    tokenize = words.WordTokenizer(tokenizer)
+    monkeypatch.setattr(tokenizers, "splits_at_words", lambda _: True)
+    joining = transformers.PreTrainedTokenizerFast(tokenizer_object=with_parts(added=["e b"]))
+    tokenize = words.WordTokenizer(joining)
     [expected] = tokenize(["of e b"])
     assert tokenize.rows(["of e b"])[0].tolist() != expected
     task = Task("own", ("text",), "{text}", ("0", "1"), ("0", "1"))
