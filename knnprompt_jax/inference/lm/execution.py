@@ -267,7 +267,8 @@ class Execution:
         """
         prefix = self._read_prefix(packed)
         use_kernel = bool(packed.prefix_length) and self.has_kernel
-        num_prompts_T = np.bincount(packed.slot_N // packed.shape.outputs, minlength=packed.num_steps)
+        # All steps have about as many outputs; the steps of other processes are not known here.
+        num_prompts_T = np.diff(np.linspace(0, len(packed.slot_N), packed.num_steps + 1).astype(int))
         for start in range(0, packed.num_steps, STEPS_PER_CALL):
             steps = slice(start, start + STEPS_PER_CALL)
             put_steps = functools.partial(self._put_steps, steps=steps)

@@ -350,13 +350,11 @@ def fill_rows(group: layout.PromptGroup, width: int) -> FilledRows:
     """
     order_N = _sort(group.suffixes)
     waiting = _Waiting(group.suffixes.lengths_N[order_N], _shared_with_previous(group.suffixes, order_N))
-    row_sizes = []
-    num_placed = 0
+    ends = [0]
     while waiting.first < len(order_N):
         waiting.fill_row(width)
-        row_sizes.append(len(waiting.placed) - num_placed)
-        num_placed = len(waiting.placed)
-    row_N = np.repeat(np.arange(len(row_sizes)), row_sizes)
+        ends.append(len(waiting.placed))
+    row_N = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     return FilledRows(order_N[np.array(waiting.placed, int)], np.array(waiting.shared_in_row, int), row_N)
 
 
