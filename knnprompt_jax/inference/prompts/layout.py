@@ -7,7 +7,6 @@ blank line, where a cut changes no token. If it does in one of up to 8 checked p
 
 import collections
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -258,7 +257,7 @@ def build_prompts(
     """
     builder = _Builder(task, demonstration_text(task, demonstrations), examples, tokenize, context)
     num_blocks = math.ceil(len(examples) / _BLOCK_PROMPTS)
-    return Prompts(len(examples), builder.build, num_blocks, builder.demonstration_tokens if examples else ())
+    return Prompts(len(examples), builder.build, num_blocks, builder.demonstration_tokens)
 
 
 def build_individual_prompts(
@@ -357,22 +356,16 @@ class _Builder:
         self._examples = examples
         self._tokenize = tokenize
         self._context = context
-        self._beginning_text = demos.rstrip("\n")
+        beginning = demos.rstrip("\n")
+        self._blank_line = demos[len(beginning) :]
+        self.demonstration_tokens: list[int] = []
+        self._num_special = 0
+        if beginning and examples:
+            self.demonstration_tokens, special = tokenize([beginning, ""])
+            self._num_special = len(special)
         # The prefix of the first block; later blocks use it if their prompts begin with it.
         self._prefix_P: np.ndarray | None = None
         self._cut_changes_tokens: bool | None = None
-
-    @functools.cached_property
-    def _beginning_and_special(self) -> tuple[list[int], int]:
-        """The tokens of the demonstrations without the last blank line, and the number of special tokens."""
-        if not self._beginning_text:
-            return [], 0
-        beginning, special = self._tokenize([self._beginning_text, ""])
-        return beginning, len(special)
-
-    @property
-    def demonstration_tokens(self) -> list[int]:
-        return self._beginning_and_special[0]
 
     def build(self, index: int) -> Block:
         """Return a block; raise UserError if one of its prompts has no tokens."""
@@ -404,22 +397,20 @@ class _Builder:
             self._cut_changes_tokens = self._check_cut(texts)
         if self._cut_changes_tokens:
             return [], TokenRows.of(self._tokenize([self._demos + text for text in texts]))
-        return self._beginning_and_special[0], self._tokenize_endings(texts)
+        return self.demonstration_tokens, self._tokenize_endings(texts)
 
     def _tokenize_endings(self, texts: list[str]) -> TokenRows:
-        """Return the tokens after the beginning."""
-        blank_line = self._demos[len(self._beginning_text) :]
+        """Return the tokens of prompts after those of the demonstrations."""
         make_rows = getattr(self._tokenize, "rows", lambda texts: TokenRows.of(self._tokenize(texts)))
-        return make_rows([blank_line + text for text in texts]).drop_first(self._beginning_and_special[1])
+        return make_rows([self._blank_line + text for text in texts]).drop_first(self._num_special)
 
     def _check_cut(self, texts: list[str]) -> bool:
         """Return whether a cut changes the tokens of a checked prompt: some of the first block, of all lengths."""
         by_length = sorted(texts, key=len)
         places = np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)
         checked = [by_length[place] for place in places]
-        beginning = self._beginning_and_special[0]
         whole = self._tokenize([self._demos + text for text in checked])
-        return [[*beginning, *ending.tolist()] for ending in self._tokenize_endings(checked)] != whole
+        return [[*self.demonstration_tokens, *ending.tolist()] for ending in self._tokenize_endings(checked)] != whole
 
     def _group_with_prefix(self, beginning: list[int], endings: TokenRows, number_N: np.ndarray) -> PromptGroup:
         """Return the group of some prompts with the prefix of the first block, or else the longest that they share.

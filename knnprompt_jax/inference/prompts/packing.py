@@ -202,10 +202,9 @@ def _rows_per_step(num_rows: int, limit: int) -> int:
 def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> ShapeOf:
     """Choose one shape for the groups with a shared prefix and one for those without, one compilation each."""
     shapes = {}
-    for has_prefix in (True, False):
+    for has_prefix in {bool(len(group.prefix_P)) for group in groups}:
         members = [group for group in groups if bool(len(group.prefix_P)) == has_prefix]
-        if members:
-            shapes[has_prefix] = choose_shape(members, step_tokens, shards)
+        shapes[has_prefix] = choose_shape(members, step_tokens, shards)
     return lambda group: shapes[bool(len(group.prefix_P))]
 
 
