@@ -7,8 +7,12 @@ import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# Compiling takes most of the time of the tests' small programs.
-COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Compiling takes most of the time of the tests' small programs. `test_optimized_programs_predict_the_same` compiles as
+# users do.
+COMPILE_QUICKLY = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def start(*command: Any, cwd: pathlib.Path = ROOT, devices: int = 0, **streams: Any) -> subprocess.Popen:
