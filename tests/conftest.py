@@ -8,6 +8,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -77,12 +78,40 @@ def shared() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def demo_classifier() -> "kp.KNNPrompting":
+def tiny() -> "kp.LanguageModel":
+    """The shipped model, loaded once: a second one would compile the same programs again."""
+    return kp.demo_model("tiny")
+
+
+@pytest.fixture(scope="module")
+def loaded_once() -> Iterator[dict]:
+    """Each model is loaded once, and so compiled once per shape, for all jobs of a file."""
+    from knnprompt_jax.inference import lm
+
+    loaded: dict[Any, lm.LanguageModel] = {}
+    from_pretrained = lm.LanguageModel.from_pretrained
+
+    def once(*arguments: Any, **options: Any) -> lm.LanguageModel:
+        key = (*arguments, *(value for option, value in sorted(options.items()) if option != "mesh"))
+        if key not in loaded:
+            loaded[key] = from_pretrained(*arguments, **options)
+        statistics = loaded[key].statistics
+        vars(statistics).update(vars(type(statistics)()))  # As those of a model that was just loaded.
+        return loaded[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm.LanguageModel, "from_pretrained", once)
+        patch.setattr(lm.LanguageModel, "free", lambda self: None)
+        yield loaded
+
+
+@pytest.fixture(scope="session")
+def demo_classifier(tiny: "kp.LanguageModel") -> "kp.KNNPrompting":
     """The tiny model's classifier of the first 30 train rows of the demo task, with one demonstration per class."""
     from knnprompt_jax import tasks
 
     train = tasks.load_rows(tasks.get("demo"), "train")[:30]
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), tasks.get("demo"), demo_shots=1)
+    classifier = kp.KNNPrompting(tiny, tasks.get("demo"), demo_shots=1)
     return classifier.fit([row.fields for row in train], [row.label for row in train])
 
 

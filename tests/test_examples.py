@@ -80,9 +80,8 @@ def test_ray(demo_classifier, predicted, tmp_path, monkeypatch):
     assert len(labelled) == len(TABLE)
 
 
-def test_support_tickets(tmp_path, capsys, monkeypatch):
+def test_support_tickets(tiny, tmp_path, capsys, monkeypatch):
     """The wrong labels are among those to look at, and the picture is drawn."""
-    tiny = kp.demo_model("tiny")
     monkeypatch.setattr(kp, "demo_model", lambda name: tiny)
     suspicious = label_support_tickets.main("tiny", tmp_path / "tickets.png")
     assert len(suspicious) == label_support_tickets.SUSPICIOUS and suspicious["probability"].is_monotonic_increasing

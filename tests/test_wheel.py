@@ -34,8 +34,8 @@ TASK = catalogue.get("demo")
 
 
 def tickets(split: str) -> pd.DataFrame:
-    """The demo's rows, with their words as labels."""
-    rows = catalogue.load_rows(TASK, split)
+    """A third of the demo's rows, with their words as labels."""
+    rows = catalogue.load_rows(TASK, split)[::3]
     return pd.DataFrame(
         {
             "text": [row.fields["sentence"] for row in rows],

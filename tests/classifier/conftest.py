@@ -7,8 +7,8 @@ from knnprompt_jax import tasks
 
 
 @pytest.fixture(scope="session")
-def model() -> kp.LanguageModel:
-    return kp.demo_model("tiny")
+def model(tiny) -> kp.LanguageModel:
+    return tiny
 
 
 @pytest.fixture(scope="session")

@@ -15,14 +15,16 @@ from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.tasks.table_file import Table
 from knnprompt_jax.tasks.task import Example
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 SCRIPT = "<script>alert('$1 & $2')</script>"
 
 
 @pytest.fixture(scope="module")
-def classifier() -> "kp.KNNPrompting":
+def classifier(tiny) -> "kp.KNNPrompting":
     task = kp.Task("mood", ("text",), "{text}\nMood:", ("7", "3", "x"), ("good", "bad", "odd"))
     train = [("what a day", "7"), ("fine", "7"), ("so dull", "3"), ("awful", "3"), ("a purple cow", "x"), (SCRIPT, "x")]
-    return kp.KNNPrompting(kp.demo_model("tiny"), task, demo_shots=0).fit(*zip(*train, strict=True))
+    return kp.KNNPrompting(tiny, task, demo_shots=0).fit(*zip(*train, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +122,11 @@ def test_mistakes_are_listed_with_the_most_probable_first():
     assert mistakes.rows[1] == ("-0a", "2", "=1+1", "a_b", "=c", "0.750", "0.250")
 
 
-def test_other_shares_of_classes_are_reported_with_what_they_give(tmp_path):
+def test_other_shares_of_classes_are_reported_with_what_they_give(tiny, tmp_path):
     """Three of four rows are of a class that has a third of the train rows."""
     train = [(f"day {number}", "xxy"[number % 3]) for number in range(12)]
     test = [(f"sunny day {number}", "xyyy"[number % 4]) for number in range(24)]
-    fitted = kp.AutoClassifier(kp.demo_model("tiny"), experts=("knn",), demo_shots=0).fit(*zip(*train, strict=True))
+    fitted = kp.AutoClassifier(tiny, experts=("knn",), demo_shots=0).fit(*zip(*train, strict=True))
     fitted.save(tmp_path / "mine")
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in test))
     paths = {"classifier": tmp_path / "mine", "input": tmp_path / "rows.csv", "output": tmp_path / "out"}

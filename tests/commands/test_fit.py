@@ -1,10 +1,10 @@
 """Classifiers fitted to a table or to a task's rows, from settings to summary."""
 
-import csv
 import dataclasses
 import json
 import re
 
+import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
@@ -15,13 +15,14 @@ from knnprompt_jax.commands import evaluate_job, fit_job, predict_job
 from knnprompt_jax.common import errors
 from knnprompt_jax.models import checkpoints
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
 OUTAGE = ("the site is down", "nothing loads", "server error")
 
 
 def write_table(path, rows, header=("message", "team")):
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
+    pd.DataFrame(rows, columns=header).to_csv(path, index=False)
     return path
 
 
@@ -44,12 +45,12 @@ def own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
-def test_commands_and_python_fit_the_same_classifier(table):
+def test_commands_and_python_fit_the_same_classifier(tiny, table):
     """Both call one function; the command's default seed is 1."""
     done = fit_job.run(settings(table, demo_shots=(1,)))
-    rows = list(csv.DictReader(table.open(newline="")))
-    classifier = kp.AutoClassifier(kp.demo_model("tiny"), done.content.task, demo_shots=1, random_state=1)
-    classifier.fit([row["message"] for row in rows], [row["team"] for row in rows])
+    rows = pd.read_csv(table)
+    classifier = kp.AutoClassifier(tiny, done.content.task, demo_shots=1, random_state=1)
+    classifier.fit(list(rows["message"]), list(rows["team"]))
     drawn = [example.row for example in classifier.demonstrations_]
     assert drawn == [example.row for example in done.content.demonstrations] and len(drawn) == 2
     assert [*classifier.anchors_] == [example.row for example in done.content.anchors]
@@ -130,7 +131,8 @@ def test_all_rows_of_a_table_are_used(table, capsys):
         ({"class_prior": "outage=1"}, "or a share of 0 or more for each of billing team, outage"),
     ],
 )
-def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):
+def test_mistakes_are_one_line_before_weights_load(table, options, message, loaded_once, monkeypatch):
+    loaded_once.clear()
     monkeypatch.setattr(checkpoints, "load", None)
     with pytest.raises(errors.UserError, match=re.escape(message)):
         fit_job.run(settings(table, **options))

@@ -1,9 +1,9 @@
 """The table that goes round: `look` writes it, a person edits it, `fit` reads it, and no text or label changes."""
 
-import csv
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
@@ -13,20 +13,19 @@ from knnprompt_jax.commands import fit_job, label_table, look_job
 from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import columns
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 FORMULA = "=SUM(1;2) is what the crown was worth"
 ODD = (FORMULA, "'=a quoted formula", "+1 from a\nsecond line", "'tis late", "-5", '\tcaf\u00e9, "it" said')
 SCRIPT = "<script>alert('$1 & $2')</script>"
 
 
 def write(path, header, given):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *given])
-    return str(path)
+    pd.DataFrame(given, columns=header).to_csv(path, index=False)
 
 
 def read(path):
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file))
+    return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig").to_dict("records")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def edit(table, changes):
     rows = read(table)
     for number, cells_ in changes.items():
         rows[number] |= cells_
-    write(table, rows[0], [row.values() for row in rows])
+    pd.DataFrame(rows).to_csv(table, index=False)
 
 
 def test_corrections_new_labels_and_checks_go_round(work, given, tmp_path):
@@ -136,14 +135,14 @@ def test_rows_that_a_fit_leaves_out_stay_in_the_table(work, tmp_path):
     assert len(content.rows) == 2 and [*rows[3].values()] == ["c", "y", "2"] and len(rows) == 5
 
 
-def test_rows_of_python_make_a_table_and_contradictions_are_named(tmp_path, monkeypatch):
+def test_rows_of_python_make_a_table_and_contradictions_are_named(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     task = tasks.get("demo")
     rows = tasks.load_rows(task, "train")[:40]
     texts = [row.fields["sentence"] for row in rows]
     labels = [row.label for row in rows]
     other = next(label for label in task.labels if label != labels[3])
-    classifier = kp.AutoClassifier(kp.demo_model("tiny"), task, experts=("probe",), demo_shots=0)
+    classifier = kp.AutoClassifier(tiny, task, experts=("probe",), demo_shots=0)
     classifier.fit([*texts, texts[3].upper()], [*labels, other]).save("mine")
     look()
     table = read("look/table.csv")

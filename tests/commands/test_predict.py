@@ -1,10 +1,10 @@
 """From a saved classifier and rows to predictions: whole, after interruptions, through pipes, and with bad rows."""
 
-import csv
 import dataclasses
 import itertools
 import json
 
+import pandas as pd
 import pytest
 
 from knnprompt_jax.classifier import classifier_file
@@ -26,10 +26,7 @@ def saved(demo_classifier, tmp_path_factory):
 @pytest.fixture
 def table(rows, tmp_path):
     path = tmp_path / "rows.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["id", "sentence"])
-        writer.writeheader()
-        writer.writerows({"id": number, **row} for number, row in enumerate(rows))
+    pd.DataFrame(rows).to_csv(path, index_label="id")
     return path
 
 
@@ -86,10 +83,9 @@ def test_a_file_gets_the_predictions_of_the_classifier(demo_classifier, rows, ru
     assert [record["id"] for record in records] == [str(number) for number in range(180)], "ids are copied"
     (tmp_path / "out.csv").write_text("an earlier file")
     run(tmp_path / "out.csv", keep="sentence", overwrite=True)
-    with (tmp_path / "out.csv").open(newline="", encoding="utf-8-sig") as file:
-        cells = list(csv.DictReader(file))
-    assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
-    assert [one["label"] for one in cells] == wanted.labels.tolist()
+    cells = pd.read_csv(tmp_path / "out.csv", dtype=str, encoding="utf-8-sig")
+    assert cells["sentence"].tolist() == [row["sentence"] for row in rows] and "id" not in cells
+    assert cells["label"].tolist() == wanted.labels.tolist()
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ def test_the_named_model_is_checked(monkeypatch, tmp_path):
     lines = check_runner.run(settings, tmp_path / "record.json")["checks"]
     assert names == [folder]
     assert [(line["result"], line["allowed"]) for line in lines] == [("pass", 2e-3)] * 2
+    assert all(line["deviation"] <= 2e-4 for line in lines), "the tiny model's limit"
     with pytest.raises(errors.UserError, match="nowhere"):
         check_runner.run(settings_lib.CheckSettings(model="./nowhere"), tmp_path / "record.json")
 

@@ -94,8 +94,8 @@ TEXTS = ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "so ther
 
 
 @pytest.fixture(scope="module")
-def fitted():
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, demo_shots=1)
+def fitted(tiny):
+    classifier = kp.KNNPrompting(tiny, TASK, k=1, demo_shots=1)
     return classifier.fit(TEXTS, [0, 0, 1, 1, 0, 1, 0])
 
 
