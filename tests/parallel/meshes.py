@@ -23,12 +23,31 @@ from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import continuations
-from knnprompt_jax.models import attention, decoder, registry, sharding
+from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding
 from knnprompt_jax.models.families import bert
 from knnprompt_jax.study import sequence_classifier
-from tests import prompt_groups
-from tests.parallel import small
+from tests import prompt_groups, random_weights
+from tools import export_model
 
+# One vocabulary splits eight ways, the other not at all.
+MODELS = {
+    "opt": {"model_type": "opt", "vocab_size": 208, "hidden_size": 40, "num_hidden_layers": 2, "num_attention_heads": 8}
+    | {"ffn_dim": 56, "max_position_embeddings": 101},
+    "gpt2": {"model_type": "gpt2", "vocab_size": 211, "n_embd": 40, "n_layer": 2, "n_head": 8, "n_inner": 56}
+    | {"n_positions": 101},
+}
+# Eight query heads over fewer key heads. Some meshes hold a key head more than once.
+_GROUPED = {"vocab_size": 208, "hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 8}
+_GROUPED |= {"intermediate_size": 56, "max_position_embeddings": 101, "rope_theta": 100.0}
+_GEMMA3 = {"head_dim": 6, "sliding_window": 29, "sliding_window_pattern": 2, "query_pre_attn_scalar": 11}
+MODELS |= {
+    "llama over 2": {**_GROUPED, "model_type": "llama", "num_key_value_heads": 2, "head_dim": 6},
+    "phi over 2": {**_GROUPED, "model_type": "phi", "num_key_value_heads": 2, "hidden_size": 48}
+    | {"partial_rotary_factor": 0.7},
+    "olmo2 over 4": {**_GROUPED, "model_type": "olmo2", "num_key_value_heads": 4, "hidden_size": 48},
+    "gemma3 over 2": {**_GROUPED, **_GEMMA3, "model_type": "gemma3_text", "num_key_value_heads": 2},
+}
+LABEL_TOKENS = [183, 138, 93, 198]
 # Devices over data and over model. Key heads are fewer than the shards in some; others have windows, norms across
 # heads.
 MESHES = {
@@ -43,25 +62,26 @@ ONE_HEAD_AT_A_TIME = ("gpt2", "olmo2 over 4")
 LOGITS_ON_CPU = attention.LOGITS_ON_CPU
 NUM_PROMPTS, NUM_ANCHORS = 48, 19  # The states split eight ways; the anchors do not.
 # The dimension of each weight that is split over `model`.
-SPLIT = {
-    "tokens": 0,
-    "blocks.attention.q_kernel": 2,
-    "blocks.attention.q_bias": 1,
-    "blocks.attention.kv_kernel": 3,
-    "blocks.attention.kv_bias": 2,
-    "blocks.attention.out_kernel": 1,
-    "blocks.mlp.up_kernel": 2,
-    "blocks.mlp.up_bias": 1,
-    "blocks.mlp.gate_up_kernel": 3,
-    "head_rows": 0,
-    "head_bias": 0,
-    "blocks.mlp.down_kernel": 1,
+SPLIT = dict.fromkeys(("tokens", "head_rows", "head_bias"), 0)
+SPLIT |= {
+    f"blocks.{path}": 1 for path in ("attention.q_bias", "attention.out_kernel", "mlp.up_bias", "mlp.down_kernel")
 }
+SPLIT |= {f"blocks.{path}": 2 for path in ("attention.q_kernel", "attention.kv_bias", "mlp.up_kernel")}
+SPLIT |= {f"blocks.{path}": 3 for path in ("attention.kv_kernel", "mlp.gate_up_kernel")}
 TEXTS = [
     f"{subject} {verb}" for subject in ("a dog", "the cat", "who", "it") for verb in ("runs", "is it", "may", "so")
 ]
 LABELS = ["said", "asked", "asked", "said"] * 4
 STORE_MESHES = {"8x1": (8, 1), "2x4": (2, 4), "1x2": (1, 2)}
+
+
+def make_decoder(name: str) -> decoder.Decoder:
+    """Return a decoder with large weights: its distributions are peaked and depend on the whole text."""
+    return random_weights.make(registry.config_from_hf(MODELS[name]), 0, (0.3, 0.5, 0.25))
+
+
+def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.LanguageModel:
+    return lm.LanguageModel.from_decoder(model, range(208), step_tokens=256, mesh=mesh)
 
 
 def check_weights(model: decoder.Decoder, original: decoder.Decoder, mesh: jax.sharding.Mesh) -> None:
@@ -122,17 +142,23 @@ def check_shards(store: store_lib.Store, mesh: jax.sharding.Mesh | None) -> None
 
 def check_model(name: str) -> None:
     attention.LOGITS_ON_CPU = 1 if name in ONE_HEAD_AT_A_TIME else LOGITS_ON_CPU
-    original, prompts, expected = small.make_decoder(name), prompt_groups.make_random(NUM_PROMPTS), None
-    for mesh, loaded in small.loaded(name, original, MESHES[name]):
-        check_weights(loaded, original, mesh)
-        model = small.language_model(loaded, mesh)
-        states = states_lib.read(model, prompts)
-        assert model.statistics.compilations == 3, "one for the prefix, one for suffixes after it, one for others"
-        check_states(states, mesh)
-        check_collectives(model)
-        found = [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
-        expected = expected or found
-        jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4), found, expected)
+    original, prompts, expected = make_decoder(name), prompt_groups.make_random(NUM_PROMPTS), None
+    with tempfile.TemporaryDirectory() as folder:
+        export_model.save(pathlib.Path(folder), original, MODELS[name], np.float32)
+        for sizes in MESHES[name]:
+            mesh = parallel.make_mesh(*sizes)
+            places = sharding.placement(original.config, mesh)
+            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
+            check_weights(loaded, original, mesh)
+            model = language_model(loaded, mesh)
+            states = states_lib.read(model, prompts)
+            assert model.statistics.compilations == 3, "one for the prefix, one for suffixes after it, one for others"
+            check_states(states, mesh)
+            check_collectives(model)
+            found = [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
+            expected = expected or found
+            jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4), found, expected)
+            print(name, *sizes, flush=True)
 
 
 def check_likelihoods() -> None:
@@ -150,17 +176,15 @@ def check_likelihoods() -> None:
     ]
     texts = continuations.build(families, 61)
     assert texts.num_truncated
-    original = small.make_decoder("opt")
-    one, several = (
-        small.language_model(original, parallel.make_mesh(*mesh)).score(texts).log_p for mesh in ((1, 1), (2, 4))
-    )
+    original = make_decoder("opt")
+    one, several = (language_model(original, parallel.make_mesh(*mesh)).score(texts).log_p for mesh in ((1, 1), (2, 4)))
     np.testing.assert_allclose(np.concatenate(several), np.concatenate(one), atol=1e-4)
     print("likelihoods")
 
 
 def check_deterministic() -> None:
     """Check that states and distances have the same bits on all meshes with the same number of model shards."""
-    original, prompts, seen = small.make_decoder("opt"), prompt_groups.make_random(NUM_PROMPTS), {}
+    original, prompts, seen = make_decoder("opt"), prompt_groups.make_random(NUM_PROMPTS), {}
     cache = states_lib.MemoryCache(2**20)
     for data, model_shards in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]:
         mesh = parallel.make_mesh(data, model_shards)
@@ -174,7 +198,7 @@ def check_deterministic() -> None:
         classes_N = np.arange(NUM_ANCHORS) % 4
         for kind, distance in itertools.product(("dense", "factored"), ("kl", "reverse_kl")):
             options = StoreOptions(kind)
-            store = store_lib.build(options, distance, model.head, anchors, classes_N, small.LABEL_TOKENS)
+            store = store_lib.build(options, distance, model.head, anchors, classes_N, LABEL_TOKENS)
             near = store.search(queries, 5)
             alone = store.search(queries.take_replicated(slice(7, 8)), 5)
             np.testing.assert_array_equal(alone.distances_Qk, near.distances_Qk[7:8])
@@ -232,9 +256,9 @@ def check_training() -> None:
 
 
 def check_refusals() -> None:
-    config = registry.config_from_hf(small.MODELS["gpt2"] | {"n_inner": 60})
+    config = registry.config_from_hf(MODELS["gpt2"] | {"n_inner": 60})
     grouped = {"num_attention_heads": 24, "num_key_value_heads": 6, "intermediate_size": 48}
-    grouped_config = registry.config_from_hf(small.MODELS["llama over 2"] | grouped)
+    grouped_config = registry.config_from_hf(MODELS["llama over 2"] | grouped)
     refusals = {
         "mesh data=3, mesh model=4: there are 8 devices; give sizes whose product is at most that": (3, 4),
         "mesh data=0, mesh model=3: there are 8 devices; give sizes": (0, 3),

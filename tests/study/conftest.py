@@ -1,8 +1,6 @@
 """A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
 
 import pathlib
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -34,22 +32,18 @@ def cells_of(given, rows, most=4):
     return list(dict.fromkeys(paper_tables.of(given).cells(given, rows, most)))
 
 
-@pytest.fixture(scope="module")
-def loaded_once() -> Iterator[None]:
-    """Each model is loaded once, and so compiled once per shape, for all grids of a file."""
-    loaded: dict[Any, lm.LanguageModel] = {}
-    from_pretrained = lm.LanguageModel.from_pretrained
+@pytest.fixture
+def passes(monkeypatch):
+    """The numbers of prompts of each pass, and of compilations after it."""
+    made, queue_pass = [], lm.QueuedPass
 
-    def once(*arguments: Any, **options: Any) -> lm.LanguageModel:
-        key = (*arguments, *(value for option, value in sorted(options.items()) if option != "mesh"))
-        if key not in loaded:
-            loaded[key] = from_pretrained(*arguments, **options)
-        return loaded[key]
+    def counted(model, groups, *args):
+        result = queue_pass(model, groups, *args)
+        made.append((sum(len(group.suffixes) for group in groups), model.statistics.compilations))
+        return result
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lm.LanguageModel, "from_pretrained", once)
-        patch.setattr(lm.LanguageModel, "free", lambda self: None)
-        yield
+    monkeypatch.setattr(lm, "QueuedPass", counted)
+    return made
 
 
 @pytest.fixture

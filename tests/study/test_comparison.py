@@ -8,7 +8,6 @@ import pytest
 
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.models import checkpoints
 from knnprompt_jax.report import records
@@ -16,22 +15,9 @@ from knnprompt_jax.study import comparison
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.table_file import Table
+from tests.study.small_world import make_record
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """The numbers of prompts of each pass, and of compilations after it."""
-    made, queue_pass = [], lm.QueuedPass
-
-    def counted(model, groups, *args):
-        result = queue_pass(model, groups, *args)
-        made.append((sum(len(group.suffixes) for group in groups), model.statistics.compilations))
-        return result
-
-    monkeypatch.setattr(lm, "QueuedPass", counted)
-    return made
 
 
 def predictions(done):
@@ -162,3 +148,30 @@ def test_a_text_longer_than_the_context_is_reported_for_every_order_of_seeds(tmp
         output = str(tmp_path / f"{seeds[0]}")
         comparison.run(grids.ComparisonSettings(model="tiny", **given, **settings, output=output))
         assert "1 texts exceed the context of 100 tokens" in caplog.text
+
+
+def record(method: str, seed: int, accuracy: float, **fields: object) -> records.Record:
+    fields |= {"method": method, "seed": seed, "accuracy": accuracy, "prompts": 30, "truncated_prompts": 3}
+    return make_record(**fields, lm_tokens=1000 * seed)
+
+
+def test_the_printed_table():
+    chosen = {"note": "best of 2, CHOSEN", "candidates": (0.75, 0.25)}
+    done = [
+        *(record("icl", seed, 0.25) for seed in (1, 2)),
+        record("noisy_channel", 1, 0.75, **chosen),
+        record("noisy_channel", 2, 0.75, note="best of 3", candidates=(0.75, 0.5)),
+    ]
+    text = " ".join(comparison.describe_comparison(done).split())
+    for expected in (
+        "4 test rows (most common class: 50.0 %), 2 seeds",
+        "up to 7 train rows per class: ",
+        "In-context learning 25.0 ± 0.0 1,500",
+        "Noisy channel 75.0 ± 0.0 1,500",
+        "· mean of its 2 56.2 ± 8.8",
+        "Noisy channel, seed 1: best of 2, CHOSEN.",
+        "Mean ± standard deviation over seeds. LM tokens are per seed",
+        "Noisy channel: 6 of 60 prompts truncated (10.0 %).",
+    ):
+        assert expected in text
+    assert "best of 3" not in text

@@ -1,9 +1,9 @@
 """Fine-tuning as a job: records, what is skipped, and a killed run that resumes."""
 
-import csv
 import pathlib
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from knnprompt_jax.cli.command_settings import FineTuneSettings
@@ -17,13 +17,11 @@ from knnprompt_jax.tasks import catalogue
 WORDS = {"bad": ["cold", "grey", "rain", "wind", "storm"], "good": ["warm", "gold", "sun", "calm", "clear"]}
 
 
-def write_rows(path: pathlib.Path, count: int, seed: int) -> list[str]:
-    """Write rows whose words tell their label; return their texts."""
+def write_rows(path: pathlib.Path, count: int, seed: int) -> None:
+    """Write rows whose words tell their label."""
     rng = np.random.default_rng(seed)
     rows = [(" ".join(rng.choice(WORDS[label], 5)), label) for label in ("bad", "good") * (count // 2)]
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-    return [text for text, _ in rows]
+    pd.DataFrame(rows, columns=["text", "label"]).to_csv(path, index=False)
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def test_learns_and_writes_a_record_like_other_methods(options, tmp_path):
     assert record.note.startswith("30 steps of 8 rows, last loss 0.")
     assert (record.method, record.model, record.shots, record.demo_shots) == ("fine_tuning", "tiny", 8, 0)
     tokenizer = lm.LanguageModel.from_pretrained("tiny").tokenizer
-    texts = [row[0] for row in csv.reader((tmp_path / "test.csv").open())][1:]
+    texts = pd.read_csv(tmp_path / "test.csv")["text"]
     tokens = [len(tokenizer(text)["input_ids"]) for text in texts]
     maximum = 3 * 30 * 8 * max(tokens)
     assert record.prompts == 14

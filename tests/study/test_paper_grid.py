@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference import lm
 from knnprompt_jax.report import records
 from knnprompt_jax.study import paper_experiment as cells
 from knnprompt_jax.study import paper_grid as grid_lib
@@ -18,20 +17,6 @@ pytestmark = pytest.mark.usefixtures("loaded_once")
 
 def folder(grid):
     return pathlib.Path(grid.output) / grid.experiment
-
-
-@pytest.fixture
-def read(monkeypatch):
-    """The number of prompts of each pass."""
-    counts = []
-    queue_pass = lm.QueuedPass
-
-    def counted(model, groups, *arguments):
-        counts.append(sum(len(group.suffixes) for group in groups))
-        return queue_pass(model, groups, *arguments)
-
-    monkeypatch.setattr(lm, "QueuedPass", counted)
-    return counts
 
 
 def test_each_method_has_the_records_of_its_shots(grid):
@@ -66,15 +51,15 @@ def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
         assert cells.REUSED not in learner.note and learner.predicted != icl.predicted, "learns without anchors"
 
 
-def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
+def test_a_restart_runs_only_what_is_missing(grid, passes, capsys):
     grid = dataclasses.replace(grid, cache_gb=0)
     grid_lib.run(grid)
     sorted(folder(grid).iterdir())[1].unlink()
-    read.clear()
+    passes.clear()
     for num_records in (5, 6):
         grid_lib.run(grid)
         assert f"{num_records} of 6 records exist" in capsys.readouterr().out
-    assert len(read) == 1
+    assert len(passes) == 1
 
 
 def test_shards_share_out_all_groups(grid):
@@ -87,13 +72,13 @@ def test_shards_share_out_all_groups(grid):
     assert sorted(path.name for path in folder(grid).iterdir()) == sorted(names[1])
 
 
-def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, read, capsys):  # noqa: F811
+def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, passes, capsys):  # noqa: F811
     bare = tmp_path / "bare"
     shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
     grid_lib.run(dataclasses.replace(grid, models=(str(bare),), dry_run=True))
     text = capsys.readouterr().out
     assert "0 of 6 records exist" in text and "prompts in 2 passes" in text
-    assert not read and not pathlib.Path(grid.output).exists()
+    assert not passes and not pathlib.Path(grid.output).exists()
 
 
 @pytest.mark.parametrize(
