@@ -43,7 +43,7 @@ def run(settings: commands.FitSettings) -> Result:
     Raises:
         UserError: the rows, the model or the options cannot work, or the file exists; the file stays as it is.
     """
-    job_inputs.join_processes(settings.distributed)
+    parallel.start(**settings.distributed.to_dict())
     path = pathlib.Path(settings.classifier)
     parallel.call_in_main(lambda: classifier_file.check_replaceable(path, settings.overwrite))
     options = classifier_options(settings)

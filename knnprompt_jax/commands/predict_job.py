@@ -50,7 +50,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         UserError: the classifier, the input or the model does not exist; the output exists, cannot be written or is
             written by another process; the error rate cannot be promised; or a row is bad.
     """
-    inputs.join_processes(settings.distributed)
+    parallel.start(**settings.distributed.to_dict())
     saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     if settings.max_error is not None and saved.content.choice:
         selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.

@@ -14,7 +14,6 @@ from knnprompt_jax.common import errors, parallel, progress
 from knnprompt_jax.devices import checks, device_report, machine, model_checks, search_checks, speeds, workload
 from knnprompt_jax.devices.checks import Check, Line
 from knnprompt_jax.models import kernel_proof
-from knnprompt_jax.study import job_inputs
 
 CORRECTNESS: dict[str, Check] = {
     "states": model_checks.check_states,
@@ -41,7 +40,7 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> dict[str, A
     started = time.monotonic()
     kernel_proof.switch()
     _add_cpu()
-    job_inputs.join_processes(settings.distributed)
+    parallel.start(**settings.distributed.to_dict())
     shapes = () if settings.quick else settings.shapes
     if shapes is None:
         shapes = SHAPES_ON_CPUS if jax.default_backend() == "cpu" else SHAPES_ON_ACCELERATORS

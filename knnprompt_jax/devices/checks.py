@@ -15,7 +15,7 @@ from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import hub
-from knnprompt_jax.study import job_inputs
+from knnprompt_jax.study import comparison
 
 PASS = "pass"
 FAIL = "FAIL"
@@ -85,7 +85,7 @@ class Inputs:
 
     def problem(self, model: lm.LanguageModel) -> method.Problem:
         """Return a split of the demo task, with some rows to classify."""
-        [problem] = job_inputs.read_problems(SETTINGS, model)
+        [problem] = comparison.read_problems(SETTINGS, model)
         return dataclasses.replace(problem, evaluation=problem.evaluation[:NUM_QUERIES])
 
     def prompts(self, model: lm.LanguageModel, rows: Sequence[int] | None = None, context: int = 0) -> layout.Prompts:

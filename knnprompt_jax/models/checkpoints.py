@@ -148,7 +148,7 @@ def _compare(expected: Mapping[str, list[weight_names.Piece]], stored: Mapping[s
 
 
 def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
-    """Read a slice of one of our arrays from the tensors that overlap it."""
+    """Read a slice of one of our arrays from the tensors that overlap it; a whole tensor is mapped, not copied."""
     bounds = [range(size)[cut] for cut, size in zip(index, shape, strict=True)]
     box = _aligned(tuple(len(bound) for bound in bounds), dtype)
     for piece, tensor in sources:
@@ -156,8 +156,11 @@ def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, in
         shared = [range(max(bound.start, start), min(bound.stop, start + size)) for bound, start, size in axes]
         if all(shared):
             target = _slices(shared, [bound.start for bound in bounds])
-            source = _slices(shared, piece.start)
-            box[target] = piece.import_view(tensor.view())[source]
+            part = piece.import_view(tensor.view())[_slices(shared, piece.start)]
+            if part.shape == box.shape and part.dtype == dtype and part.flags.c_contiguous and _is_aligned(part):
+                box = part
+            else:
+                box[target] = part
             if not np.isfinite(box[target]).all():
                 raise errors.UserError(f"{tensor.file}: tensor {tensor.key} holds NaN or infinity as {box.dtype}")
     return box
@@ -169,6 +172,10 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     buffer = np.empty(size + convert.ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % convert.ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
+
+
+def _is_aligned(array: np.ndarray) -> bool:
+    return array.ctypes.data % convert.ALIGNMENT == 0
 
 
 def _slices(parts: list[range], starts: Iterable[int]) -> tuple[slice, ...]:

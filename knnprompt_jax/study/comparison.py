@@ -8,11 +8,14 @@ import numpy as np
 from absl import logging
 
 from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.common import text_tables
+from knnprompt_jax.cli import shared_settings as shared
+from knnprompt_jax.common import parallel, text_tables
 from knnprompt_jax.inference import lm
 from knnprompt_jax.methods import all_methods
+from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import records
 from knnprompt_jax.study import engine, job_inputs
+from knnprompt_jax.tasks import splits
 
 
 def run(settings: grids.ComparisonSettings, model: lm.LanguageModel | None = None) -> list[records.Record]:
@@ -28,7 +31,7 @@ def run(settings: grids.ComparisonSettings, model: lm.LanguageModel | None = Non
         UserError: settings or rows that cannot work, before anything is written; or states that are not finite, after
             the records of earlier groups are written.
     """
-    job_inputs.join_processes(settings.distributed)
+    parallel.start(**settings.distributed.to_dict())
     model = model or job_inputs.read_model(settings.model, settings, context=settings.context)
     runs = _make_runs(settings, model)
     folder = pathlib.Path(settings.output)
@@ -39,11 +42,28 @@ def run(settings: grids.ComparisonSettings, model: lm.LanguageModel | None = Non
     return [done[run.file_name] for run in runs]
 
 
+def read_problems(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> list[method_lib.Problem]:
+    """Return the problem of each seed of a comparison.
+
+    Raises:
+        UserError: rows that cannot be read or drawn.
+    """
+    rows = job_inputs.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
+    shots = shared.SHOTS if settings.shots is None else settings.shots
+    per_class_demos = job_inputs.demo_shots(settings.demo_shots, shots, rows, model)
+    problems = []
+    for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
+        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class_demos, seed=seed)
+        problem = method_lib.Problem(rows.task, split, rows.evaluation, model.tokenize, settings.label_token)
+        problems.append(problem)
+    return problems
+
+
 def _make_runs(settings: grids.ComparisonSettings, model: lm.LanguageModel) -> list[engine.MethodRun]:
     """Return a run for each seed and each method that applies to its problem; log why "all" excludes methods."""
     runs = []
     excluded: dict[str, str] = {}
-    for problem in job_inputs.read_problems(settings, model):
+    for problem in read_problems(settings, model):
         selected, reasons = all_methods.select(settings.methods, problem, settings)
         excluded |= reasons  # Of several seeds, the last one's reason is logged.
         for method in selected:

@@ -73,7 +73,7 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
     Raises:
         UserError: anything that cannot work, before training where possible.
     """
-    job_inputs.join_processes(settings.distributed)
+    parallel.start(**settings.distributed.to_dict())
     folder = pathlib.Path(settings.output)
     for path in (folder, pathlib.Path(settings.checkpoints)):
         parallel.call_in_main(functools.partial(files.check_writable, path, folder=True))

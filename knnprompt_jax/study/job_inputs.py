@@ -1,10 +1,10 @@
-"""Build rows, problems and models from settings. No weights are loaded."""
+"""Build rows and models from settings. No weights are loaded."""
 
 import collections
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import logging
 from jax.sharding import Mesh
@@ -14,14 +14,10 @@ from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.lm import memory
 from knnprompt_jax.inference.prompts import statistics
-from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hub, sharding
 from knnprompt_jax.tasks import catalogue, splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
-
-if TYPE_CHECKING:
-    from knnprompt_jax.cli import paper_settings as grids  # It imports all methods.
 
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
@@ -33,11 +29,6 @@ class Rows:
     task: Task
     train: Sequence[Example]
     evaluation: Sequence[Example]
-
-
-def join_processes(distributed: shared.DistributedOptions) -> None:
-    """Join the processes of the run, before anything else uses a device; raise UserError if they cannot be joined."""
-    parallel.start(**dataclasses.asdict(distributed))
 
 
 def read_model(
@@ -83,23 +74,6 @@ def choose_saved_mesh(options: shared.SavedMesh, identity: lm.Identity) -> lm.Me
     if options.model:
         return parallel.make_mesh(0, options.model)
     return functools.partial(make_mesh, shared.MeshOptions(model=0), identity.dtype, 0)
-
-
-def read_problems(settings: "grids.ComparisonSettings", model: lm.LanguageModel) -> list[method.Problem]:
-    """Return the problem of each seed of a comparison.
-
-    Raises:
-        UserError: rows that cannot be read or drawn.
-    """
-    rows = load_rows(settings, settings.task, settings.train_file, settings.eval_file)
-    shots = shared.SHOTS if settings.shots is None else settings.shots
-    per_class_demos = demo_shots(settings.demo_shots, shots, rows, model)
-    problems = []
-    for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
-        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class_demos, seed=seed)
-        problem = method.Problem(rows.task, split, rows.evaluation, model.tokenize, settings.label_token)
-        problems.append(problem)
-    return problems
 
 
 def row_options(settings: shared.EvaluationOptions) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def run(settings: grids.GridSettings) -> None:
     Raises:
         UserError: invalid settings or rows, before anything runs; or the check of the finished records fails.
     """
-    job_inputs.join_processes(settings.distributed)
+    parallel.start(**settings.distributed.to_dict())
     experiment = paper_tables.of(settings)
     if experiment.settings is grids.CountSettings:
         text = f"Counts the tokens of {', '.join(settings.tasks)}; no language model runs."
