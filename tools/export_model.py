@@ -12,11 +12,12 @@ import safetensors.numpy
 from flax import nnx
 
 from knnprompt_jax.common import files
-from knnprompt_jax.models import hf_config, hub, registry
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hub, registry
 from knnprompt_jax.models.families import weight_names
 
 
-def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
+def save(folder: pathlib.Path, model: registry.Model, hf: config_lib.Json, dtype: jnp.dtype) -> None:
     """Write model.safetensors and `hf`, the model's config.json; each file is replaced whole."""
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}

@@ -1,4 +1,4 @@
-"""The mesh of devices, the placement of arrays on it, and jobs of several processes.
+"""The mesh of devices, the placement of arrays on it and their sizes, and jobs of several processes.
 
 Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every
 device. Axis types are Auto: the compiler chooses the sharding of everything else.
@@ -283,3 +283,13 @@ def _replicated(array: jax.Array) -> jax.Array:
     if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
         return array
     return jax.device_put(array, NamedSharding(sharding.mesh, P()))
+
+
+def round_up(number: int, multiple: int) -> int:
+    """Return the smallest multiple of `multiple` that is at least `number`."""
+    return -(-number // multiple) * multiple
+
+
+def next_power_of_two(number: int) -> int:
+    """Return the smallest power of two that is at least `number`, which is at least 1."""
+    return 1 << (number - 1).bit_length()

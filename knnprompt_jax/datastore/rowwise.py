@@ -14,7 +14,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.common import parallel
 
 PADDING = -1  # The class of a row of padding.
 ROWS_PER_TILE = 256  # Rows that `map_rows` processes at a time,
@@ -74,7 +74,7 @@ def _library(array: Any) -> Any:
 
 def split(tree: Any, mesh: Mesh) -> Any:
     """Return arrays split by row over all devices of the mesh, padded with zeros."""
-    padded = pad(tree, rounding.round_up(num_rows(tree), mesh.size))
+    padded = pad(tree, parallel.round_up(num_rows(tree), mesh.size))
     return jax.tree.map(lambda array: jax.device_put(array, row_format(mesh, array.ndim)), padded)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from knnprompt_jax.common import errors, parallel, rounding
+from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.datastore import StoreOptions, dense, distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore.factored import FactoredCodec
@@ -158,7 +158,7 @@ def build(
         return Store(dense_codec, keys, jnp.asarray(classes_C), classes_C, classes_C, memory_mb=options.memory_mb)
     codec = _make_codec(options, distance, head, states, label_tokens)
     mesh = rowwise.find_mesh(states)
-    count = rounding.round_up(
+    count = parallel.round_up(
         len(states), (rowwise.ROWS_PER_TILE if codec.deterministic else 1) * (mesh.size if mesh else 1)
     )
     padded = rowwise.pad(states.without_blocks(), count)
@@ -223,7 +223,7 @@ def plan_search(codec: Codec, keys: Any, num_queries: int, k: int, memory: int) 
     key_bytes = rowwise.row_bytes(keys)  # A query is as large.
     encoding_bytes = codec.working_bytes(num_queries)
     if codec.deterministic:
-        block = rounding.round_up(rowwise.ROWS_PER_TILE * num_shards, search_lib.QUERIES_PER_TILE)
+        block = parallel.round_up(rowwise.ROWS_PER_TILE * num_shards, search_lib.QUERIES_PER_TILE)
         tile = search_lib.QUERIES_PER_TILE
         anchors = rowwise.ROWS_PER_TILE
         anchor_bytes = anchors * (_distance_bytes(tile) + key_bytes)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from knnprompt_jax.cli.command_settings import BenchmarkSettings
-from knnprompt_jax.common import errors, parallel, rounding
+from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import host_speed, operations, workload
@@ -169,7 +169,7 @@ def pack(work: workload.Workload, anchors: int, step_tokens: int, data: int) -> 
     rows_per_shard = math.ceil(rows * anchors / len(group.suffixes) / data)
     steps = math.ceil(rows_per_shard / max(1, step_tokens // shape.width))
     per_step = math.ceil(rows_per_shard / steps)
-    outputs = rounding.round_up(math.ceil(shape.outputs / shape.rows * per_step), 8)
+    outputs = parallel.round_up(math.ceil(shape.outputs / shape.rows * per_step), 8)
     return dataclasses.replace(shape, rows=per_step, outputs=outputs), steps
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from scipy import special
 
-from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.common import parallel
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import checks, worlds
@@ -83,7 +83,7 @@ def _token_lists(prompts: layout.Prompts) -> list[np.ndarray]:
 def one_at_a_time(model: lm.LanguageModel, prompts: layout.Prompts, longest: int) -> np.ndarray:
     """Return log p [N, V] after each prompt, which passes through the decoder alone, by causal attention."""
     graph, params = nnx.split(model.execution.decoder)
-    width = rounding.round_up(longest, 64)  # One compilation; later tokens change nothing.
+    width = parallel.round_up(longest, 64)  # One compilation; later tokens change nothing.
 
     @jax.jit
     def read(params: nnx.State, tokens_1T: jax.Array, last: jax.Array) -> jax.Array:

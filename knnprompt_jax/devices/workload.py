@@ -16,7 +16,7 @@ from knnprompt_jax.cli.command_settings import BenchmarkSettings
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout, words
-from knnprompt_jax.models import checkpoints, decoder, hf_config, hub, registry, sharding, tokenizers
+from knnprompt_jax.models import checkpoints, decoder, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
@@ -36,7 +36,7 @@ class ModelShape:
     """
 
     name: str
-    hf: hf_config.Json
+    hf: config_lib.Json
     config: config_lib.DecoderConfig
     path: pathlib.Path | None
 
@@ -80,7 +80,7 @@ def describe(name: str) -> ModelShape:
         if name in (published, published.rpartition("/")[2]):
             return ModelShape(name, hf, registry.config_from_hf(hf), None)
     path = hub.resolve(name, config_only=True)
-    hf = hf_config.read(path / "config.json")
+    hf = config_lib.read(path / "config.json")
     return ModelShape(name, hf, registry.config_from_hf(hf), path)
 
 

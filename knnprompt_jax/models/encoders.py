@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.models import checkpoints, hf_config, hub, registry, tokenizers
+from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 
 Array = jax.Array
@@ -116,9 +116,9 @@ def describe(name_or_folder: str) -> tuple[config_lib.DecoderConfig, pathlib.Pat
     return config, folder, pooling, min(longest, config.num_positions)
 
 
-def _fields(path: pathlib.Path) -> hf_config.Fields:
+def _fields(path: pathlib.Path) -> config_lib.Fields:
     """Return the fields of a JSON file; none if it does not exist."""
-    return hf_config.Fields(hf_config.read(path) if path.exists() else {}, str(path))
+    return config_lib.Fields(config_lib.read(path) if path.exists() else {}, str(path))
 
 
 def _read_pooling(folder: pathlib.Path) -> str:
@@ -136,7 +136,7 @@ def _read_pooling(folder: pathlib.Path) -> str:
         raise errors.UserError(f"{path}: not a list of modules: {error}") from None
     if unknown := modules.keys() - _MODULES:
         raise errors.UserError(f"{path}: module {min(unknown)} is not supported; choices: {', '.join(_MODULES)}")
-    described = hf_config.read(modules.get("Pooling", folder) / "config.json")
+    described = config_lib.read(modules.get("Pooling", folder) / "config.json")
     older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
     modes = described.get("pooling_mode", older)
     names = [_OLDER_NAMES.get(mode, mode) for mode in map(str, modes if isinstance(modes, list) else [modes])]

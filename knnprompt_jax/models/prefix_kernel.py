@@ -24,7 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.common import parallel
 from knnprompt_jax.models.layers import MASKED
 
 Array = jax.Array
@@ -139,14 +139,14 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     max_queries, max_keys, unit = TILES[platform]
     is_tpu = platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
-    lanes = rounding.round_up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
+    lanes = parallel.round_up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
     # A TPU's fast memory holds no more; Triton would compile more in float32 for minutes.
     queries = max_queries // max(1, q_BSHK.dtype.itemsize // 2) // (lanes // _LANES if is_tpu else 1)
     parts = pl.cdiv(width, queries)
     width = pl.cdiv(width, parts)
-    width = rounding.round_up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
+    width = parallel.round_up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
     rows = pl.cdiv(batch, pl.cdiv(batch, max(1, queries // width))) if is_tpu else 1
-    keys = rounding.round_up(pl.cdiv(prefix, pl.cdiv(prefix, max_keys)), unit)
+    keys = parallel.round_up(pl.cdiv(prefix, pl.cdiv(prefix, max_keys)), unit)
     return Tiling(rows, parts, width, together, lanes, keys, 1 if together > 1 else heads // kv_heads)
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder, hf_config, hub
+from knnprompt_jax.models import decoder, hub
 from knnprompt_jax.models.families import bert, gpt2, gpt_neox, llama, opt
 
 Model = Any  # A decoder.Decoder or bert.Encoder, by the family of its config.
@@ -28,14 +28,14 @@ PUBLISHED = {name: hf for name, hf in PUBLISHED_CONFIGS.items() if hf["model_typ
 
 
 def config_from_hf(
-    hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODELS, path: str = "config.json"
+    hf: config_lib.Json, families: Collection[str] = LANGUAGE_MODELS, path: str = "config.json"
 ) -> config_lib.DecoderConfig:
     """Return the configuration that a config.json at `path` describes, which must be of one of these families.
 
     Raises:
         UserError: the architecture or one of its switches is not supported, or a key is unknown.
     """
-    fields = hf_config.Fields(hf, path)
+    fields = config_lib.Fields(hf, path)
     name = fields.choice("model_type", None, families)
     fields.require("quantization_config", None)
     if name in LANGUAGE_MODELS:
@@ -69,5 +69,5 @@ def describe(
     """
     folder = hub.resolve(name_or_folder, config_only=True)
     path = folder / "config.json"
-    config = config_from_hf(hf_config.read(path), families, str(path))
+    config = config_from_hf(config_lib.read(path), families, str(path))
     return config, hub.resolve(name_or_folder, weights=weights)

@@ -21,7 +21,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.cli.command_settings import Hyperparameters
-from knnprompt_jax.common import errors, files, parallel, rounding
+from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.models import encoders, layers, registry
 from knnprompt_jax.models.families import bert
 from knnprompt_jax.tasks.task import Example, Task
@@ -55,7 +55,7 @@ class Texts:
 
     def width(self, rows: np.ndarray | slice = slice(None)) -> int:
         """Return the length of the longest of some rows, rounded up, but at most `max_length`; by default of all."""
-        return min(self.max_length, rounding.round_up(int(self.lengths_N[rows].max()), _MULTIPLE))
+        return min(self.max_length, parallel.round_up(int(self.lengths_N[rows].max()), _MULTIPLE))
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
         """Return the tokens and token types [size, width] and the lengths [size] of some rows.

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax.classifier.experts import linear, views, words
-from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.common import parallel
 from knnprompt_jax.datastore import StoreOptions, distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
@@ -142,7 +142,7 @@ class LabelWords(Expert):
 
     def _log_p(self, readings: Readings) -> np.ndarray:
         assert self.resources.head is not None
-        states = rowwise.pad(self._states(readings).without_blocks(), rounding.next_power_of_two(len(readings.texts)))
+        states = rowwise.pad(self._states(readings).without_blocks(), parallel.next_power_of_two(len(readings.texts)))
         log_p_NC = distances.label_log_probabilities(
             self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
         )
@@ -253,7 +253,7 @@ class Votes(Expert):
 def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each state; calls of about the same size share a compiled program."""
     states = jax.tree.map(jnp.asarray, states.without_blocks())
-    padded = rowwise.pad(states, rounding.next_power_of_two(max(1, len(states))))
+    padded = rowwise.pad(states, parallel.next_power_of_two(max(1, len(states))))
     return rowwise.take(store.search(padded, k), slice(0, len(states)))
 
 

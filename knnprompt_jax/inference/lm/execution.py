@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax.common import errors, parallel, rounding
+from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.models import attention, kernel_proof, sharding
 from knnprompt_jax.models import decoder as decoder_lib
@@ -298,11 +298,11 @@ class Execution:
         each takes a compilation.
         """
         most = int(np.bincount(packed.shard_N).max())
-        size = rounding.round_up(most, max(8, rounding.next_power_of_two(most) // 8))
+        size = parallel.round_up(most, max(8, parallel.next_power_of_two(most) // 8))
         slots_Dn = np.zeros((self.mesh.shape[parallel.DATA], size), np.int32)
         slots_Dn[packed.shard_N, packed.number_in_shard_N] = packed.slot_N
         outputs = [call.output for call in calls]
-        outputs += outputs[-1:] * (rounding.next_power_of_two(len(outputs)) - len(outputs))
+        outputs += outputs[-1:] * (parallel.next_power_of_two(len(outputs)) - len(outputs))
         selected = select(outputs, self._put(slots_Dn, parallel.DATA), self.mesh)
         return jax.tree.map(lambda rows: rows if rows.is_fully_addressable else parallel.replicate(rows), selected)
 

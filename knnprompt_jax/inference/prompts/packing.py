@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from knnprompt_jax.common import rounding
+from knnprompt_jax.common import parallel
 from knnprompt_jax.inference.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
@@ -157,26 +157,26 @@ def choose_shape(
     those of `least`.
     """
     least = least or PackShape(0, ROW_WIDTH, 1, 8)
-    width = max(least.width, rounding.round_up(max(group.longest for group in groups), 64))
+    width = max(least.width, parallel.round_up(max(group.longest for group in groups), 64))
     filled = _fill(groups, shards, width)
     rows = _rows_per_step(max(rows.num_rows for _, rows in filled), max(1, step_tokens // width))
-    outputs = rounding.round_up(max(max_outputs(part, part_rows, rows) for part, part_rows in filled), 8)
-    prefix = rounding.round_up(max(len(group.prefix_P) for group in groups), 64)
+    outputs = parallel.round_up(max(max_outputs(part, part_rows, rows) for part, part_rows in filled), 8)
+    prefix = parallel.round_up(max(len(group.prefix_P) for group in groups), 64)
     return PackShape(max(least.prefix, prefix), width, rows, outputs)
 
 
 def choose_common_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int, context: int) -> PackShape:
     """Choose from few shapes, so that calls of about the same size share their programs; `context` bounds a prompt."""
     prefix = max(len(group.prefix_P) for group in groups)
-    width = max(ROW_WIDTH, rounding.next_power_of_two(max(group.longest for group in groups)))
+    width = max(ROW_WIDTH, parallel.next_power_of_two(max(group.longest for group in groups)))
     if width > ROW_WIDTH:
-        width = min(width, rounding.round_up(context - min(len(group.prefix_P) for group in groups), 64))
+        width = min(width, parallel.round_up(context - min(len(group.prefix_P) for group in groups), 64))
     filled = _fill(groups, shards, width)
     limit = max(1, step_tokens // width)
     rows = _rows_per_step(max(rows.num_rows for _, rows in filled), limit)
-    rows = min(rounding.next_power_of_two(rows), limit)
+    rows = min(parallel.next_power_of_two(rows), limit)
     outputs = _common_size(max(max_outputs(part, part_rows, rows) for part, part_rows in filled), 32)
-    return PackShape(rounding.round_up(prefix, 64), width, rows, outputs)
+    return PackShape(parallel.round_up(prefix, 64), width, rows, outputs)
 
 
 def _fill(
@@ -188,7 +188,7 @@ def _fill(
 
 def _common_size(number: int, least: int) -> int:
     """Round up to one of at most 8 sizes per power of two, multiples of `least`."""
-    return rounding.round_up(number, max(least, rounding.next_power_of_two(number) // 8))
+    return parallel.round_up(number, max(least, parallel.next_power_of_two(number) // 8))
 
 
 def _rows_per_step(num_rows: int, limit: int) -> int:
@@ -237,11 +237,11 @@ def shape_alone(group: layout.PromptGroup, step_tokens: int) -> PackShape:
     """Return the shape of a group of `arrange_alone`, with at most `step_tokens` tokens per step or a single row."""
     width = _width_alone(group.longest)
     rows = 1 << (max(1, step_tokens // width).bit_length() - 1)
-    return PackShape(rounding.round_up(len(group.prefix_P), 64), width, rows, max(SMALLEST_ALONE, rows), alone=True)
+    return PackShape(parallel.round_up(len(group.prefix_P), 64), width, rows, max(SMALLEST_ALONE, rows), alone=True)
 
 
 def _width_alone(length: int) -> int:
-    return max(SMALLEST_ALONE, rounding.next_power_of_two(length))
+    return max(SMALLEST_ALONE, parallel.next_power_of_two(length))
 
 
 def pack(

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from knnprompt_jax.common import parallel, rounding
+from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout, packing
 
@@ -72,6 +72,6 @@ class PackShapes:
                 rows = max(1, model.step_tokens // shape.width)
                 outputs = outputs * rows // shape.rows
                 shape = dataclasses.replace(shape, rows=rows)
-            shape = dataclasses.replace(shape, outputs=rounding.round_up(outputs, 8))
+            shape = dataclasses.replace(shape, outputs=parallel.round_up(outputs, 8))
         self._shapes[kind] = shape
         self._num_tokens[kind] = num_tokens

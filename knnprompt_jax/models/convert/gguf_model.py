@@ -15,7 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.models import convert, hf_config
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import convert
 
 Json = dict[str, Any]
 # These values do not change the model's results.
@@ -67,7 +68,7 @@ class Header:
             return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
-class Fields(hf_config.Fields):
+class Fields(config_lib.Fields):
     """The metadata of a file whose keys begin with `prefix`, by key without the prefix."""
 
     def __init__(self, header: Header, prefix: str):

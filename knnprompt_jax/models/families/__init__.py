@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config
 from knnprompt_jax.models.families import weight_names
 
 
@@ -19,5 +18,5 @@ class Family:
     """
 
     name: str
-    config_from_hf: Callable[[hf_config.Fields], config_lib.DecoderConfig]
+    config_from_hf: Callable[[config_lib.Fields], config_lib.DecoderConfig]
     table: weight_names.NameTable

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from knnprompt_jax.models import attention, hf_config, layers
+from knnprompt_jax.models import attention, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models.families import Family, weight_names
 from knnprompt_jax.models.families.weight_names import NameRule
@@ -73,7 +73,7 @@ class Encoder(nnx.Module):
         return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)
 
 
-def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _config_from_hf(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     hf.require("is_decoder", False)
     hf.require("add_cross_attention", False)
     hf.choice("position_embedding_type", "absolute", ("absolute",))

@@ -1,12 +1,12 @@
 """GPT-2: LayerNorm, learned positions, a plain MLP."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers
+from knnprompt_jax.models import layers
 from knnprompt_jax.models.families import Family, weight_names
 from knnprompt_jax.models.families.weight_names import NameRule
 
 
-def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _config_from_hf(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     hf.require("add_cross_attention", False)
     hf.require("scale_attn_weights", True)
     hf.require("scale_attn_by_inverse_layer_idx", False)

@@ -6,25 +6,25 @@ Phi has one LayerNorm for attention and MLP, and a bias on the head.
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers
+from knnprompt_jax.models import layers
 from knnprompt_jax.models.families import Family, llama, weight_names
 from knnprompt_jax.models.families.weight_names import NameRule
 
 
 def _config_from_hf(
-    hf: hf_config.Fields, parameters: hf_config.Rotary, activation: str, **different: Any
+    hf: config_lib.Fields, parameters: config_lib.Rotary, activation: str, **different: Any
 ) -> config_lib.DecoderConfig:
     """Return the decoder that a config.json of either family describes.
 
     Args:
         hf: the config.json. Its sizes are required.
-        parameters: the result of `hf_config.rotary_parameters`.
+        parameters: the result of `config_lib.rotary_parameters`.
         activation: the default of `hidden_act`.
         different: fields of the result that differ from a plain decoder's.
     """
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
-    table, context = hf_config.rotary_frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
+    table, context = config_lib.rotary_frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     return config_lib.DecoderConfig.with_equal_heads(
         family=hf.value("model_type"),
         vocab_size=hf.size("vocab_size"),
@@ -42,9 +42,9 @@ def _config_from_hf(
     )
 
 
-def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _gpt_neox(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     hf.value("is_decoder")  # Every model is a decoder, whatever this says.
-    parameters = hf_config.rotary_parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
+    parameters = config_lib.rotary_parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
     for key in ("rope_theta", "partial_rotary_factor"):  # Older `transformers` saves them under these names too.
         if hf.value(key, parameters[key]) != parameters[key]:
             raise hf.wrong(key, f"{hf.value(key)}, and its older name has {parameters[key]}")
@@ -53,7 +53,7 @@ def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     return _config_from_hf(hf, parameters, "gelu", parallel_residual=is_parallel, **biases)
 
 
-def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _phi(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     hf.require("qk_layernorm", False)
     heads = hf.size("num_attention_heads")
     hf.require("head_dim", hf.size("hidden_size") // heads)
@@ -63,7 +63,7 @@ def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         "parallel_residual": True,
         "head_bias": True,
     }
-    return _config_from_hf(hf, hf_config.rotary_parameters(hf, 1e4, 0.5), "gelu_new", **different)
+    return _config_from_hf(hf, config_lib.rotary_parameters(hf, 1e4, 0.5), "gelu_new", **different)
 
 
 _LAYER = llama.LAYER

@@ -7,7 +7,7 @@ end.
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers
+from knnprompt_jax.models import layers
 from knnprompt_jax.models.families import Family, weight_names
 from knnprompt_jax.models.families.weight_names import NameRule
 
@@ -19,7 +19,7 @@ _LAYER_TYPES = (_SLIDING, _FULL)
 
 
 def config_from_hf(
-    hf: hf_config.Fields,
+    hf: config_lib.Fields,
     *,
     rotations: Rope | None = None,
     kv_heads: int | None = None,
@@ -68,29 +68,29 @@ def config_from_hf(
     return config_lib.DecoderConfig(**shared | different)
 
 
-def head_size(hf: hf_config.Fields) -> int:
+def head_size(hf: config_lib.Fields) -> int:
     """Return the size of a head. Without `head_dim` the heads share the width."""
     width = hf.size("hidden_size")
     heads = hf.size("num_attention_heads")
     return hf.size("head_dim", width // heads if width % heads == 0 else None)
 
 
-def attention_biases(hf: hf_config.Fields) -> dict[str, Any]:
+def attention_biases(hf: config_lib.Fields) -> dict[str, Any]:
     """Return the biases of attention, for families with a single switch for all four products."""
     return dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", False))
 
 
-def rotations_of(hf: hf_config.Fields, theta: float) -> Rope:
+def rotations_of(hf: config_lib.Fields, theta: float) -> Rope:
     """Return rotary positions that are the same in all layers and turn whole heads; `theta` is the default base."""
-    given = hf_config.rotary_parameters(hf, theta)
+    given = config_lib.rotary_parameters(hf, theta)
     context = hf.size("max_position_embeddings")
-    hf_config.refuse_partial_rotation(given)
+    config_lib.refuse_partial_rotation(given)
     original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")
-    table, context = hf_config.rotary_frequencies(given, head_size(hf), context, original)
+    table, context = config_lib.rotary_frequencies(given, head_size(hf), context, original)
     return (table,), context
 
 
-def _require_full_attention(hf: hf_config.Fields) -> None:
+def _require_full_attention(hf: config_lib.Fields) -> None:
     """Raise UserError if a layer has a window. Without a window, its size and first layer have no effect."""
     hf.require("use_sliding_window", False)
     hf.per_layer("layer_types", hf.size("num_hidden_layers"), ("full_attention",))
@@ -98,7 +98,7 @@ def _require_full_attention(hf: hf_config.Fields) -> None:
         hf.value(unused)
 
 
-def _llama(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _llama(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Llama 2 and 3, and SmolLM2."""
     hf.value("pretraining_tp")  # The number of parts in which products were computed in training: the same products.
     heads = hf.size("num_attention_heads")  # The first Llama's files lack the number of key heads.
@@ -106,40 +106,40 @@ def _llama(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     return config_from_hf(hf, kv_heads=heads, **biases)
 
 
-def _mistral(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _mistral(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Mistral, whose first version has a window in every layer."""
     has_window = "sliding_window" not in hf.values or hf.value("sliding_window") is not None  # Absent, it is 4,096.
     every_layer = (hf.size("sliding_window", 4096),) * hf.size("num_hidden_layers") if has_window else ()
     return config_from_hf(hf, windows=every_layer)
 
 
-def _qwen2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _qwen2(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Qwen2 and Qwen2.5: biases on queries, keys and values. The vocabulary is padded, differently by size."""
     _require_full_attention(hf)
     return config_from_hf(hf, qkv_bias=True)
 
 
-def _qwen3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _qwen3(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Qwen3, which normalises queries and keys within each head. The heads need not share the width."""
     _require_full_attention(hf)
     hf.size("head_dim")
     return config_from_hf(hf, qk_norm="head", **attention_biases(hf))
 
 
-def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _olmo2(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read OLMo 2, which normalises the outputs of attention and MLP, and queries and keys across heads."""
     different: dict[str, Any] = {"norm_positions": (config_lib.OUTPUT,), "qk_norm": "all", **attention_biases(hf)}
     return config_from_hf(hf, kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
 
 
-def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _phi3(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Phi-3 and Phi-4: LongRoPE for long contexts, fused projections."""
-    given = hf_config.rotary_parameters(hf, 1e4)
+    given = config_lib.rotary_parameters(hf, 1e4)
     context = hf.size("max_position_embeddings")
     if given.get("rope_type", given.get("type")) in ("su", "yarn"):  # Older names in this family.
         given |= {"rope_type": "longrope", "type": "longrope"}
     original = hf.size("original_max_position_embeddings", 4096)
-    table, context = hf_config.rotary_frequencies(given, head_size(hf), context, original)
+    table, context = config_lib.rotary_frequencies(given, head_size(hf), context, original)
     for switch in ("attention_bias", "mlp_bias", "lm_head_bias"):
         hf.require(switch, False)
     for number in ("full_attn_mod", "interpolate_factor"):  # Phi-4-mini's.
@@ -150,7 +150,7 @@ def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     return config_from_hf(hf, kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
 
 
-def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _smollm3(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read SmolLM3, which has no positions in every fourth layer."""
     _require_full_attention(hf)
     hf.value("pretraining_tp")  # Left over from Llama.
@@ -169,7 +169,7 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     return config_from_hf(hf, **different)
 
 
-def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _gemma3(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Gemma 3: four norms that scale by 1 + their weight, scaled embeddings, windows in most layers.
 
     Queries and keys are normalised, and the layers without a window turn more slowly.
@@ -196,7 +196,7 @@ def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     return config_from_hf(hf, **different)
 
 
-def _layer_kinds(hf: hf_config.Fields) -> list[str]:
+def _layer_kinds(hf: config_lib.Fields) -> list[str]:
     """Return the kind of each layer; without `layer_types`, one layer in `sliding_window_pattern` has no window."""
     num_layers = hf.size("num_hidden_layers")
     pattern = hf.size("sliding_window_pattern", hf.size("_sliding_window_pattern", 6))
@@ -205,7 +205,7 @@ def _layer_kinds(hf: hf_config.Fields) -> list[str]:
     return hf.per_layer("layer_types", num_layers, _LAYER_TYPES) or default
 
 
-def _gemma3_rotations(hf: hf_config.Fields) -> Rope:
+def _gemma3_rotations(hf: config_lib.Fields) -> Rope:
     """Return one table for layers with a window, one for the others. Only the latter is scaled."""
     nested = hf.table("rope_parameters") or {}
     if not set(nested) <= set(_LAYER_TYPES):
@@ -219,8 +219,8 @@ def _gemma3_rotations(hf: hf_config.Fields) -> Rope:
     tables = []
     for kind in _LAYER_TYPES:
         parameters = {**given[kind], **(nested.get(kind) or {})}
-        hf_config.refuse_partial_rotation(parameters)
-        tables.append(hf_config.rotary_frequencies(parameters, size, context))
+        config_lib.refuse_partial_rotation(parameters)
+        tables.append(config_lib.rotary_frequencies(parameters, size, context))
     return tuple(table for table, _ in tables), min(context for _, context in tables)
 
 

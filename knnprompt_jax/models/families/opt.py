@@ -1,7 +1,7 @@
 """OPT: learned positions that start at row 2, ReLU; OPT-350m normalises after each part and has narrower embeddings."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers
+from knnprompt_jax.models import layers
 from knnprompt_jax.models.families import Family, weight_names
 from knnprompt_jax.models.families.weight_names import NameRule
 
@@ -9,7 +9,7 @@ from knnprompt_jax.models.families.weight_names import NameRule
 POSITION_OFFSET = 2
 
 
-def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _config_from_hf(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     hf.require("enable_bias", True)
     hf.require("layer_norm_elementwise_affine", True)
     width = hf.size("hidden_size", 768)

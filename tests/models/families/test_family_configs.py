@@ -11,7 +11,8 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch", reason="frequencies are compared with PyTorch's")
 from knnprompt_jax.common import errors  # noqa: E402
-from knnprompt_jax.models import hf_config, registry  # noqa: E402
+from knnprompt_jax.models import config as config_lib  # noqa: E402
+from knnprompt_jax.models import registry  # noqa: E402
 from tests.models import shapes  # noqa: E402
 
 CONFIGS = json.loads(pathlib.Path(__file__).with_name("published_configs.json").read_text(encoding="utf-8"))
@@ -25,7 +26,7 @@ def test_published_config(name, tmp_path):
     if published_name in registry.PUBLISHED:
         assert config == registry.config_from_hf(registry.PUBLISHED[published_name])
     transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf).save_pretrained(tmp_path)
-    assert registry.config_from_hf(hf_config.read(tmp_path / "config.json")) == config
+    assert registry.config_from_hf(config_lib.read(tmp_path / "config.json")) == config
 
 
 # Keys without effect, because another key overrides them.
@@ -47,9 +48,9 @@ def test_no_key_of_transformers_is_ignored(shape):
     """Each changes the decoder or is refused, unless it is known to change nothing."""
     hf = json.loads(shapes.SHAPES[shape].to_json_string(use_diff=False))
     config = registry.config_from_hf(hf)
-    harmless = {*hf_config._HARMLESS.split(), *MEANINGLESS.get(shape, ())}
+    harmless = {*config_lib._HARMLESS.split(), *MEANINGLESS.get(shape, ())}
     for key, value in hf.items():
-        if key in harmless or key.startswith(hf_config._HARMLESS_PREFIXES):
+        if key in harmless or key.startswith(config_lib._HARMLESS_PREFIXES):
             continue
         other = not value if isinstance(value, bool) else value + 2 if isinstance(value, (int, float)) else "other"
         try:
