@@ -29,7 +29,7 @@ class ClassifierSettings(shared.EvaluationOptions):
 
     model: str = options.option("smollm2", "The language model of ours and of the pipeline.", nonempty=True)
     encoder: str = options.option("sentence-transformers/all-MiniLM-L6-v2", "The encoder of SetFit.", nonempty=True)
-    task: str = options.option("trec", shared.TASK_HELP, nonempty=True, check=shared.check_task)
+    task: str = options.option("trec", shared.TASK_HELP, nonempty=True)
     rows: int = options.option(1000, "Train rows, and as many other rows of the train split to classify.", least=2)
     procedures: tuple[str, ...] = options.option(tuple(PROCEDURES), "Procedures to time.", choices=PROCEDURES)
     output: str = options.option("benchmarks", "Folder of the JSON file.", nonempty=True)

@@ -116,7 +116,8 @@ def save(fitted: Fitted, path: pathlib.Path) -> None:
 
 
 def check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
-    """Raise UserError if the file exists, unless it is a classifier of any version and `overwrite` is True."""
+    """Raise UserError if the file exists and is no classifier, or `overwrite` is False, or it cannot be written."""
+    files.check_writable(path)
     if not path.exists():
         return
     if not overwrite:

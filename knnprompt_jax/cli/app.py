@@ -87,7 +87,7 @@ class Flags(Generic[Kind]):
             logging.get_absl_handler().setFormatter(standard_logging.Formatter("%(levelname)s: %(message)s"))
             if self._keeps_programs:
                 files.keep_programs()
-            self.value.check_names()
+            _ = self.value  # Raises UserError before anything slow is imported.
             main()
             sys.stdout.flush()
 

@@ -13,7 +13,7 @@ from knnprompt_jax.classifier import LARGEST_P, SMALLEST_P, PromiseOptions
 from knnprompt_jax.classifier.experts import PoolOptions
 from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.cli.shared_settings import DistributedOptions
-from knnprompt_jax.common import errors, files, options
+from knnprompt_jax.common import errors, options
 from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.models import DTYPES, hub
 from knnprompt_jax.tasks import catalogue
@@ -67,11 +67,9 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
         *("label_token", "cache_gb", "batch", "deterministic", "datastore", "mesh", "distributed"),
     )
 
-    classifier: str = options.option("", "File of the classifier.", nonempty=True, check=files.check_writable)
-    train_file: str = shared.input_file(f"CSV, TSV, JSONL or Parquet file of texts and labels, or look's {TABLE}.")
-    task: str | None = options.option(
-        None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True, check=shared.check_task
-    )
+    classifier: str = options.option("", "File of the classifier.", nonempty=True)
+    train_file: str = options.option("", f"CSV, TSV, JSONL or Parquet file of texts and labels, or look's {TABLE}.")
+    task: str | None = options.option(None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True)
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1)
     demo_shots: tuple[int, ...] | None = options.option(
         None,
@@ -133,9 +131,9 @@ class EvaluationSettings(
 ):
     """The classifier, and the rows that it is measured on."""
 
-    input: str = shared.input_file("CSV, TSV, JSONL or Parquet file of rows with their labels.", is_required=True)
-    output: str = shared.output_folder("evaluation", "Folder of index.html, measures.json and mistakes.csv.")
-    out_of_scope: str = shared.input_file("File of texts of no class, to measure how well novelty tells them.")
+    input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", nonempty=True)
+    output: str = options.option("evaluation", "Folder of index.html, measures.json and mistakes.csv.", nonempty=True)
+    out_of_scope: str = options.option("", "File of texts of no class, to measure how well novelty tells them.")
     reject_novel: float = options.option(
         0.02, "With --out_of_scope: the p-value up to which texts are rejected.", least=SMALLEST_P, most=LARGEST_P
     )
@@ -149,8 +147,8 @@ class EvaluationSettings(
 class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions, shared.SavedOptions):
     """The saved classifier, unlabelled rows, and the folder of the page."""
 
-    output: str = shared.output_folder("look", f"Folder to write index.html and {TABLE} to.")
-    input: str = shared.input_file(f"File of unlabelled rows; the most useful ones are added to {TABLE}.")
+    output: str = options.option("look", f"Folder to write index.html and {TABLE} to.", nonempty=True)
+    input: str = options.option("", f"File of unlabelled rows; the most useful ones are added to {TABLE}.")
     budget: int = options.option(50, "Rows to label, at most.", least=1)
 
     def __post_init__(self) -> None:
@@ -169,12 +167,12 @@ class ExplanationSettings(shared.SavedOptions):
 class CheckSettings(options.Options):
     """The checks to run."""
 
-    model: str = options.option("tiny", f"The model to check: {shared.MODEL_HELP}", nonempty=True, check=hub.check_name)
+    model: str = options.option("tiny", f"The model to check: {shared.MODEL_HELP}", nonempty=True)
     quick: bool = options.option(False, "Check correctness only, in about 75 s of CPU time.")
     shapes: tuple[str, ...] | None = options.option(
         None, "Published models to measure, with random weights. By default gpt2; on accelerators, three larger ones."
     )
-    output: str = shared.output_folder("checks", "Folder of the JSON file.")
+    output: str = options.option("checks", "Folder of the JSON file.", nonempty=True)
     distributed: shared.DistributedOptions = options.group(shared.DistributedOptions)
 
     def __post_init__(self) -> None:
@@ -202,7 +200,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
     anchors: int = options.option(256, "Anchors to read, in a dry run any number; 0: all of the split.", least=0)
     queries: int = options.option(256, "Texts to classify in a dry run, as long as the anchors.", least=1)
     store: str = options.option("factored", "Kind of the datastore of a dry run.", choices=("dense", "factored"))
-    output: str = shared.output_folder("benchmarks", "Folder of the JSON file.")
+    output: str = options.option("benchmarks", "Folder of the JSON file.", nonempty=True)
     repetitions: int = options.option(3, "Timed passes.", least=1)
 
     def __post_init__(self) -> None:
@@ -241,13 +239,10 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
         None,
         f"A BERT or a decoder by Hub name or folder. By default {hub.DEFAULT}, BERT-large or GPT-2 large, by the method.",
         nonempty=True,
-        check=hub.check_name,
     )
-    tasks: tuple[str, ...] = options.option(
-        ("demo",), f"Comma-separated: {shared.TASK_HELP}", nonempty=True, check=shared.check_task
-    )
-    train_file: str = shared.input_file("File of train rows; needs eval_file and one task.")
-    eval_file: str = shared.input_file("File of rows to classify; needs train_file.")
+    tasks: tuple[str, ...] = options.option(("demo",), f"Comma-separated: {shared.TASK_HELP}", nonempty=True)
+    train_file: str = options.option("", "File of train rows; needs eval_file and one task.")
+    eval_file: str = options.option("", "File of rows to classify; needs train_file.")
     shots: tuple[int, ...] = options.option((shared.SHOTS,), "Train rows per class, m.", least=1, nonempty=True)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
     steps: int | None = options.option(None, "Optimizer steps; by default the paper's 125, 250 or 500.", least=1)
@@ -255,7 +250,7 @@ class FineTuneSettings(OptimizerOptions, shared.EvaluationOptions):
     experiment: str | None = options.option(
         None, "A table or figure of the paper; names the folder of records.", choices=("low_resource", "fine_tuning")
     )
-    output: str = shared.output_folder("results", "Folder of the JSON records.")
+    output: str = options.option("results", "Folder of the JSON records.", nonempty=True)
     checkpoints: str = options.option("checkpoints", "Folder of checkpoints to resume from.", nonempty=True)
     checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
     distributed: DistributedOptions = options.group(DistributedOptions)
@@ -282,5 +277,7 @@ class ReportSettings(options.Options):
     """The records to report and the form of the report."""
 
     records: str = options.option("results", "Folder of records, or packed file (*.jsonl.gz).", nonempty=True)
-    output: str = shared.output_folder("report", "Folder to write index.html and tables/ to, with --format=html.")
+    output: str = options.option(
+        "report", "Folder to write index.html and tables/ to, with --format=html.", nonempty=True
+    )
     format: str = options.option("html", "A page, or tables on the terminal.", choices=("html", "text"))

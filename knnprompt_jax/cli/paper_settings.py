@@ -37,14 +37,14 @@ class SharedSettings(shared.PassOptions, shared.EvaluationOptions, all_methods.M
     )
 
     context: int = options.option(0, "Maximum tokens of a prompt; 0: as many as the model reads.", least=0)
-    output: str = shared.output_folder("results", "Folder of the JSON records.")
+    output: str = options.option("results", "Folder of the JSON records.", nonempty=True)
     datastore: StoreOptions = options.group(StoreOptions)
 
 
 class ComparisonSettings(shared.DrawOptions, SharedSettings):
     """The rows and seeds to compare methods on."""
 
-    eval_file: str = shared.input_file("File of rows to classify; needs train_file.")
+    eval_file: str = options.option("", "File of rows to classify; needs train_file.")
     methods: tuple[str, ...] = options.option(("icl", "knn"), METHODS_HELP, nonempty=True)
     seeds: tuple[int, ...] | None = options.option(
         None, f"Seeds of the draws; by default {','.join(map(str, shared.SEEDS))}.", least=0, nonempty=True
@@ -63,7 +63,7 @@ class GridSettings(SharedSettings):
     experiment: str = options.option("", "Table or figure, and the folder of its records.", nonempty=True)
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
     models: tuple[str, ...] = options.option(
-        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny.", check=hub.check_name
+        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
@@ -88,6 +88,8 @@ class GridSettings(SharedSettings):
             all_methods.get(method)
         for task in self.tasks:
             catalogue.get(task)
+        for model in self.models:
+            hub.check_name(model)
         _parse_shard(self.shard)
         self.check_rows(self.tasks[0])
 

@@ -4,9 +4,8 @@ A default of None means "not given". `study.job_inputs` fills in the model, dtyp
 """
 
 import re
-from typing import Any
 
-from knnprompt_jax.common import errors, files, options
+from knnprompt_jax.common import errors, options
 from knnprompt_jax.inference.prompts import PromptOptions
 from knnprompt_jax.models import DTYPES, hub
 from knnprompt_jax.tasks import catalogue, splits, table_file
@@ -17,22 +16,6 @@ TASK_HELP = f"{', '.join(catalogue.names())}; a file (my_task.yaml); or {catalog
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
-
-
-def input_file(help: str, *, is_required: bool = False) -> Any:
-    """Declare the option of a file to read."""
-    return options.option("", help, nonempty=is_required, check=files.check_readable)
-
-
-def output_folder(default: str, help: str) -> Any:
-    """Declare the option of a folder to write to."""
-    return options.option(default, help, nonempty=True, check=files.check_output_folder)
-
-
-def check_task(name: str) -> None:
-    """Raise UserError unless this is `catalogue.OWN`, the name of a task, or a file that declares one."""
-    if name != catalogue.OWN:
-        catalogue.get(name)
 
 
 def check_model_axis(size: int, deterministic: bool | None) -> None:
@@ -82,7 +65,7 @@ class SavedMesh(options.Options):
 class SavedOptions(options.Options):
     """A saved classifier, and the mesh of its model."""
 
-    classifier: str = input_file("File of a classifier, which fit wrote.", is_required=True)
+    classifier: str = options.option("", "File of a classifier, which fit wrote.", nonempty=True)
     mesh: SavedMesh = options.group(SavedMesh)
 
 
@@ -110,16 +93,16 @@ class PassOptions(CacheOptions, PromptOptions, ModelOptions):
 class NameOptions(options.Options):
     """The name of the model."""
 
-    model: str | None = options.option(
-        None, f"{MODEL_HELP} By default {hub.DEFAULT}.", nonempty=True, check=hub.check_name
-    )
+    model: str | None = options.option(None, f"{MODEL_HELP} By default {hub.DEFAULT}.", nonempty=True)
 
 
 class DrawOptions(NameOptions):
     """The model, the task and the numbers of train rows drawn."""
 
-    task: str = options.option("demo", TASK_HELP, nonempty=True, check=check_task)
-    train_file: str = input_file("CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own.")
+    task: str = options.option("demo", TASK_HELP, nonempty=True)
+    train_file: str = options.option(
+        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own."
+    )
 
     shots: int | None = options.option(
         None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}
@@ -177,8 +160,9 @@ class RowOptions(LabelledFileOptions):
     hub: bool = options.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
 
     def check_rows(self, task: str, has_file: bool = False) -> None:
-        """Raise UserError on an option without effect on the rows of this task."""
+        """Raise UserError if there is no such task, or on an option without effect on its rows."""
         if task != catalogue.OWN:
+            catalogue.get(task)  # Raises UserError.
             self.refuse(("text_columns",), f"with --task={task}, which names its fields")
         if has_file:
             self.refuse(("data_dir", "hub"), "with --train_file, which has the rows")

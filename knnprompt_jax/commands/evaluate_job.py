@@ -34,6 +34,7 @@ def run(settings: commands.EvaluationSettings) -> str:
             not know.
     """
     page.check_libraries()
+    files.check_writable(settings.output, folder=True)
     saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     examples = _load_rows(settings, saved)
     others = _load_out_of_scope(settings, saved)

@@ -29,6 +29,7 @@ def run(settings: commands.LookSettings) -> str:
             output cannot be written.
     """
     page.check_libraries()
+    files.check_writable(settings.output, folder=True)
     output = pathlib.Path(settings.output)
     saved = classifier_file.read(pathlib.Path(settings.classifier))
     rows = label_table.train_rows(saved.content)

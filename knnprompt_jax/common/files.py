@@ -5,12 +5,10 @@ the work: the name of an entry is a hash of the program, the compiler's options 
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import pathlib
-import stat
 import sys
 import tempfile
 import time
@@ -110,26 +108,6 @@ def check_writable(name: str | pathlib.Path, *, folder: bool = False) -> None:
         nearest = next(part for part in (target, *target.parents) if part.exists() and (folder or part != target))
         with tempfile.NamedTemporaryFile(prefix=target.name, suffix=_LONGEST_ENDING, dir=nearest):
             pass
-
-
-def check_readable(name: str | pathlib.Path) -> None:
-    """Raise UserError unless `name` is a file, pipe or device that this user may read.
-
-    A pipe is not opened, because its writer would notice.
-    """
-    if name == "-":
-        raise errors.UserError("-: only predict reads standard input: give a file")
-    with refusals(pathlib.Path(name)):
-        is_folder = stat.S_ISDIR(os.stat(name).st_mode)
-    if is_folder:
-        raise errors.UserError(f"{name}: it is not a file")
-    if not os.access(name, os.R_OK):
-        raise errors.UserError(f"{name}: {os.strerror(errno.EACCES)}")
-
-
-def check_output_folder(name: str | pathlib.Path) -> None:
-    """Raise UserError unless files can be written to the folder `name`, which may be missing."""
-    check_writable(name, folder=True)
 
 
 def find_cache_folder() -> pathlib.Path | None:

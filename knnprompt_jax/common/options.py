@@ -10,7 +10,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from knnprompt_jax.common import errors
@@ -30,7 +30,6 @@ def option(
     most: float = _LARGEST,
     nonempty: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
-    check: Callable[[str], Any] | None = None,
 ) -> Any:
     """Declare a field as an option.
 
@@ -42,10 +41,9 @@ def option(
         most: the largest number allowed, also in a tuple.
         nonempty: whether an empty value is refused.
         words: special values by word, such as {"all": 0}; the limits do not apply to them.
-        check: raises UserError if a value names a file, folder, model or task that cannot be used (`check_names`).
     """
     declared: dict[str, Any] = {"help": help, "choices": tuple(choices), "least": least, "most": most}
-    declared |= {"nonempty": nonempty, "words": words, "check": check}
+    declared |= {"nonempty": nonempty, "words": words}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -81,18 +79,6 @@ class Options:
             if "help" in field.metadata:
                 value = _checked(field, hints[field.name], getattr(self, field.name))
                 object.__setattr__(self, field.name, value)
-
-    def check_names(self) -> None:
-        """Raise UserError if an option names a file, folder, model or task that cannot be used.
-
-        Binaries call this before they import anything slow.
-        """
-        for field in dataclasses.fields(self):
-            check: Any = field.metadata.get("check")
-            value = getattr(self, field.name)
-            names = value if isinstance(value, tuple) else (value,)
-            for name in filter(None, names if check else ()):
-                check(name)
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise UserError on the first of these options that has another value than its default."""

@@ -1,43 +1,10 @@
-"""Files, folders, models and tasks that options name: wrong ones are refused before anything slow is imported."""
+"""What a command imports, and the options that need more than a declaration."""
 
 import pytest
 
 from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
 from tests import processes
-
-WRONG = [
-    (commands.PredictionSettings, {"classifier": "nope", "text": "a"}, "nope: No such file or directory"),
-    (commands.EvaluationSettings, {"classifier": "good", "input": "folder"}, "folder: it is not a file"),
-    (commands.FitSettings, {"classifier": "folder", "train_file": "rows.csv"}, "folder: it exists and is not a file"),
-    (commands.FitSettings, {"classifier": "new", "train_file": "rows.csv", "task": "nope.yaml"}, "nope.yaml: .*No such file"),
-    (grids.GridSettings, {"experiment": "few_shot", "models": ("tiny", "./no")}, "model './no': no such"),
-]  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "good").write_text("a classifier")
-    (tmp_path / "rows.csv").write_text("text,label\na,b\n")
-    return tmp_path
-
-
-@pytest.mark.parametrize(("kind", "values", "message"), WRONG)
-def test_a_name_that_cannot_be_used_is_refused(folder, kind, values, message):
-    settings = kind(**values)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(errors.UserError, match=f"^{message}"):
-        settings.check_names()
-    assert sorted(folder.rglob("*")) == before, "nothing is left behind"
-
-
-def test_right_names_are_accepted(folder):
-    commands.PredictionSettings(classifier="good", input="rows.csv", output="missing/labels.csv").check_names()
-    commands.FitSettings(classifier="new", train_file="rows.csv", model="owner/name", task="trec").check_names()
-    assert not (folder / "missing").exists() and not (folder / "new").exists()
 
 
 def test_predict_imports_nothing_that_it_does_not_need():

@@ -25,7 +25,7 @@ for name in sys.argv[1:]:
     assert "--" in shell.run(f"knnprompt {name} --help")
     print(name, {"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
 with contextlib.suppress(AssertionError):  # It ends with status 2.
-    shell.run("knnprompt evaluate --classifier=nope --input=nope")
+    shell.run("knnprompt evaluate --classifier=nope")
 print("mistake", {"flax", "jax", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
 """
 
