@@ -33,7 +33,7 @@ def build(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, axes
         runs = runs_of.get(key, ours[:0])
         if set(runs.task) == set().union(*(tasks_of_model[model] for model in runs.model)):
             cells[*key, published.AVERAGE] = _average(runs, numbers_of.get(key, paper[:0]))
-    notes = [*seed_notes(paper), *([_AVERAGES] if len(paper) and len(ours) else [])]
+    notes = [_AVERAGES] if len(paper) and len(ours) else []
     columns = {task: names.task(task) for task in tasks}
     if len(tasks) > 1:
         columns[published.AVERAGE] = published.AVERAGE
@@ -54,14 +54,6 @@ def cell_marks(runs: pd.DataFrame) -> str:
     is_truncated = runs.truncated_prompts.sum() > _TRUNCATED * runs.prompts.sum()
     is_reused = runs.note.str.contains("re-?use").any()
     return tables.TRUNCATED * bool(is_truncated) + tables.REUSED * bool(is_reused)
-
-
-def seed_notes(paper: pd.DataFrame) -> Iterator[str]:
-    """Yield how many seeds the paper's numbers rest on, and what that is inferred from."""
-    with_counts = paper.assign(count=[score.count for score in paper.score])
-    for (count, basis), group in results.groups(with_counts, ("count", "basis")).items():
-        methods = " / ".join(map(names.method, group.method.unique()))
-        yield f"The paper's numbers for {methods}: {names.counted(count, 'seed')} ({basis})."
 
 
 def facts(ours: pd.DataFrame) -> dict[str, str]:

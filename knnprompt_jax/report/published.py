@@ -56,19 +56,18 @@ def tables() -> dict[str, Any]:
     return json.loads((_FOLDER / "paper_tables.json").read_text(encoding="utf-8"))
 
 
-def seeds(table: str, printed: str) -> tuple[int, str]:
-    """Return the number of seeds behind a row of the paper, and what it is inferred from."""
+def num_seeds(table: str, printed: str) -> int:
+    """Return the number of seeds behind a row of the paper; the file also says what it is inferred from."""
     rows = json.loads((_FOLDER / "paper_seeds.json").read_text(encoding="utf-8"))[table]
-    count, basis = rows.get(printed) or rows["*"]
-    return count, basis
+    count, _ = rows.get(printed) or rows["*"]
+    return count
 
 
 @functools.cache
 def numbers() -> pd.DataFrame:
     """Return the accuracies of all TABLES, a row per number.
 
-    `task` is AVERAGE for the average of a printed row, `tasks` are the row's tasks, and `basis` says what the number of
-    seeds (`score.count`) is inferred from.
+    `task` is AVERAGE for the average of a printed row, and `tasks` are the row's tasks.
     """
     rows = [(table, row) for table in TABLES for row in tables()[table]["rows"]]
     return pd.DataFrame([number for table, row in rows for number in _numbers(table, row)])
@@ -82,7 +81,7 @@ def of(table: str) -> pd.DataFrame:
 def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the numbers of one row of a table."""
     method = method_of(row["method"])
-    count, basis = seeds(table, row["method"])
+    count = num_seeds(table, row["method"])
     scores = {}
     for task, cell in row.get("scores", {}).items():
         scores[task] = Score(cell["mean"], cell["std"], count, TRUNCATED if cell.get("truncated") else "")
@@ -97,7 +96,6 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         "model": own_models().get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
         "m": results.FILLS_CONTEXT if m == "M_T" else results.m_of(method, regime, m),
         "regime": regime,
-        "basis": basis,
         "tasks": tuple(task.lower() for task in scores),
     }
     if "avg" in row:

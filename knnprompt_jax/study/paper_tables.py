@@ -45,11 +45,11 @@ def _paper_priors() -> pd.DataFrame:
     table = published.tables()[_PRIOR]
     numbers = []
     for row in table["rows"]:
-        count, basis = published.seeds(_PRIOR, row["method"])
+        count = published.num_seeds(_PRIOR, row["method"])
         means: dict[Any, float] = {float(ratio): mean for ratio, mean in row["ratio"].items()}
         means |= {"average": row["avg"], "drop": row["max_drop"]}
         for ratio, mean in means.items():
-            number = {"model": table["model"], "setting": row["setting"], "ratio": ratio, "basis": basis}
+            number = {"model": table["model"], "setting": row["setting"], "ratio": ratio}
             number |= {"method": published.method_of(row["method"]), "score": Score(mean, None, count)}
             numbers.append(number)
     return pd.DataFrame(numbers)
@@ -85,7 +85,7 @@ class _PriorReliance(Experiment):
         titles = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {"average": "average", "drop": "drop"}
         tasks_run = ", ".join(map(names.task, names.ordered("task", tasks)))
         caption = f"{self.caption} Our averages are over {tasks_run}."
-        return [tables.build(_PRIOR, caption, _PRIOR_AXES, titles, cells, [*accuracies.seed_notes(paper)])], []
+        return [tables.build(_PRIOR, caption, _PRIOR_AXES, titles, cells)], []
 
 
 def _sst2_table(ours: pd.DataFrame) -> Table:

@@ -34,7 +34,6 @@ def test_a_cell_is_the_mean_over_seeds_beside_the_papers(make_record):
     assert row(table, "8", "Noisy channel")["TREC"] == tables.Cell(paper=Score(41.6, 9.5, 10)), "nobody ran it"
     ours = tables.ours_only(table)
     assert (len(ours.rows), ours.columns) == (1, ("TREC", "average"))
-    assert any("10 seeds" in note for note in table.notes)
     other_model = build([dataclasses.replace(record, model="tiny") for record in records])
     assert row(other_model, "8", "kNN Prompting", model="the tiny model")["TREC"].paper is None
 
