@@ -16,8 +16,8 @@ from knnprompt_jax.cli.command_settings import BenchmarkSettings
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout, words
-from knnprompt_jax.models import checkpoints, decoder, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import decoder, hub, registry, sharding, tokenizers
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import splits
 
@@ -140,7 +140,7 @@ def _load_weights(subject: ModelShape, dtype: str, mesh: Mesh) -> decoder.Decode
     """Load the weights onto the mesh, or draw random ones for a published shape."""
     config = subject.config
     if subject.path:
-        return checkpoints.load(subject.path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
+        return registry.load(subject.path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
     graph, abstract = abstract_weights(config, dtype, mesh)
     formats = jax.tree.map(lambda leaf: leaf.format, abstract)
     draw = jax.jit(lambda: nnx.state(decoder.Decoder(config, nnx.Rngs(0), jnp.dtype(dtype))), out_shardings=formats)

@@ -11,8 +11,8 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hub, registry, tokenizers
 
 Array = jax.Array
 # Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state
@@ -46,7 +46,7 @@ class SentenceEncoder:
         self.config, folder, self.pooling, longest = describe(name_or_folder)
         self.tokenizer = tokenizers.load(folder, for_prompts=False, vocab_size=self.config.vocab_size)
         self.max_length = int(min(longest, self.tokenizer.model_max_length))
-        self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
+        self._graph, self._params = nnx.split(registry.load(folder, self.config, jnp.float32))
         self.known: dict[str, np.ndarray] = {}  # The last embeddings that `embed` has computed.
         self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
 

@@ -19,8 +19,8 @@ from knnprompt_jax.cli.command_settings import FineTuneSettings, Hyperparameters
 from knnprompt_jax.common import files, parallel
 from knnprompt_jax.inference.prompts import words
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import checkpoints, hub, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hub, registry, tokenizers
 from knnprompt_jax.report import records
 from knnprompt_jax.report.results import OWN_MODELS
 from knnprompt_jax.study import job_inputs, sequence_classifier
@@ -42,7 +42,7 @@ def describe(name: str) -> Backbone:
     """Return the model of a name or folder; raise UserError if it does not exist or is not supported."""
     config, path = registry.describe(name, families=tuple(registry.FAMILIES))
     tokenizer = tokenizers.load(path, for_prompts=False, vocab_size=config.vocab_size)
-    return Backbone(name, hub.base_name(name), checkpoints.fingerprint(path), config, path, tokenizer)
+    return Backbone(name, hub.base_name(name), registry.fingerprint(path), config, path, tokenizer)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def _run(planned: FineTuningRun, settings: FineTuneSettings) -> records.Record:
     hyperparameters = planned.hyperparameters
     mesh = sequence_classifier.make_mesh(hyperparameters.batch)
     replicated = jax.NamedSharding(mesh, P())
-    backbone = checkpoints.load(planned.model.path, planned.model.config, jnp.float32, lambda path: replicated)
+    backbone = registry.load(planned.model.path, planned.model.config, jnp.float32, lambda path: replicated)
     network = sequence_classifier.SequenceClassifier(backbone, task.num_classes, nnx.Rngs(problem.split.seed))
     length = min(hyperparameters.max_length, planned.model.config.num_positions)
     encode = functools.partial(

@@ -13,7 +13,7 @@ from knnprompt_jax.classifier import fitted as fitted_lib
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import evaluate_job, fit_job, predict_job
 from knnprompt_jax.common import errors
-from knnprompt_jax.models import checkpoints
+from knnprompt_jax.models import registry
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
 
@@ -133,7 +133,7 @@ def test_all_rows_of_a_table_are_used(table, capsys):
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, loaded_once, monkeypatch):
     loaded_once.clear()
-    monkeypatch.setattr(checkpoints, "load", None)
+    monkeypatch.setattr(registry, "load", None)
     with pytest.raises(errors.UserError, match=re.escape(message)):
         fit_job.run(settings(table, **options))
     assert [path.name for path in table.parent.iterdir()] == ["train.csv"]

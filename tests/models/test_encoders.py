@@ -13,7 +13,7 @@ import tokenizers
 from flax import nnx
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.models import checkpoints, encoders, registry
+from knnprompt_jax.models import encoders, registry
 from knnprompt_jax.models.families import bert
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
@@ -65,7 +65,7 @@ def folder(bare, tmp_path) -> pathlib.Path:
 
 def load(folder: pathlib.Path) -> bert.Encoder:
     config, folder = registry.describe(str(folder), families=registry.ENCODERS)
-    return checkpoints.load(folder, config, jnp.float32)
+    return registry.load(folder, config, jnp.float32)
 
 
 def write(folder: pathlib.Path, files: dict) -> None:

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="the models to be read are made with
 import transformers  # noqa: E402
 
 from knnprompt_jax.common import errors  # noqa: E402
-from knnprompt_jax.models import checkpoints, hub, registry, tokenizers  # noqa: E402
+from knnprompt_jax.models import hub, registry, tokenizers  # noqa: E402
 from knnprompt_jax.models.convert import gguf_model  # noqa: E402
 from tests.models import gguf_writer, torch_models  # noqa: E402
 
@@ -115,15 +115,15 @@ def test_a_file_becomes_a_folder_once(write, tmp_path, monkeypatch, cache):
     want_BTV = torch_models.log_probabilities(make("llama"), tokens_BT := np.arange(21).reshape(3, 7))
     assert np.abs(jax.nn.log_softmax(ours.head.logits(ours(jnp.asarray(tokens_BT)))) - want_BTV).max() < 1e-4
     assert tokenizers.load(folder)("aba")["input_ids"] == [2, 0]
-    fingerprint = checkpoints.fingerprint(folder)
+    fingerprint = registry.fingerprint(folder)
     written = (folder / "model.safetensors").read_bytes()
     draft = folder.with_name(f".{folder.name}.writing")
     folder.rename(draft)
     (draft / "model.safetensors").write_bytes(written[:100])
     assert hub.resolve(str(file)) == folder and not draft.exists()
-    assert checkpoints.fingerprint(folder) == fingerprint
+    assert registry.fingerprint(folder) == fingerprint
     write(changes={"rope.freq_base": 25.0})
-    assert checkpoints.fingerprint(hub.resolve(str(file))) != fingerprint
+    assert registry.fingerprint(hub.resolve(str(file))) != fingerprint
 
 
 def test_a_file_that_cannot_be_converted_leaves_nothing(write, tmp_path, monkeypatch):

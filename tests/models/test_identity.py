@@ -8,7 +8,7 @@ import time
 import pytest
 
 from knnprompt_jax.common import errors, files
-from knnprompt_jax.models import checkpoints, hub
+from knnprompt_jax.models import hub, registry
 
 
 @pytest.fixture
@@ -34,28 +34,28 @@ def test_a_flipped_bit_changes_it(folder, name):
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
         file.write_text("{}")
-    before, stat, data = checkpoints.fingerprint(folder), file.stat(), bytearray(file.read_bytes())
+    before, stat, data = registry.fingerprint(folder), file.stat(), bytearray(file.read_bytes())
     time.sleep(0.01)  # The time of change moves on by ticks of a few milliseconds.
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert checkpoints.fingerprint(folder) != before and len(before) == 64
+    assert registry.fingerprint(folder) != before and len(before) == 64
 
 
 def test_what_decides_nothing_does_not_change_it(folder, tmp_path):
-    before = checkpoints.fingerprint(folder)
+    before = registry.fingerprint(folder)
     (folder / "README.md").write_text("other")
     os.utime(folder / "model.safetensors", (1, 1))
-    assert checkpoints.fingerprint(folder) == before
-    assert checkpoints.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
+    assert registry.fingerprint(folder) == before
+    assert registry.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
 
 
 def test_hashes_are_remembered(folder, monkeypatch):
-    before = checkpoints.fingerprint(folder)
+    before = registry.fingerprint(folder)
     monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
-    assert checkpoints.fingerprint(folder) == before
+    assert registry.fingerprint(folder) == before
 
 
 def test_models_without_weights_have_none(tmp_path):
     with pytest.raises(errors.UserError, match="no weights"):
-        checkpoints.fingerprint(tmp_path)
+        registry.fingerprint(tmp_path)

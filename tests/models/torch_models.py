@@ -13,7 +13,7 @@ import torch
 import transformers
 from flax import serialization, traverse_util
 
-from knnprompt_jax.models import checkpoints, decoder, registry
+from knnprompt_jax.models import decoder, registry
 from tests.models.shapes import SHAPES
 
 # Tensors of old files that are not weights; in most families they are frequencies.
@@ -125,4 +125,4 @@ FORMATS = {"safetensors": write_safetensors, "torch": write_torch, "flax": write
 def load(folder: pathlib.Path, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:
     """Load our decoder from a folder."""
     config, folder = registry.describe(str(folder))
-    return checkpoints.load(folder, config, dtype)
+    return registry.load(folder, config, dtype)

@@ -23,7 +23,7 @@ from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import continuations
-from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding
+from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.models.families import bert
 from knnprompt_jax.study import sequence_classifier
 from tests import prompt_groups, random_weights
@@ -148,7 +148,7 @@ def check_model(name: str) -> None:
         for sizes in MESHES[name]:
             mesh = parallel.make_mesh(*sizes)
             places = sharding.placement(original.config, mesh)
-            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
+            loaded = registry.load(pathlib.Path(folder), original.config, np.float32, places)
             check_weights(loaded, original, mesh)
             model = language_model(loaded, mesh)
             states = states_lib.read(model, prompts)

@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods, method
-from knnprompt_jax.models import checkpoints
+from knnprompt_jax.models import registry
 from knnprompt_jax.report import records
 from knnprompt_jax.study import comparison
 from knnprompt_jax.study import job_inputs as inputs
@@ -104,7 +104,7 @@ def test_a_methods_own_passes_are_cached_too(job, passes):
 
 def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
     done = comparison.run(dataclasses.replace(job, methods="icl"))
-    monkeypatch.setattr(checkpoints, "load", None)
+    monkeypatch.setattr(registry, "load", None)
     again = dataclasses.replace(job, methods="icl", resume=True)
     for wanted, mine in ((done, again), (done[1:], dataclasses.replace(again, seeds=(2,)))):
         assert predictions(comparison.run(mine)) == predictions(wanted)
@@ -122,7 +122,7 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
     [({"context": 129}, "context=129: .* reads at most 128 tokens"), ({"model": "./nowhere"}, "nowhere")],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(checkpoints, "load", None)
+    monkeypatch.setattr(registry, "load", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(dataclasses.replace(job, **change))
     assert not (tmp_path / "results").exists()

@@ -11,7 +11,7 @@ from flax import nnx
 
 from knnprompt_jax.cli.command_settings import Hyperparameters
 from knnprompt_jax.common import errors
-from knnprompt_jax.models import checkpoints, registry
+from knnprompt_jax.models import registry
 from knnprompt_jax.study import sequence_classifier as texts
 from knnprompt_jax.study import sequence_classifier as trainer
 
@@ -55,7 +55,7 @@ def classifiers(tmp_path_factory) -> Callable:
         saved.save_pretrained(places[name])
         config, folder = registry.describe(str(places[name]), families=(name,))
         # A copy: the trainer gives the weights' memory back.
-        backbone = jax.tree.map(jnp.copy, checkpoints.load(folder, config, jnp.float32))
+        backbone = jax.tree.map(jnp.copy, registry.load(folder, config, jnp.float32))
         ours = trainer.SequenceClassifier(backbone, 3, nnx.Rngs(0))
         head = theirs.classifier if name == "bert" else theirs.score
         ours.head_kernel[...] = jnp.asarray(head.weight.detach().numpy().T)

@@ -21,7 +21,7 @@ from knnprompt_jax.common import progress as progress_lib
 from knnprompt_jax.inference.lm import execution as execution_lib
 from knnprompt_jax.inference.prompts import continuations as continuations_lib
 from knnprompt_jax.inference.prompts import layout, packing, words
-from knnprompt_jax.models import DTYPES, checkpoints, hub, registry, sharding, tokenizers
+from knnprompt_jax.models import DTYPES, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import head as head_lib
@@ -144,7 +144,7 @@ class LanguageModel:
         config, path = registry.describe(str(name_or_path), weights=needs_weights)
 
         def load(mesh: jax.sharding.Mesh) -> decoder_lib.Decoder:
-            return checkpoints.load(path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
+            return registry.load(path, config, jnp.dtype(dtype), sharding.placement(config, mesh))
 
         return cls(
             config,
@@ -356,7 +356,7 @@ def find_fingerprint(name: str, needs_weights: bool) -> str:
 def _fingerprint(find: Callable[[], pathlib.Path], needs_weights: bool) -> str:
     """Return the SHA-256 of the model files in the found folder; "" if files are missing and no weights are needed."""
     try:
-        return checkpoints.fingerprint(find())
+        return registry.fingerprint(find())
     except errors.UserError:
         if needs_weights:
             raise
