@@ -95,18 +95,22 @@ def causal_attention(
 
 def padded_attention(
     q_BTHK: Array,
-    k_BTHK: Array,
-    v_BTHK: Array,
+    k_BTGK: Array,
+    v_BTGK: Array,
     lengths_B: Array,
-    scale: float,
+    rule: LogitRule,
     dropout: layers.Dropout = layers.NO_DROPOUT,
 ) -> Array:
     """Compute plain attention in both directions over sequences of `lengths_B` tokens, padded on the right."""
-    logits_BHTT = jnp.einsum(
-        "bthk,bshk->bhts", q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BTHK, preferred_element_type=jnp.float32
-    )
-    mask_BT = jnp.arange(k_BTHK.shape[1]) < lengths_B[:, None]
-    weights_BHTT = dropout(jax.nn.softmax(jnp.where(mask_BT[:, None, None], logits_BHTT, MASKED)))
+    heads_per_key = q_BTHK.shape[2] // k_BTGK.shape[2]
+    k_BTHK = jnp.repeat(k_BTGK, heads_per_key, axis=2)
+    v_BTHK = jnp.repeat(v_BTGK, heads_per_key, axis=2)
+    logits_BHTT = jnp.einsum("bthk,bshk->bhts", rule.scaled(q_BTHK), k_BTHK, preferred_element_type=jnp.float32)
+    key_T = jnp.arange(k_BTHK.shape[1])
+    query_T1 = key_T[:, None]
+    mask_BTT = rule.within(key_T < lengths_B[:, None, None], query_T1, key_T)  # [B, 1, T] without a window.
+    mask_BTT = rule.within(mask_BTT, key_T, query_T1)
+    weights_BHTT = dropout(jax.nn.softmax(jnp.where(mask_BTT[:, None], logits_BHTT, MASKED)))
     return _mix(weights_BHTT, v_BTHK, "bhts,bshk->bthk").astype(q_BTHK.dtype)
 
 

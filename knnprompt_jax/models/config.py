@@ -86,6 +86,7 @@ class DecoderConfig:
         qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
         embed_scale: the factor of embeddings, rounded to their dtype.
         num_types: BERT's token types, the numbers of texts in a sequence.
+        bidirectional: a sentence encoder, whose tokens attend in both directions; windows, too, reach both ways.
     """
 
     family: str
@@ -119,6 +120,7 @@ class DecoderConfig:
     embed_scale: float = 1.0
     tied_head: bool = True
     num_types: int = 0
+    bidirectional: bool = False
 
     @classmethod
     def with_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:

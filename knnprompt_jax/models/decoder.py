@@ -41,11 +41,18 @@ class Decoder(nnx.Module):
             self.head_bias = layers.zeros((config.vocab_size,), param_dtype)
         self.blocks = layers.stack(config, rngs, param_dtype)
 
-    def __call__(self, tokens_BT: Array, remat: bool = False, dropout: layers.Dropout = layers.NO_DROPOUT) -> Array:
-        """Return hidden states [B, T, E] (float32) of whole sequences under causal attention.
+    def __call__(
+        self,
+        tokens_BT: Array,
+        lengths_B: Array | None = None,
+        remat: bool = False,
+        dropout: layers.Dropout = layers.NO_DROPOUT,
+    ) -> Array:
+        """Return hidden states [B, T, E] (float32) of whole sequences.
 
         Args:
-            tokens_BT: the sequences.
+            tokens_BT: the sequences, padded on the right.
+            lengths_B: the lengths of the sequences; only attention in both directions needs them.
             remat: recompute the blocks in the backward pass, which saves memory.
             dropout: applied to the embeddings and within every block.
         """
@@ -56,7 +63,7 @@ class Decoder(nnx.Module):
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
             layer_dropout = dropout.at(layer)
-            attend = self._attend_causally(layer, len(positions_T), layer_dropout)
+            attend = self._attend(layer, len(positions_T), layer_dropout, lengths_B)
             return block(x_BTD, attend, self._rotate(rotations, layer), layer_dropout)[0], None
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
@@ -69,7 +76,7 @@ class Decoder(nnx.Module):
 
         def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, tuple[Array, Array]]:
             block, layer = block_and_layer
-            attend = self._attend_causally(layer, len(positions_P))
+            attend = self._attend(layer, len(positions_P))
             x_1PD, k_1PGK, v_1PGK = block(x_1PD, attend, self._rotate(rotations, layer))
             return x_1PD, (_head_first(k_1PGK), _head_first(v_1PGK))
 
@@ -158,9 +165,19 @@ class Decoder(nnx.Module):
         """Return the block of one layer. Indexing (instead of slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
-    def _attend_causally(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> Attend:
+    def _attend(
+        self,
+        layer: Array | int,
+        length: int,
+        dropout: layers.Dropout = layers.NO_DROPOUT,
+        lengths_B: Array | None = None,
+    ) -> Attend:
+        """Return a layer's attention over whole sequences, padded to `length` tokens."""
         rule = self._logit_rule(layer, length)
         weights_dropout = dropout.at(layers.DROP_WEIGHTS)
+        if self.config.bidirectional:
+            assert lengths_B is not None
+            return lambda q, k, v: attention.padded_attention(q, k, v, lengths_B, rule, weights_dropout)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
 
     def _attend_after_prefix(

@@ -20,16 +20,18 @@ DEFAULT = "smollm2"
 # Weight files in the order of preference; the sharded form is `<file>.index.json`.
 SAFETENSORS = "model.safetensors"
 _FORMATS = (SAFETENSORS, "flax_model.msgpack", "pytorch_model.bin")
-# Files that change a model's results, besides the weights: configuration, tokenizer, pooling of sentence encoders.
+# Files that change a model's results, besides the weights: configuration, tokenizer, modules of sentence encoders.
 _SMALL_FILES = (
     "config.json",
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
+    *("*_Dense/config.json", "*_Dense/model.safetensors"),
 )
 _CONVERTED_VERSION = 1  # Of the converted folders; raise it when their content changes.
 _SECONDS = 3600.0  # The time to wait for another process that converts or joins the same model.
-_DOWNLOADED = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")  # Configuration, tokenizer and chat template.
+# Configuration, tokenizer, chat template, and small layers of sentence encoders.
+_DOWNLOADED = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*_Dense/model.safetensors")
 
 
 class _Packages(NamedTuple):

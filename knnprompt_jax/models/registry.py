@@ -33,6 +33,8 @@ Model = Any  # A decoder.Decoder or bert.Encoder, by the family of its config.
 _MODULES = (gpt2, opt, llama, gpt_neox, bert)
 FAMILIES = {family.name: family for module in _MODULES for family in module.FAMILIES}
 ENCODERS = tuple(family.name for family in bert.FAMILIES)
+# The families of sentence encoders; those of a decoder may attend in both directions.
+SENTENCE_ENCODERS = (*ENCODERS, "gemma3_text")
 LANGUAGE_MODELS = tuple(name for name in FAMILIES if name not in ENCODERS)
 # The keys of config.json that describe the shape of published models, by Hub name. `PUBLISHED` lacks the encoders.
 PUBLISHED_CONFIGS = json.loads(
@@ -56,6 +58,8 @@ def config_from_hf(
     fields.require("quantization_config", None)
     if name in LANGUAGE_MODELS:
         fields.require("is_causal", True)
+    if families != SENTENCE_ENCODERS:
+        fields.require("use_bidirectional_attention", False)
     config = FAMILIES[name].config_from_hf(fields)
     fields.refuse_unread()
     return config
@@ -150,7 +154,7 @@ def fingerprint(folder: pathlib.Path) -> str:
         return hashlib.sha256(json.dumps([relative, hashes]).encode()).hexdigest()
 
 
-def _read_header(file: pathlib.Path) -> Iterator[Tensor]:
+def read_header(file: pathlib.Path) -> Iterator[Tensor]:
     """Yield the floating-point tensors of a file; others are no weights."""
     try:
         with safetensors.safe_open(file, "numpy"):  # Checks that the tensors fill the file without gaps.
@@ -177,7 +181,7 @@ def _find_sources(
     stored = collections.defaultdict(list)
     skipped = "|".join([table.buffers, *[r"lm_head\.weight|embed_out\.weight"] * config.tied_head])
     for file in hub.find_weights(folder):
-        for tensor in _read_header(file):
+        for tensor in read_header(file):
             if not re.fullmatch(skipped, key := table.bare(tensor.key)):
                 stored[key].append(tensor)
     if mismatches := _compare(expected, stored):

@@ -181,7 +181,7 @@ class SequenceClassifier(nnx.Module):
             hidden_BTD = self.backbone(tokens_BT, lengths_B, types_BT, remat, dropout)
             pooled_BD = dropout.at(self.backbone.config.num_layers + 1)(self.backbone.pool(hidden_BTD))
             return pooled_BD @ self.head_kernel[...] + self.head_bias[...]
-        hidden_BTE = self.backbone(tokens_BT, remat, dropout)
+        hidden_BTE = self.backbone(tokens_BT, lengths_B, remat, dropout)
         last_BE = jnp.take_along_axis(hidden_BTE, lengths_B[:, None, None] - 1, axis=1)[:, 0]
         return last_BE[:, : self.backbone.config.embed_width] @ self.head_kernel[...]  # Phi appends 1 for its bias.
 

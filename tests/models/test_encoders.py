@@ -30,8 +30,7 @@ MODULES = [
 BY_TOKENS = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
 PROMPTS = "config_sentence_transformers.json"
-PROMPTED = {"prompts": {"query": "q: ", "document": ""}}
-POOLED = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "cls"}}
+PROMPTED = {"prompts": {"query": "the sun ", "document": ""}}
 SIZES = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
 HF = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=29, type_vocab_size=3, **SIZES)
 
@@ -122,7 +121,7 @@ def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: i
     [
         (BY_TOKENS, MODULES, {"max_seq_length": 7}, None, "mean", 7),
         ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, "document", "cls", 29),
-        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, "unknown", "mean", 29),
+        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, "query", "mean", 29),
     ],
 )
 def test_described_pooling(folder, described, modules, options, prompt, pooling, max_length):
@@ -130,7 +129,7 @@ def test_described_pooling(folder, described, modules, options, prompt, pooling,
     write(folder, {**files, PROMPTS: PROMPTED | {"default_prompt_name": prompt}})
     encoder = encoders.SentenceEncoder(str(folder))
     assert (encoder.pooling, encoder.max_length) == (pooling, max_length)
-    want_ND = by_torch(folder, TEXTS, pooling, max_length)
+    want_ND = by_torch(folder, [PROMPTED["prompts"].get(prompt, "") + text for text in TEXTS], pooling, max_length)
     np.testing.assert_allclose(encoder.encode(TEXTS), want_ND, atol=1e-4)
     assert encoder.encode([]).shape == (0, 35)
     unit_ND = want_ND / np.linalg.norm(want_ND, axis=1, keepdims=True)
@@ -147,10 +146,9 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
     ("files", "message"),
     [
         ({}, "pooling='' is not supported"),
-        ({"modules.json": [*MODULES, {"type": "x.Dense", "path": ""}]}, "module Dense is not supported; choices: Tr"),
+        ({"modules.json": [*MODULES, {"type": "x.CNN", "path": ""}]}, "modules 'Transformer Pooling CNN' are not s"),
         ({"modules.json": {"a": 1}}, "modules.json: not a list of modules"),
-        ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2': it is not supported; choices: bert"),
-        ({**POOLED, PROMPTS: PROMPTED | {"default_prompt_name": "query"}}, "default_prompt_name='query': a prompt"),
+        ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2': it is not supported; choices: bert, gemma3_text"),
     ],
 )
 def test_other_folders_are_refused(folder, files, message):

@@ -57,11 +57,12 @@ def message(*arguments: object, **options: object) -> str:
     ("weights", "fetched"), [(SAFETENSORS + FLAX + TORCH, SAFETENSORS), (FLAX + TORCH, FLAX), (TORCH, TORCH)]
 )
 def test_one_format_is_fetched(publish, weights, fetched):
-    publish([*SMALL, *OTHERS, *weights, "1_Pooling/config.json"])
+    modules = ["1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"]
+    publish([*SMALL, *OTHERS, *weights, *modules])
     folder = hub.find("owner/name")
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     indices = {name for name in weights if name.endswith(".json")}
-    assert found == {*SMALL, *fetched, *indices, "1_Pooling/config.json"}
+    assert found == {*SMALL, *fetched, *indices, *modules}
 
 
 def test_only_what_is_needed_is_fetched(publish):

@@ -33,7 +33,7 @@ class Encoder(nnx.Module):
         self,
         tokens_BT: Array,
         lengths_B: Array,
-        types_BT: Array,
+        types_BT: Array | None = None,
         remat: bool = False,
         dropout: layers.Dropout = layers.NO_DROPOUT,
     ) -> Array:
@@ -42,23 +42,23 @@ class Encoder(nnx.Module):
         Args:
             tokens_BT: the sequences, padded on the right. States of padding are meaningless.
             lengths_B: the lengths of the sequences.
-            types_BT: the number of the text in a pair that each token belongs to; zeros for single texts.
+            types_BT: the number of the text in a pair that each token belongs to; None for single texts.
             remat: recompute the blocks in the backward pass, which saves memory.
             dropout: applied to the embeddings and within every block.
         """
-        types_BTD = self.types[...][types_BT]
+        types_BTD = self.types[...][0 if types_BT is None else types_BT]
         x_BTD = self.tokens[...][tokens_BT] + self.positions[...][: tokens_BT.shape[1]] + types_BTD
         x_BTD = self.embedding_norm(x_BTD).astype(x_BTD.dtype)
         x_BTD = dropout.at(self.config.num_layers)(x_BTD)
+        rule = attention.LogitRule(self.config.attention_scale)
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
             layer_dropout = dropout.at(layer)
 
             def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
-                scale = self.config.attention_scale
                 weights_dropout = layer_dropout.at(layers.DROP_WEIGHTS)
-                return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
+                return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, rule, weights_dropout)
 
             return block(x_BTD, attend, dropout=layer_dropout)[0], None
 

@@ -174,17 +174,21 @@ def _gemma3(hf: config_lib.Fields) -> config_lib.DecoderConfig:
 
     Queries and keys are normalised, and the layers without a window turn more slowly.
     """
-    hf.require("use_bidirectional_attention", False)
     hf.require("attn_logit_softcapping", None)
     hf.require("final_logit_softcapping", None)
     hf.size("head_dim")
     kinds = _layer_kinds(hf)
+    windows = tuple(hf.size("sliding_window") if kind == _SLIDING else 0 for kind in kinds)
+    bidirectional = hf.switch("use_bidirectional_attention", False)
+    if bidirectional:  # Half of the window is before a token, half after it.
+        windows = tuple(window and window // 2 + 1 for window in windows)
     different: dict[str, Any] = {
         "rotations": _gemma3_rotations(hf),
         # `hidden_act` is an older name, without effect.
         "activation": hf.choice("hidden_activation", "gelu_pytorch_tanh", layers.ACTIVATIONS),
         "tied_head": hf.switch("tie_word_embeddings", True),
-        "windows": tuple(hf.size("sliding_window") if kind == _SLIDING else 0 for kind in kinds),
+        "windows": windows,
+        "bidirectional": bidirectional,
         "layer_rotary": tuple(_LAYER_TYPES.index(kind) for kind in kinds),
         "norm": "rms_plus_one",
         "norm_positions": (config_lib.BEFORE, config_lib.OUTPUT),
