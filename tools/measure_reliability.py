@@ -163,7 +163,7 @@ def _examples(frame: pd.DataFrame) -> list[Example]:
 def read(model: kp.LanguageModel, task: Task, rows: Sequence[Example]) -> Readings:
     """Return the readings of rows without demonstrations: the same for every classifier of the task."""
     reader = views.PromptReader(model, task, CACHE, repeated=True)
-    view = reader.read_after((), rows, (expert.block_of(model.config),), task.name)
+    view = reader.read_after((), rows, expert.blocks_of(model.config), task.name)
     return Readings(pool_fitting.joined_texts(task, rows), {0: view})
 
 

@@ -4,7 +4,8 @@
 |-----------------|------------------------------------------------------------------------------------|
 | hidden_8 [N, E] | the anchors' hidden states, in the order of the rows                               |
 | log_z_8 [N]     | their log-partitions                                                               |
-| block_8 [N, D]  | the outputs of the block that experts read, if any does                            |
+| block_8_21 [N, D]  | the outputs of the 21st block at the last token, if experts read them                |
+| tokens_8_21 [N, D]  | the mean of its outputs over the tokens of a text                           |
 | terms           | the terms of the expert on words, if there is one, as lines of UTF-8               |
 | terms_table     | their numbers (`words.Terms`)                                                      |
 | content         | the task, the options and the rows (`fitted.Content`) as JSON                      |
@@ -36,7 +37,7 @@ from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import lm as lm_lib
 
-FORMAT = 15
+FORMAT = 16
 _KEY = "knnprompt_classifier"
 _OPTIONS = {kind.__name__: kind for kind in (PublishedOptions, AutoOptions)}
 _INVALID = (safetensors.SafetensorError, ValueError, LookupError, TypeError, RecursionError)
@@ -134,8 +135,8 @@ def _to_bytes(fitted: Fitted) -> bytes:
     for shots, states in fitted.readings.states.items():
         arrays[f"hidden_{shots}"] = np.asarray(states.hidden_NE, np.float32)
         arrays[f"log_z_{shots}"] = np.asarray(states.log_z_N, np.float32)
-        for block_output_ND in states.blocks.values():
-            arrays[f"block_{shots}"] = np.asarray(block_output_ND, np.float32)
+        for output, output_ND in states.blocks.items():
+            arrays[_array_name(output, shots)] = np.asarray(output_ND, np.float32)
     if fitted.pool and fitted.pool.terms:
         arrays["terms"] = np.frombuffer("\n".join(fitted.pool.terms.terms).encode(), np.uint8)
         arrays["terms_table"] = fitted.pool.terms.table_FC
@@ -166,7 +167,7 @@ def read(path: pathlib.Path) -> Saved:
         states = {}
         for view in content.views:
             shots = view.demo_shots
-            blocks = {content.layer: arrays[f"block_{shots}"]} if content.layer else {}
+            blocks = {output: arrays[_array_name(output, shots)] for output in view.blocks}
             is_deterministic = content.model.deterministic
             states[shots] = lm_lib.States(arrays[f"hidden_{shots}"], arrays[f"log_z_{shots}"], is_deterministic, blocks)
         terms = None
@@ -177,6 +178,10 @@ def read(path: pathlib.Path) -> Saved:
     except _INVALID:
         raise errors.UserError(f"{path}: not a classifier, damaged, or of another version: fit again") from None
     return Saved(path, content, states, terms, note["digest"])
+
+
+def _array_name(output: lm_lib.BlockOutput, demo_shots: int) -> str:
+    return f"{'tokens' if output.is_mean else 'block'}_{demo_shots}_{output.block}"
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

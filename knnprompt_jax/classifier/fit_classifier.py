@@ -81,14 +81,16 @@ def _fit_pool(content: Content, options: AutoOptions, reader: views.PromptReader
     model = reader.model
     rows = content.rows
     fitted.check_options(content)
-    reads_block = any(expert.KINDS[name].reads_block for name in options.names)
-    content = dataclasses.replace(content, layer=expert.block_of(model.config) if reads_block else 0)
     shots = view_shots(content.task, rows, model, options.demo_shots, options.random_state)
+    reads_blocks = any(expert.KINDS[name].reads_blocks for name in options.names)
+    blocks = expert.blocks_of(model.config) if reads_blocks else ()
     resources = fitted.resources_of(content, model)
-    weighed = pool_fitting.weigh(reader, rows, shots, options.names, resources, options.random_state)
-    drawn = weighed.demonstrations.items()
-    demonstrations = tuple(ViewDemonstrations(number, tuple(row.row for row in examples)) for number, examples in drawn)
-    content = dataclasses.replace(content, choice=weighed.choice, views=demonstrations)
+    weighed = pool_fitting.weigh(reader, rows, shots, options.names, blocks, resources, options.random_state)
+    drawn = tuple(
+        ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(states.blocks))
+        for number, states in weighed.readings.states.items()
+    )
+    content = dataclasses.replace(content, choice=weighed.choice, views=drawn)
     return fitted.complete(content, model, weighed.readings.states)
 
 
@@ -114,7 +116,7 @@ def partial_fit(earlier: Fitted, examples: Sequence[Example], cache: states.Cach
     reader = views.PromptReader(earlier.model, task, cache, repeated=True)
     joined = {}
     for view in content.views:
-        added = reader.read_after(content.demonstrations_of(view), examples, content.blocks, "anchors")
+        added = reader.read_after(content.demonstrations_of(view), examples, view.blocks, "anchors")
         joined[view.demo_shots] = rowwise.concatenate(earlier.readings.states[view.demo_shots], added)
     for label, word in zip(task.labels, task.label_words, strict=True):
         if label not in earlier.task.labels and parallel.is_main():

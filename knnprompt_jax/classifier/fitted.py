@@ -33,10 +33,14 @@ AnyOptions = PublishedOptions | AutoOptions
 
 @dataclasses.dataclass(frozen=True)
 class ViewDemonstrations:
-    """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt."""
+    """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt.
+
+    `blocks` are the outputs of blocks that are kept beside its states.
+    """
 
     demo_shots: int
     rows: tuple[int, ...]
+    blocks: tuple[lm_lib.BlockOutput, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,6 @@ class Content:
         options: the options of the fit.
         rows: the examples. `Example.row` is the number of a row.
         views: the demonstrations of each view; neighbours are searched for in the first.
-        layer: the block whose output is kept beside each state; 0: none.
         table: the train file as texts, its header first, in which a row's number is its index; () without a file.
         choice: the experts and their weights; None for `KNNPrompting`.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
@@ -62,7 +65,6 @@ class Content:
     options: AnyOptions
     rows: tuple[Example, ...]
     views: tuple[ViewDemonstrations, ...] = ()
-    layer: int = 0
     table: tuple[tuple[str, ...], ...]
     choice: Choice | None = None
     encoder: str
@@ -99,11 +101,6 @@ class Content:
     def num_rows(self) -> int:
         """The number from which later rows are numbered."""
         return max([len(self.table) - 1, *(example.row + 1 for example in self.rows)])
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """The blocks whose outputs are read."""
-        return (self.layer,) if self.layer else ()
 
     @property
     def is_published(self) -> bool:
@@ -251,9 +248,8 @@ class Fitted:
                 taken.append(queries)
                 yield from queries.prompts.values()
 
-        results = states_lib.read_sets(
-            self.model, sets(), cache, itertools.repeat(title), repeated=True, blocks=self.content.blocks
-        )
+        blocks = itertools.cycle(view.blocks for view in self.content.views)
+        results = states_lib.read_sets(self.model, sets(), cache, itertools.repeat(title), repeated=True, blocks=blocks)
         for first in results:
             queries = taken.popleft()
             by_view = [first, *itertools.islice(results, len(queries.prompts) - 1)]
@@ -397,7 +393,7 @@ def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resour
     """Return the resources of the experts of a classifier."""
     options = content.options
     assert isinstance(options, AutoOptions)
-    needs = {"block": content.layer, "encoder": options.encoder, "store_options": options.store_options}
+    needs = {"encoder": options.encoder, "store_options": options.store_options}
     return pool_fitting.resources_of(content.task, model, options.label_token, **needs)
 
 
@@ -427,9 +423,8 @@ def _break_ties(p_QC: np.ndarray, classes_Q: np.ndarray) -> np.ndarray:
 
 
 def _novelty_inputs(readings: Readings) -> list[np.ndarray]:
-    """Return the state and, if it is read, the output of a block, in the view with the fewest demonstrations [Q, F].
+    """Return what experts read at the last token, in the view with the fewest demonstrations [Q, F].
 
     Without demonstrations, anchors and new texts are read alike.
     """
-    states = readings.states[min(readings.states)]
-    return [np.asarray(states.hidden_NE), *map(np.asarray, states.blocks.values())]
+    return expert.last_token_arrays(readings.states[min(readings.states)])

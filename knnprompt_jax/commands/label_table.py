@@ -212,8 +212,7 @@ def order_by_value(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: 
     Args:
         p_NC: the probabilities of the classes of each row.
     """
-    first = fitted.first_view(readings)
-    x_NF = expert.state_inputs(first, fitted.content.layer) if fitted.content.layer else np.asarray(first.hidden_NE)
+    x_NF = np.concatenate(expert.last_token_arrays(fitted.first_view(readings)), -1)
     mean_F, scale_F = linear.standardise(x_NF)
     return acquisition.select_batch(p_NC, (x_NF - mean_F) / scale_F, count)
 

@@ -15,14 +15,14 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     numbers = views.default_numbers(task, rows, model.count_tokens, model.context, inputs.seed)
     dealt = {number: views.deal(rows, number, inputs.seed) for number in numbers}
     reader = views.PromptReader(model, task, inputs.cache)
-    block = expert.block_of(model.config)
-    needs = {"block": block, "encoder": options.encoder, "store_options": inputs.store_options}
+    blocks = expert.blocks_of(model.config)
+    needs = {"encoder": options.encoder, "store_options": inputs.store_options}
     resources = pool_fitting.resources_of(task, model, problem.label_token, **needs)
-    weighed = pool_fitting.weigh(reader, rows, [*dealt], options.names, resources, inputs.seed)
+    weighed = pool_fitting.weigh(reader, rows, [*dealt], options.names, blocks, resources, inputs.seed)
     pool = pool_fitting.Pool.fit(weighed.choice, weighed.readings, inputs.classes(rows), inputs.num_classes, resources)
     states = {
-        number: reader.read_after(demonstrations, problem.evaluation, (block,), "")
-        for number, demonstrations in weighed.demonstrations.items()
+        number: reader.read_after(weighed.demonstrations[number], problem.evaluation, tuple(read.blocks), "")
+        for number, read in weighed.readings.states.items()
     }
     queries = Readings(pool_fitting.joined_texts(task, problem.evaluation), states)
     sets = [prompts for view in dealt.values() for prompts in reader.build_view(rows, view.groups)]

@@ -1,6 +1,8 @@
 """The decoder of every family: embeddings, stacked blocks under one scan, final normalisation, head."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,9 +92,9 @@ class Decoder(nnx.Module):
         *,
         prefix: attention.Prefix,
         use_kernel: bool,
-        blocks: tuple[int, ...] = (),
+        blocks: tuple[head_lib.BlockOutput, ...] = (),
         whole_last_block: bool = False,
-    ) -> tuple[Array, dict[int, Array]]:
+    ) -> tuple[Array, dict[head_lib.BlockOutput, Array]]:
         """Return the states of some tokens of suffixes that are packed into rows.
 
         Each token attends to the prefix and to the tokens that `attention.attention_mask` allows.
@@ -101,26 +103,27 @@ class Decoder(nnx.Module):
             step: the packed suffixes, and the tokens whose states are returned (`prompts.packing.Step`).
             prefix: the result of `read_prefix`.
             use_kernel: whether `prefix_kernel` computes attention, except that of the last block on outputs only.
-            blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
+            blocks: the outputs of blocks that are returned.
             whole_last_block: run the last block on all tokens. By default it runs on the J outputs only, which saves
-                little if most tokens are outputs.
+                little if most tokens are outputs; its mean is not computed then.
 
         Returns:
-            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `blocks`,
-            all float32.
+            The hidden states [J, E] after the final normalisation, and each of `blocks` [J, D], all float32.
         """
-        assert all(1 <= block <= self.config.num_layers for block in blocks)
+        for output in blocks:
+            assert 1 <= output.block <= self.config.num_layers - (output.is_mean and not whole_last_block)
         tokens_BS, stops_BS, positions_BS, output_positions_J = step
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
         rotations = self._rotations(positions_BS)
         make_attend = functools.partial(self._attend_after_prefix, prefix)
 
-        def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
+        def body(carry: tuple[Array, Any], layer: Array) -> tuple[tuple[Array, Any], None]:
             x_BSD, kept = carry
             attend = make_attend(use_kernel, layer, mask_BSS, positions_BS, positions_BS)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
-            return (x_BSD, _keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J])), None
+            select = functools.partial(_select, x_BSD, mask_BSS, output_positions_J)
+            return (x_BSD, _keep(kept, layer, select)), None
 
         kept = {block: jnp.zeros((len(output_positions_J), self.config.width)) for block in blocks}
         layers_l = jnp.arange(self.config.num_layers if whole_last_block else last)
@@ -136,7 +139,7 @@ class Decoder(nnx.Module):
             rotate_T = self._rotate(self._rotations(positions_1T), last)
             rotate_J = self._rotate(self._rotations(positions_1J), last)
             x_JD = self._block(last).at(x_1TD, output_positions_J, attend, rotate_T, rotate_J)[0]
-            kept = _keep(kept, last, x_JD)
+            kept = _keep(kept, last, lambda is_mean: x_JD.astype(jnp.float32))
         return self._finish(x_JD), kept
 
     @property
@@ -226,10 +229,23 @@ def _head_first(array_1PGK: Array) -> Array:
     return jnp.moveaxis(repeat_heads_for_shards(array_1PGK)[0], 1, 0)
 
 
-def _keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
-    """Return the outputs of requested blocks, counted from 1, with those of `layer`, counted from 0."""
-    x_JD = x_JD.astype(jnp.float32)
-    return {block: jnp.where(layer == block - 1, x_JD, kept_JD) for block, kept_JD in kept.items()}
+def _keep(
+    kept: dict[head_lib.BlockOutput, Array], layer: Array | int, select: Callable[[bool], Array]
+) -> dict[head_lib.BlockOutput, Array]:
+    """Return the requested outputs of blocks, with those of `layer`, counted from 0, which `select` computes."""
+
+    def kept_or_selected(output: head_lib.BlockOutput, kept_JD: Array) -> Array:
+        return jax.lax.cond(layer == output.block - 1, lambda: select(output.is_mean), lambda: kept_JD)
+
+    return {output: kept_or_selected(output, kept_JD) for output, kept_JD in kept.items()}
+
+
+def _select(x_BSD: Array, mask_BSS: Array, output_positions_J: Array, is_mean: bool) -> Array:
+    """Return x [J, D] (float32) at some tokens, or the mean of x over the tokens of the row that each of them sees."""
+    x_BSD = x_BSD.astype(jnp.float32)
+    if is_mean:
+        x_BSD = jnp.einsum("bst,btd->bsd", mask_BSS.astype(jnp.float32), x_BSD) / mask_BSS.sum(-1, keepdims=True)
+    return x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J]
 
 
 def repeat_heads_for_shards(array_BTGK: Array) -> Array:

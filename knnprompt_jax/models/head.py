@@ -1,5 +1,6 @@
 """States, and the head that maps them to next-token logits: the sufficient statistics of a next-token distribution."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,20 +14,31 @@ Array = jax.Array
 TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_probabilities`.
 
 
+@dataclasses.dataclass(frozen=True, order=True)
+class BlockOutput:
+    """The output of a block, counted from 1, for a prompt: at its last token, or the mean over its own tokens.
+
+    A prompt's own tokens are those after the prefix, which is the tokens of the demonstrations.
+    """
+
+    block: int
+    is_mean: bool = False
+
+
 @struct.dataclass
 class States:
     """The head's input `hidden_NE` and the log-partition `log_z_N` (nats) of N prompts, both float32.
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head. A pass leaves its rows split over the devices of the
     mesh if they divide evenly; a selection of rows is whole on every device. With `deterministic`, no state depends on
-    the other prompts of its pass, and a store of these states must search deterministically. `blocks` has the outputs
-    [N, D] (float32) of the requested blocks, counted from 1.
+    the other prompts of its pass, and a store of these states must search deterministically. `blocks` has the requested
+    outputs of blocks [N, D] (float32).
     """
 
     hidden_NE: Array
     log_z_N: Array
     deterministic: bool = struct.field(pytree_node=False, default=False)
-    blocks: Mapping[int, Array] = struct.field(default_factory=dict)
+    blocks: Mapping[BlockOutput, Array] = struct.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.log_z_N)

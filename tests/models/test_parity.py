@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 from knnprompt_jax.inference.prompts import packing  # noqa: E402
 from knnprompt_jax.models import decoder, head  # noqa: E402
+from knnprompt_jax.models.head import BlockOutput  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -66,19 +67,22 @@ def test_suffixes_after_a_prefix(pair, shape):
 def test_outputs_of_blocks(pair, whole_last_block):
     model, ours = pair("gpt2")
     prefix, suffixes = TOKENS_BT[0, :11], [TOKENS_BT[0, 11:16], TOKENS_BT[1, :12], TOKENS_BT[2, :1]]
-    last = ours.config.num_layers
-    got_JE, got, _ = _read(ours, prefix, suffixes, (last, 1), whole_last_block)
+    first, mean, last = BlockOutput(1), BlockOutput(1, is_mean=True), BlockOutput(ours.config.num_layers)
+    got_JE, got, _ = _read(ours, prefix, suffixes, (last, mean, first), whole_last_block)
     for row, suffix in enumerate(suffixes):
         with torch.no_grad():
             whole = torch.as_tensor(np.concatenate([prefix, suffix]))[None]
-            _, first, *_, normed = (states[0, -1] for states in model(whole, output_hidden_states=True).hidden_states)
-        np.testing.assert_allclose([got_JE[row], ours.final_norm(got[last][row])], [normed] * 2, atol=TOLERANCE)
-        np.testing.assert_allclose(got[1][row], first, atol=TOLERANCE)
+            _, first_TD, *_, normed_TD = (
+                states[0, len(prefix) :] for states in model(whole, output_hidden_states=True).hidden_states
+            )
+        np.testing.assert_allclose([got_JE[row], ours.final_norm(got[last][row])], [normed_TD[-1]] * 2, atol=TOLERANCE)
+        np.testing.assert_allclose(got[first][row], first_TD[-1], atol=TOLERANCE)
+        np.testing.assert_allclose(got[mean][row], first_TD.mean(0), atol=TOLERANCE)
 
 
 def _read(
     ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], *options: Any
-) -> tuple[jax.Array, dict[int, jax.Array], jax.Array]:
+) -> tuple[jax.Array, dict[BlockOutput, jax.Array], jax.Array]:
     """Return states, outputs of blocks and log-probabilities at the ends of three suffixes.
 
     The first two are packed into one row; prefix and rows are padded.
@@ -97,7 +101,7 @@ def _read(
 @functools.partial(jax.jit, static_argnums=1)
 def _run(
     ours: decoder.Decoder, options: tuple[Any, ...], prefix_P: jax.Array, length: jax.Array, *batch: jax.Array
-) -> tuple[jax.Array, dict[int, jax.Array], jax.Array]:
+) -> tuple[jax.Array, dict[BlockOutput, jax.Array], jax.Array]:
     named = dict(zip(("blocks", "whole_last_block"), options, strict=False))
     states_JE, outputs = ours.read_suffixes(
         packing.Step(*batch), prefix=ours.read_prefix(prefix_P, length), use_kernel=False, **named

@@ -3,13 +3,14 @@
 | name | reads | score |
 |---|---|---|
 | labels | the label words' probabilities after the prompt | log p, relative to its mean over the rows |
-| means | the state and the output of a block | the cosine to the class means |
+| means | the state and the output of a block, or the mean of its outputs over tokens | the cosine to the class means |
 | knn | the next-token distribution | votes of the nearest rows by KL(text ‖ row), Eq. 5 of the paper |
-| probe | the state and the output of a block | ridge regression |
+| probe | the same | ridge regression |
 | words | words and parts of words, without the language model | ridge regression on TF-IDF |
 | encoder | the embedding of a sentence encoder | ridge regression |
 
-The first four read the prompts of a view. No score depends on the classes' shares of the rows.
+The first four read the prompts of a view; tokens are read in the view with the fewest demonstrations. No score depends
+on the classes' shares of the rows.
 """
 
 import abc
@@ -36,6 +37,7 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 KS = (3, 7, 15, 31)
 DISTANCE = "kl"
 _DEPTH = 0.75  # Of the block whose output is read beside the state.
+_TOKEN_DEPTH = 0.5  # Of the first block whose outputs are averaged over tokens; the second is the last but one.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +68,6 @@ class Resources:
 
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
-        block: the block whose output is read beside the state.
         encoder: the sentence encoder; empty if there is none.
     """
 
@@ -74,7 +75,6 @@ class Resources:
     mesh: Mesh | None = None
     label_tokens: Sequence[int] = ()
     label_obstacle: str = ""
-    block: int = 0
     encoder: str = ""
     store_options: StoreOptions = StoreOptions()
 
@@ -86,15 +86,30 @@ class Resources:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expert(abc.ABC):
-    """An expert on the prompts with `demo_shots` demonstrations per class; None if it reads no prompts."""
+    """An expert on the prompts with `demo_shots` demonstrations per class; None if it reads no prompts.
+
+    It reads the mean of the outputs of `token_block` over the tokens of a text or, if that is 0, the last token.
+    """
 
     name: ClassVar[str]
     reads_prompts: ClassVar[bool] = True
-    reads_block: ClassVar[bool] = False
+    reads_blocks: ClassVar[bool] = False
     default_setting: ClassVar[float] = 0.0  # If no row can be held out.
 
     resources: Resources
     demo_shots: int | None
+    token_block: int = 0
+
+    @classmethod
+    def reading(cls, readings: Readings, resources: Resources) -> list["Expert"]:
+        """Return the experts of this kind: one for each of the readings that it reads."""
+        if not cls.reads_prompts:
+            return [cls(resources, None)]
+        experts = [cls(resources, shots) for shots in readings.states]
+        for shots, states in readings.states.items():
+            token_blocks = [output.block for output in states.blocks if output.is_mean and cls.reads_blocks]
+            experts += [cls(resources, shots, block) for block in token_blocks]
+        return experts
 
     @property
     def obstacle(self) -> str:
@@ -120,10 +135,15 @@ class Expert(abc.ABC):
         return readings.states[self.demo_shots]
 
     def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
-        """Return the function from readings to states and outputs of a block [Q, F], standardised by these rows."""
-        block = self.resources.block
-        mean_F, scale_F = linear.standardise(state_inputs(self._states(readings), block))
-        return lambda queries: (state_inputs(self._states(queries), block) - mean_F) / scale_F
+        """Return the function from readings to inputs [Q, F], standardised by these rows."""
+        mean_F, scale_F = linear.standardise(self._inputs(readings))
+        return lambda queries: (self._inputs(queries) - mean_F) / scale_F
+
+    def _inputs(self, readings: Readings) -> np.ndarray:
+        states = self._states(readings)
+        if self.token_block:
+            return np.asarray(states.blocks[lm.BlockOutput(self.token_block, is_mean=True)])
+        return np.concatenate(last_token_arrays(states), -1)
 
 
 class LabelWords(Expert):
@@ -153,11 +173,11 @@ class ClassMeans(Expert):
     """Compares states with the mean of each class."""
 
     name = "means"
-    reads_block = True
+    reads_blocks = True
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
         inputs = self._standardised(readings)
-        fitted = linear.fit_means(inputs(readings), y_N, num_classes, num_classes >= views.MANY_CLASSES)
+        fitted = linear.fit_means(inputs(readings), y_N, num_classes)
         return lambda queries: fitted(inputs(queries))
 
 
@@ -189,7 +209,7 @@ class Probe(_Ridge):
     """Reads states."""
 
     name = "probe"
-    reads_block = True
+    reads_blocks = True
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
         return self._standardised(readings)
@@ -273,14 +293,18 @@ def _shares(y_N: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(y_N, minlength=num_classes) / len(y_N)
 
 
-def block_of(config: config_lib.DecoderConfig) -> int:
-    """Return the block whose output is read beside the state."""
-    return max(1, round(_DEPTH * config.num_layers))
+def last_token_arrays(states: lm.States) -> list[np.ndarray]:
+    """Return the hidden state of each prompt and the outputs of blocks at its last token, [N, F] each."""
+    outputs = [output_ND for output, output_ND in states.blocks.items() if not output.is_mean]
+    return [np.asarray(array) for array in (states.hidden_NE, *outputs)]
 
 
-def state_inputs(states: lm.States, block: int) -> np.ndarray:
-    """Return the hidden state of each prompt and the output of a block [N, F]."""
-    return np.concatenate([np.asarray(states.hidden_NE), np.asarray(states.blocks[block])], -1)
+def blocks_of(config: config_lib.DecoderConfig) -> tuple[lm.BlockOutput, ...]:
+    """Return the outputs of blocks that experts read: of one at the last token, and the means of others over tokens."""
+    count = config.num_layers
+    token_blocks = dict.fromkeys((max(1, round(_TOKEN_DEPTH * count)), count - 1))
+    means = [lm.BlockOutput(block, is_mean=True) for block in token_blocks if block]
+    return (lm.BlockOutput(max(1, round(_DEPTH * count))), *means)
 
 
 KINDS: Mapping[str, type[Expert]] = {

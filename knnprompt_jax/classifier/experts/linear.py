@@ -109,19 +109,17 @@ def _centred_gram(x_NF: Any, root_N: np.ndarray) -> np.ndarray:
     return gram_NN
 
 
-def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int, is_whitened: bool) -> Scorer:
+def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int) -> Scorer:
     """Fit class means; a score is the cosine between an input and a class mean, both relative to the mean of the means.
 
-    Args:
-        is_whitened: whether the cosine is that of inputs whitened by the covariance within classes, shrunk towards the
-            identity. With few rows per dimension this discriminant needs many classes to be better than plain means.
+    The cosine is that of inputs whitened by the covariance within classes, shrunk towards the identity.
     """
     present = np.unique(y_N)
     means_CF = np.zeros((num_classes, x_NF.shape[1]))
     for label in present:
         means_CF[label] = x_NF[y_N == label].mean(0)
     centre_F = means_CF[present].mean(0)
-    within = _within_classes(x_NF - means_CF[y_N]) if is_whitened else lambda x_QF: x_QF[:, :0]
+    within = _within_classes(x_NF - means_CF[y_N])
 
     def normalised(x_QF: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         centred_QF = x_QF - centre_F

@@ -54,6 +54,7 @@ class Member:
     Attributes:
         expert: its name, a key of `expert.KINDS`.
         demo_shots: demonstrations per class in the prompts that it reads; None if it reads none.
+        token_block: the block whose outputs it averages over the tokens of a text; 0 if it reads the last token.
         setting: its own setting: the penalty of a ridge regression, the k of votes, otherwise 0.
         factor: the factor of its scores at which it is calibrated.
         weight: its weight in the pool.
@@ -65,6 +66,7 @@ class Member:
 
     expert: str
     demo_shots: int | None
+    token_block: int
     setting: float
     factor: float
     weight: float
@@ -73,9 +75,11 @@ class Member:
 
     @property
     def title(self) -> str:
-        """The name with the number of demonstrations."""
+        """The name with what it reads."""
         if self.demo_shots is None:
             return self.expert
+        if self.token_block:
+            return f"{self.expert}, all tokens, block {self.token_block}"
         per_class = " per class" if self.demo_shots else ""
         return f"{self.expert}, {self.demo_shots or 'no'} demonstrations{per_class}"
 
@@ -146,10 +150,11 @@ def _percent(share: float | None) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeldOut:
-    """An expert's scores [N, C] of rows that were held out, and the setting that it chose."""
+    """An expert's scores [N, C] of rows that were held out, and the setting that it chose; it is that of a `Member`."""
 
     expert: str
     demo_shots: int | None
+    token_block: int
     scores_NC: np.ndarray
     setting: float
 
@@ -170,6 +175,7 @@ def weigh_experts(
         Member(
             expert=scored.expert,
             demo_shots=scored.demo_shots,
+            token_block=scored.token_block,
             setting=scored.setting,
             factor=float(factor),
             weight=float(weight),

@@ -60,7 +60,9 @@ class Pool:
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         scorers: list[expert_lib.Scorer] = []
         for member in choice.used:
-            expert = expert_lib.KINDS[member.expert](resources.of_classes(present_P), member.demo_shots)
+            expert = expert_lib.KINDS[member.expert](
+                resources.of_classes(present_P), member.demo_shots, member.token_block
+            )
             if terms and member.expert == expert_lib.Words.name:
                 scorers.append(terms)
             else:
@@ -156,6 +158,7 @@ def weigh(
     rows: Sequence[Example],
     shots: Sequence[int],
     names: Sequence[str],
+    blocks: Sequence[lm.BlockOutput],
     resources: Resources,
     seed: int,
 ) -> Weighed:
@@ -163,16 +166,16 @@ def weigh(
 
     Args:
         shots: the demonstrations per class of each view that experts may read.
+        blocks: the outputs of blocks that experts may read.
     """
     dealt = {number: views.deal(rows, number, seed) for number in shots}
-    blocks = (resources.block,) if resources.block else ()
 
-    def read(chosen: Sequence[int], numbers: Sequence[int]) -> dict[int, lm.States]:
-        title = "demonstrations per class: {}"
-        return {n: reader.read_view(rows, dealt[n], chosen, blocks, title.format(n)) for n in numbers}
+    def read(chosen: Sequence[int], number: int) -> lm.States:
+        title = f"demonstrations per class: {number}"
+        return reader.read_view(rows, dealt[number], chosen, views.blocks_of_view(blocks, number, shots), title)
 
     sample = views.sample(rows, seed)
-    states = read(sample, shots)
+    states = {number: read(sample, number) for number in shots}
     texts = joined_texts(reader.task, rows)
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
@@ -181,8 +184,9 @@ def weigh(
     choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
-        further = read(np.flatnonzero(~is_sampled_N).tolist(), choice.views)
-        states = {number: rowwise.interleave(states[number], further[number], is_sampled_N) for number in choice.views}
+        others = np.flatnonzero(~is_sampled_N).tolist()
+        for number in choice.views:
+            states[number] = rowwise.interleave(states[number], read(others, number), is_sampled_N)
     demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
     return Weighed(choice, demonstrations, Readings(texts, {number: states[number] for number in choice.views}))
 
@@ -219,8 +223,7 @@ def _hold_out_and_weigh(
     """
     experts = []
     for name in names:
-        kind = expert_lib.KINDS[name]
-        experts += [kind(resources, shots) for shots in (readings.states if kind.reads_prompts else [None])]
+        experts += expert_lib.KINDS[name].reading(readings, resources)
     obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle)})
     able = [expert for expert in experts if not expert.obstacle]
     if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
@@ -248,6 +251,6 @@ def _hold_out(
             setting = expert.default_setting
             if has_rest:
                 scores_NC, setting = expert.held_out(readings, y_N, folds_N, num_classes)
-            held_out.append(pool_lib.HeldOut(expert.name, expert.demo_shots, scores_NC, setting))
+            held_out.append(pool_lib.HeldOut(expert.name, expert.demo_shots, expert.token_block, scores_NC, setting))
             report(1, 0)
     return held_out

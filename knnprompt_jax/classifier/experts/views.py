@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -27,7 +27,7 @@ MAX_SHOTS = 16  # Demonstrations per class by default, at most.
 MAX_TOKENS = 1024  # Tokens of all demonstrations by default, at most; and at most half of the context.
 _NUM_FOLDS = 4
 MAX_COMPARED_ROWS = 1024  # The maximum number of rows that experts are compared on.
-MANY_CLASSES = 20  # From so many on, prompts have no demonstrations, class means are whitened, and priors differ.
+MANY_CLASSES = 20  # From so many on, prompts have no demonstrations, and priors differ.
 _MAX_FOLDS = 10
 
 
@@ -182,6 +182,16 @@ def default_numbers(
     return (0,)
 
 
+def blocks_of_view(
+    blocks: Sequence[lm.BlockOutput], demo_shots: int, numbers: Iterable[int]
+) -> tuple[lm.BlockOutput, ...]:
+    """Return the outputs of blocks that are read in a view; `numbers` are the demonstrations per class of all views.
+
+    Means over tokens are read only in the view with the fewest demonstrations.
+    """
+    return tuple(output for output in blocks if not output.is_mean or demo_shots == min(numbers))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PromptReader:
     """Reads prompts of a task with a model, through a cache, into host memory."""
@@ -192,7 +202,7 @@ class PromptReader:
     repeated: bool = False
 
     def read_view(
-        self, rows: Sequence[Example], view: View, chosen: Sequence[int], blocks: tuple[int, ...], title: str
+        self, rows: Sequence[Example], view: View, chosen: Sequence[int], blocks: tuple[lm.BlockOutput, ...], title: str
     ) -> lm.States:
         """Return the states of the chosen rows of a view, in their order."""
         groups = [Group(group.demonstrations, tuple(sorted(set(group.members) & {*chosen}))) for group in view.groups]
@@ -210,7 +220,11 @@ class PromptReader:
         ]
 
     def read_after(
-        self, demonstrations: Sequence[Example], examples: Sequence[Example], blocks: tuple[int, ...], title: str
+        self,
+        demonstrations: Sequence[Example],
+        examples: Sequence[Example],
+        blocks: tuple[lm.BlockOutput, ...],
+        title: str,
     ) -> lm.States:
         """Return the states of examples after these demonstrations."""
         return self._read([self.build(examples, demonstrations)], np.arange(len(examples)), blocks, title)
@@ -221,12 +235,14 @@ class PromptReader:
         return layout.build_prompts(self.task, demonstrations, examples, model.tokenize, model.context)
 
     def _read(
-        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[int, ...], title: str
+        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[lm.BlockOutput, ...], title: str
     ) -> lm.States:
         titles = [title] * len(sets)
         parts = [
             jax.tree.map(np.asarray, parallel.replicate(result.states))
-            for result in states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, blocks)
+            for result in states_lib.read_sets(
+                self.model, sets, self.cache, titles, self.repeated, [blocks] * len(sets)
+            )
         ]
         layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)

@@ -6,6 +6,15 @@ texts.
 
 from knnprompt_jax.inference.lm.execution import PassStatistics
 from knnprompt_jax.inference.lm.language_model import Identity, LanguageModel, MeshChoice, QueuedPass, find_fingerprint
-from knnprompt_jax.models.head import States
+from knnprompt_jax.models.head import BlockOutput, States
 
-__all__ = ["Identity", "LanguageModel", "MeshChoice", "PassStatistics", "QueuedPass", "States", "find_fingerprint"]
+__all__ = [
+    "BlockOutput",
+    "Identity",
+    "LanguageModel",
+    "MeshChoice",
+    "PassStatistics",
+    "QueuedPass",
+    "States",
+    "find_fingerprint",
+]

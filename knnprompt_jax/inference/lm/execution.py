@@ -48,7 +48,7 @@ def read_prefix(
 def read_suffixes(
     model: decoder_lib.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, **options: Any
 ) -> tuple[Any, ...]:
-    """Return the hidden states [J, E], log-partitions [J] and requested blocks' outputs [J, D]."""
+    """Return the hidden states [J, E], log-partitions [J] and requested outputs of blocks [J, D]."""
     with jax.named_scope("suffixes"):
         hidden_JE, outputs = model.read_suffixes(step, **options)
     with jax.named_scope("log_partition"):
@@ -58,8 +58,8 @@ def read_suffixes(
 
 
 @functools.cache  # Each new function would compile a program.
-def suffix_reader(deterministic: bool, blocks: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
-    """Return `read_suffixes` with the outputs of these blocks.
+def suffix_reader(deterministic: bool, blocks: tuple[head_lib.BlockOutput, ...]) -> Callable[..., tuple[Any, ...]]:
+    """Return `read_suffixes` with these outputs of blocks.
 
     A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.
     """

@@ -289,7 +289,7 @@ class QueuedPass:
         model: LanguageModel,
         groups: Sequence[layout.PromptGroup],
         shape_of: packing.ShapeOf,
-        blocks: tuple[int, ...] = (),
+        blocks: tuple[head_lib.BlockOutput, ...] = (),
         progress: progress_lib.Progress = lambda prompts, tokens: None,
     ):
         """Pack and queue the prompts. `inference.states` makes these objects; everybody else calls `states.read`.
@@ -298,7 +298,7 @@ class QueuedPass:
             model: the model, whose weights load if they are not there yet.
             groups: the prompts.
             shape_of: the pack shape of each group.
-            blocks: the blocks whose outputs are returned, from 1 to the number of blocks.
+            blocks: the outputs of blocks that are returned. Means require prefixes of only the demonstrations.
             progress: called with the numbers of prompts and tokens of each finished call.
 
         Raises:
@@ -330,10 +330,10 @@ class QueuedPass:
             self._progress(call.num_prompts, call.num_tokens)
 
     def rows(self) -> np.ndarray:
-        """Return a row per prompt, in the order of their numbers: the state, log-partition and requested blocks."""
+        """Return a row per prompt, in the order of their numbers: the state, log-partition and outputs of blocks."""
         rows = []
         for (hidden_DnE, log_z_Dn, by_block), shard_N, number_in_shard_N in self._selected:
-            parts = [hidden_DnE, log_z_Dn[..., None], *(by_block[block] for block in sorted(by_block))]
+            parts = [hidden_DnE, log_z_Dn[..., None], *(by_block[output] for output in sorted(by_block))]
             rows.append(np.concatenate([np.asarray(part) for part in parts], -1)[shard_N, number_in_shard_N])
         return np.concatenate(rows)[np.argsort(self._numbers)]
 

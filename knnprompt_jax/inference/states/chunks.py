@@ -24,23 +24,24 @@ _Arrange = Callable[[Sequence[layout.PromptGroup], np.ndarray], Sequence[layout.
 
 
 class Chunk(NamedTuple):
-    """Consecutive prompts of a set: their groups, their numbers in the set, in order, and their keys."""
+    """Consecutive prompts of a set: their groups, and in order their numbers in the set, keys, and own tokens."""
 
     groups: tuple[layout.PromptGroup, ...]
     number_n: np.ndarray
     keys_n: np.ndarray
+    lengths_n: np.ndarray
 
 
 def build(
-    model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: tuple[int, int], repeated: bool
+    model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: tuple[int, int], short_prefixes: bool
 ) -> Iterator[Chunk]:
     """Return an iterator that builds the chunks of a set, in order.
 
     `chunk_tokens` are about the tokens of the first chunk and the maximum. Each chunk is twice as large as the one
-    before, so that the devices start early. With `repeated`, the prefix is the tokens of the demonstrations, and wide
-    suffixes have groups of their own.
+    before, so that the devices start early. With `short_prefixes`, the prefix is the tokens of the demonstrations, and
+    wide suffixes have groups of their own.
     """
-    arrange: _Arrange | None = _shorten_prefixes if repeated else None
+    arrange: _Arrange | None = _shorten_prefixes if short_prefixes else None
     if model.deterministic:
         arrange = packing.arrange_alone
     return _build(prompts, chunk_tokens, arrange, _model_key(model))
@@ -57,7 +58,9 @@ def _build(
         groups = arrange(cut, demonstrations_P) if arrange else cut
         number_n = np.concatenate([group.number_N for group in groups])
         order_n = np.argsort(number_n)
-        yield Chunk(tuple(groups), number_n[order_n], make_keys(groups, model_key)[order_n])
+        lengths_n = np.concatenate([group.suffixes.lengths_N for group in groups])
+        keys_n = make_keys(groups, model_key)
+        yield Chunk(tuple(groups), number_n[order_n], keys_n[order_n], lengths_n[order_n])
 
 
 def _shorten_prefixes(

@@ -4,11 +4,11 @@ Prompts flow through a stream of chunks: a thread renders and tokenizes the next
 them up and packs them, the devices compute, and another thread copies and caches the states of the chunks before. No
 stage is more than a few blocks ahead of the next one.
 
-A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested block. The
-key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its numbers.
-Batch, packing and, in float32, devices may change a state's last digits and are not part of its key. A restarted job
-finds its finished chunks in the cache. Each chunk is packed independently, so that the resumed job gives bitwise the
-same states.
+A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested output of a
+block. The key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its
+numbers. Batch, packing and, in float32, devices may change a state's last digits and are not part of its key. A
+restarted job finds its finished chunks in the cache. Each chunk is packed independently, so that the resumed job gives
+bitwise the same states.
 
 In names of arrays, N counts prompts, U distinct prompts, n the prompts of a chunk, and F the numbers of a prompt's row.
 """
@@ -53,7 +53,7 @@ def read(
     *,
     title: str = "",
     repeated: bool = False,
-    blocks: tuple[int, ...] = (),
+    blocks: tuple[lm.BlockOutput, ...] = (),
 ) -> lm.States:
     """Return the states of all prompts, in order; rows are split over every device if they divide evenly.
 
@@ -64,13 +64,13 @@ def read(
         title: the title of the progress bar.
         repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and
             calls of about the same size share their compiled programs, at the cost of a few percent of padding.
-        blocks: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
+        blocks: the outputs of blocks that are returned too; the pass computes all blocks in any case.
 
     Raises:
         UserError: a prompt has no tokens or one outside the vocabulary, or a distribution is not finite, because
             weights are damaged or overflow.
     """
-    [result] = read_sets(model, [prompts], cache, [title], repeated, blocks)
+    [result] = read_sets(model, [prompts], cache, [title], repeated, [blocks])
     return result.states
 
 
@@ -80,7 +80,7 @@ def read_sets(
     cache: cache_lib.Cache | None = None,
     titles: Iterable[str] = (),
     repeated: bool = False,
-    blocks: tuple[int, ...] = (),
+    blocks: Iterable[tuple[lm.BlockOutput, ...]] = (),
 ) -> Iterator[PassResult]:
     """Yield the states of each set of prompts.
 
@@ -92,6 +92,7 @@ def read_sets(
         sets: the sets, which may be built one after the other.
         titles: one title per set.
         repeated: as in `read`, like the other arguments.
+        blocks: the requested outputs of blocks, one tuple per set.
     """
     ahead = 0 if model.platform == "cpu" else _CHUNKS_AHEAD
     with contextlib.ExitStack() as stack:
@@ -99,8 +100,12 @@ def read_sets(
             stack.callback(model.free_prefix)
         keeper = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         shapes = pack_shapes.PackShapes(model, repeated)
-        job = _Job(model, cache, tuple(sorted(blocks)), repeated, shapes, keeper, stack)
-        chunks = _chunks(job, sets, titles, ahead)
+        job = _Job(model, cache, repeated, shapes, keeper, stack)
+        titles = itertools.chain(titles, itertools.repeat(""))
+        blocks = itertools.chain(blocks, itertools.repeat(()))
+        described = zip(sets, titles, blocks, strict=False)
+        readings = parallel.delayed((_SetReading(job, *description) for description in described), ahead)
+        chunks = ((reading, chunk) for reading in readings for chunk in itertools.chain(reading.chunks, [None]))
         queued = ((reading, chunk and reading.queue(chunk)) for reading, chunk in chunks)
         for reading, queued_chunk in parallel.delayed(queued, ahead):
             if queued_chunk:
@@ -114,7 +119,6 @@ class _Job(NamedTuple):
 
     model: lm.LanguageModel
     cache: cache_lib.Cache | None
-    blocks: tuple[int, ...]
     repeated: bool
     shapes: pack_shapes.PackShapes
     keeper: concurrent.futures.Executor
@@ -134,12 +138,6 @@ class _Job(NamedTuple):
         step_tokens = self.model.step_tokens * self.model.mesh.shape[parallel.DATA]
         return int(first * step_tokens), int(maximum * step_tokens)
 
-    @property
-    def widths(self) -> list[int]:
-        """The numbers of columns of a row: the state with its log-partition, then each block."""
-        config = self.model.config
-        return [config.state_width + 1] + [config.width] * len(self.blocks)
-
 
 class _Queued(NamedTuple):
     """A chunk whose pass is queued.
@@ -158,29 +156,22 @@ class _Queued(NamedTuple):
     num_skipped: int
 
 
-def _chunks(
-    job: _Job, sets: Iterable[layout.Prompts], titles: Iterable[str], ahead: int
-) -> Iterator[tuple["_SetReading", chunks_lib.Chunk | None]]:
-    """Yield the chunks of each set, and None after its last.
-
-    The threads that tokenize the next `ahead` sets start while a set is read.
-    """
-    titled = zip(sets, itertools.chain(titles, itertools.repeat("")), strict=False)
-    for reading in parallel.delayed((_SetReading(job, prompts, title) for prompts, title in titled), ahead):
-        for chunk in itertools.chain(reading.chunks, [None]):
-            yield reading, chunk
-
-
 class _SetReading:
-    """The reading of one set of prompts; `chunks` yields its chunks."""
+    """The reading of one set of prompts; `chunks` yields its chunks, the first of which are built at once."""
 
-    def __init__(self, job: _Job, prompts: layout.Prompts, title: str):
+    def __init__(self, job: _Job, prompts: layout.Prompts, title: str, blocks: tuple[lm.BlockOutput, ...]):
         self._job = job
         self._title = title
+        self._blocks = tuple(sorted(blocks))
+        # Means do not count the tokens of the demonstrations, and no other prefix.
+        short_prefixes = job.repeated or any(output.is_mean for output in blocks)
         self.chunks = parallel.ahead(
-            chunks_lib.build(job.model, prompts, job.chunk_tokens, job.repeated), _CHUNKS_BUILT_AHEAD
+            chunks_lib.build(job.model, prompts, job.chunk_tokens, short_prefixes), _CHUNKS_BUILT_AHEAD
         )
-        self._rows_UF = np.zeros((prompts.num_prompts, sum(job.widths)), np.float32)
+        config = job.model.config
+        # The numbers of columns of a row: the state with its log-partition, then each output of a block.
+        self._widths = [config.state_width + 1] + [config.width] * len(blocks)
+        self._rows_UF = np.zeros((prompts.num_prompts, sum(self._widths)), np.float32)
         self._row_N = np.zeros(prompts.num_prompts, int)  # The row of each prompt in `_rows_UF`.
         self._row_by_key: dict[bytes, int] = {}
         self._num_read = 0
@@ -204,11 +195,11 @@ class _SetReading:
         self._row_N[chunk.number_n] = [self._row_by_key[key] for key in keys]
         position_u = np.array(new, int)
         job.model.statistics.requested_prompts += len(position_u)
-        rows_uF, segments = _look_up(job, chunk.keys_n[position_u])
+        rows_uF, segments = self._look_up(chunk.keys_n[position_u], chunk.lengths_n[position_u])
         self._rows_UF[first_row : first_row + len(rows_uF)] = rows_uF
         [missing] = np.nonzero(~np.all([segment.is_cached_u for segment in segments], 0))
         groups = chunks_lib.select(chunk.groups, chunk.number_n[position_u[missing]], len(self._row_N))
-        read_pass = lm.QueuedPass(job.model, groups, job.shapes.of, job.blocks, self._advance) if groups else None
+        read_pass = lm.QueuedPass(job.model, groups, job.shapes.of, self._blocks, self._advance) if groups else None
         return _Queued(read_pass, missing, segments, first_row, len(keys) - len(missing))
 
     def finish(self, queued: _Queued) -> None:
@@ -248,12 +239,44 @@ class _SetReading:
         self._job.model.statistics.seconds += seconds
         is_whole = len(self._row_by_key) == len(self._row_N) and (np.diff(self._row_N) == 1).all()
         rows_NF = self._rows_UF if is_whole else self._rows_UF[self._row_N]
-        return PassResult(_to_states(self._job, rows_NF), self._num_read, seconds)
+        return PassResult(self._to_states(rows_NF), self._num_read, seconds)
+
+    def _look_up(self, keys_u: np.ndarray, lengths_u: np.ndarray) -> tuple[np.ndarray, list["_Segment"]]:
+        """Return the rows [u, F] of new prompts with `lengths_u` own tokens, zero where the cache has none.
+
+        Return their segments, too.
+        """
+        cache = self._job.cache
+        rows_uF = np.zeros((len(keys_u), sum(self._widths)), np.float32)
+        segments = []
+        start = 0
+        for output, width in zip((None, *self._blocks), self._widths, strict=True):
+            keys = _output_keys(keys_u, lengths_u, output) if output else keys_u
+            columns = slice(start, start + width)
+            is_cached_u = np.zeros(len(keys), bool)
+            if cache and self._job.model.fingerprint:
+                if parallel.is_main():
+                    is_cached_u, rows_uF[:, columns] = cache.find(keys, width)
+                is_cached_u = parallel.broadcast_object(is_cached_u)
+                if is_cached_u.any():
+                    rows_uF[:, columns] = parallel.broadcast_from_main(rows_uF[:, columns])
+            segments.append(_Segment(keys, columns, is_cached_u))
+            start += width
+        return rows_uF, segments
+
+    def _to_states(self, rows_NF: np.ndarray) -> lm.States:
+        """Return the states of rows in host memory, split over the devices by row."""
+        model = self._job.model
+        ends = np.cumsum([self._widths[0] - 1, 1, *self._widths[1:]])[:-1]
+        hidden_NE, log_z_N1, *by_block = np.split(rows_NF, ends, 1)
+        arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(self._blocks, by_block, strict=True)))
+        hidden_NE, log_z_N, by_block = parallel.put_rows(arrays, model.mesh)
+        return lm.States(hidden_NE, log_z_N, model.deterministic, by_block)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Segment:
-    """A run of columns with keys of its own, so that jobs which request other blocks can reuse it.
+    """A run of columns with keys of its own, so that jobs which request other outputs can reuse it.
 
     Attributes:
         keys_u: the keys of a chunk's new prompts.
@@ -266,34 +289,8 @@ class _Segment:
     is_cached_u: np.ndarray
 
 
-def _look_up(job: _Job, keys_u: np.ndarray) -> tuple[np.ndarray, list[_Segment]]:
-    """Return the rows [u, F] of new prompts, zero where the cache has none, and their segments."""
-    rows_uF = np.zeros((len(keys_u), sum(job.widths)), np.float32)
-    segments = []
-    start = 0
-    for block, width in zip((None, *job.blocks), job.widths, strict=True):
-        keys = keys_u if block is None else _block_keys(keys_u, block)
-        columns = slice(start, start + width)
-        is_cached_u = np.zeros(len(keys), bool)
-        if job.cache and job.model.fingerprint:
-            if parallel.is_main():
-                is_cached_u, rows_uF[:, columns] = job.cache.find(keys, width)
-            is_cached_u = parallel.broadcast_object(is_cached_u)
-            if is_cached_u.any():
-                rows_uF[:, columns] = parallel.broadcast_from_main(rows_uF[:, columns])
-        segments.append(_Segment(keys, columns, is_cached_u))
-        start += width
-    return rows_uF, segments
-
-
-def _block_keys(keys_u: np.ndarray, block: int) -> np.ndarray:
-    digests = [hashlib.sha256(key.tobytes() + str(block).encode()).digest() for key in keys_u]
+def _output_keys(keys_u: np.ndarray, lengths_u: np.ndarray, output: lm.BlockOutput) -> np.ndarray:
+    """Return the keys of an output of a block; that of a mean has the number of the prompt's own tokens."""
+    names = [f"{output.block} {length}" if output.is_mean else str(output.block) for length in lengths_u.tolist()]
+    digests = [hashlib.sha256(key.tobytes() + name.encode()).digest() for key, name in zip(keys_u, names, strict=True)]
     return np.array(digests, cache_lib.KEY_DTYPE)
-
-
-def _to_states(job: _Job, rows_NF: np.ndarray) -> lm.States:
-    """Return the states of rows in host memory, split over the devices by row."""
-    hidden_NE, log_z_N1, *by_block = np.split(rows_NF, np.cumsum([job.widths[0] - 1, 1, *job.widths[1:]])[:-1], 1)
-    arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(job.blocks, by_block, strict=True)))
-    hidden_NE, log_z_N, by_block = parallel.put_rows(arrays, job.model.mesh)
-    return lm.States(hidden_NE, log_z_N, job.model.deterministic, by_block)

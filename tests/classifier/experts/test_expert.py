@@ -17,7 +17,7 @@ VOCABULARY = 101
 @pytest.fixture(scope="module")
 def resources():
     rows_VE = np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
-    return expert.Resources(head_lib.Head(rows_VE), parallel.make_mesh(1, 1), (5, 17, 3), "", 2)
+    return expert.Resources(head_lib.Head(rows_VE), parallel.make_mesh(1, 1), (5, 17, 3))
 
 
 def make_readings(y_N, seed):
@@ -25,7 +25,10 @@ def make_readings(y_N, seed):
     hidden_NE = (rng.normal(size=(len(y_N), WIDTH)) + 2 * np.eye(CLASSES, WIDTH)[y_N]).astype(np.float32)
     logits_NV = hidden_NE @ np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32).T
     log_z_N = np.log(np.exp(logits_NV.astype(np.float64)).sum(-1)).astype(np.float32)
-    blocks = {2: rng.normal(size=(len(y_N), 5)).astype(np.float32)}
+    blocks = {
+        lm.BlockOutput(2): rng.normal(size=(len(y_N), 5)).astype(np.float32),
+        lm.BlockOutput(3, is_mean=True): (hidden_NE + rng.normal(size=hidden_NE.shape)).astype(np.float32),
+    }
     texts = [" ".join(rng.choice(["red", "hot", f"word{label}"], 5)) for label in y_N]
     return expert.Readings(texts, {4: lm.States(hidden_NE, log_z_N, False, blocks)})
 
@@ -55,10 +58,14 @@ def test_held_out_scores_are_those_of_the_expert_without_the_fold(resources, y_N
 
 @pytest.mark.parametrize("name", ["means", "knn", "probe", "words"])
 def test_experts_learn_the_classes(resources, y_N, name):
-    one = expert.KINDS[name](resources, 4)
-    fitted = one.fit(make_readings(y_N, 1), y_N, CLASSES, one.default_setting)
+    """Those that read tokens also read the last one."""
+    readings = make_readings(y_N, 1)
+    experts = expert.KINDS[name].reading(readings, resources)
+    assert [one.token_block for one in experts] == ([0, 3] if name in ("means", "probe") else [0])
     fresh_N = np.arange(97) % CLASSES
-    assert np.mean(fitted(make_readings(fresh_N, 3)).argmax(-1) == fresh_N) > 0.6
+    for one in experts:
+        fitted = one.fit(readings, y_N, CLASSES, one.default_setting)
+        assert np.mean(fitted(make_readings(fresh_N, 3)).argmax(-1) == fresh_N) > 0.55
 
 
 def test_label_words_are_read_relative_to_their_mean_over_balanced_rows(resources, y_N):
@@ -95,8 +102,8 @@ def test_words_alone_are_ridge_regression_with_calibrated_probabilities(y_N):
 def test_an_expert_without_a_weight_is_not_fitted(resources, y_N, weight):
     """Without any weight the classes' shares decide."""
     readings = make_readings(y_N, 1)
-    weighed = pool.Member("probe", 4, 1.0, 2.0, weight, 1.0, None)
-    useless = pool.Member("words", None, 1.0, 6.0, 0.0, 0.0, None)
+    weighed = pool.Member("probe", 4, 0, 1.0, 2.0, weight, 1.0, None)
+    useless = pool.Member("words", None, 0, 1.0, 6.0, 0.0, 0.0, None)
     fitted = pool_fitting.Pool.fit(pool.Choice((useless, weighed)), readings, y_N, CLASSES, resources)
     assert fitted.terms is None
     scores_NC = expert.KINDS["probe"](resources, 4).fit(readings, y_N, CLASSES, 1.0)(readings)

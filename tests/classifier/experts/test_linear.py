@@ -50,31 +50,26 @@ def test_held_out_scores_are_those_of_regressions_without_the_fold(data, kind):
             np.testing.assert_allclose(found_NC[~rest], ridge.predict(x_NF[~rest]), atol=1e-8)
 
 
-@pytest.mark.parametrize("is_whitened", [False, True])
-def test_class_means_are_compared_by_cosine(data, is_whitened):
+def test_class_means_are_compared_by_the_cosine_of_whitened_inputs(data):
     x_NF, y_N = data
     means_CF = np.stack([x_NF[y_N == label].mean(0) for label in range(CLASSES)])
     centre_F = means_CF.mean(0)
-    inverse_FF = np.eye(x_NF.shape[1])
-    if is_whitened:
-        residuals_NF = x_NF - means_CF[y_N]
-        covariance_FF = residuals_NF.T @ residuals_NF / len(x_NF)
-        shrunk_FF = 0.5 * covariance_FF + 0.5 * np.trace(covariance_FF) / len(covariance_FF) * np.eye(
-            len(covariance_FF)
-        )
-        inverse_FF = np.linalg.inv(shrunk_FF)
+    residuals_NF = x_NF - means_CF[y_N]
+    covariance_FF = residuals_NF.T @ residuals_NF / len(x_NF)
+    variance = np.trace(covariance_FF) / len(covariance_FF)
+    inverse_FF = np.linalg.inv(0.5 * covariance_FF + 0.5 * variance * np.eye(len(covariance_FF)))
     a_NF = x_NF - centre_F
     b_CF = means_CF - centre_F
     norms_N = np.sqrt(np.einsum("nf,fg,ng->n", a_NF, inverse_FF, a_NF))
     norms_C = np.sqrt(np.einsum("cf,fg,cg->c", b_CF, inverse_FF, b_CF))
     expected_NC = a_NF @ inverse_FF @ b_CF.T / norms_N[:, None] / norms_C
-    found_NC = linear.fit_means(x_NF, y_N, CLASSES, is_whitened)(x_NF)
+    found_NC = linear.fit_means(x_NF, y_N, CLASSES)(x_NF)
     np.testing.assert_allclose(found_NC, expected_NC, atol=1e-9)
 
 
 def test_a_class_without_rows_has_no_direction(data):
     x_NF, y_N = data
-    scores_NC = linear.fit_means(x_NF, y_N, CLASSES + 1, is_whitened=False)(x_NF)
+    scores_NC = linear.fit_means(x_NF, y_N, CLASSES + 1)(x_NF)
     assert (scores_NC[:, CLASSES] == 0).all() and np.abs(scores_NC[:, :CLASSES]).max() <= 1 + 1e-12
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.datastore import rowwise
-from knnprompt_jax.inference import states
+from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import layout, packing
 from tests import processes, prompt_groups
 from tests.inference.states import killed
@@ -78,7 +78,7 @@ def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
         before = other.statistics.prompts
         states.read(other, prompt_groups.make(TOKENS), cache)
         assert other.statistics.prompts - before == len(TOKENS), (name, value)
-        states.read(other, prompt_groups.make(TOKENS[:1]), cache, blocks=(1,))
+        states.read(other, prompt_groups.make(TOKENS[:1]), cache, blocks=(lm.BlockOutput(1),))
         assert other.statistics.prompts - before == len(TOKENS) + 1, "a layer that was not asked for"
         states.read(other, prompt_groups.make([[6, 7], [8]], (5,)), cache)
         assert other.statistics.prompts - before == len(TOKENS) + 1, "the cut of the prefix must not matter"
@@ -110,16 +110,49 @@ def test_layers_come_with_the_states(model, tmp_path, cached):
     """Later readings find each layer and the states, whatever was asked for with them; no row is kept twice."""
     cache, prompts = states.DiskCache(tmp_path, 2**20) if cached else None, prompt_groups.make_random(13, 2)
     plain = states.read(model, prompts, cache)
-    for blocks, num_read in (((3,), 13), ((1, 3), 13), ((3, 1), 0), ((), 0)):
+    first, third, mean = lm.BlockOutput(1), lm.BlockOutput(3), lm.BlockOutput(1, is_mean=True)
+    for blocks, num_read in (((third,), 13), ((first, third), 13), ((mean,), 13), ((third, mean, first), 0), ((), 0)):
         before = model.statistics.prompts
         got = states.read(model, prompts, cache, blocks=blocks)
         assert model.statistics.prompts - before == (num_read if cached else 13)
         check_close((got.hidden_NE, got.log_z_N), (plain.hidden_NE, plain.log_z_N))
         assert set(got.blocks) == set(blocks)
-        if blocks:
-            last = model.execution.decoder.final_norm(got.blocks[3])
+        if third in blocks:
+            last = model.execution.decoder.final_norm(got.blocks[third])
             np.testing.assert_allclose(last, plain.hidden_NE, atol=1e-4)
-    assert len(list(tmp_path.iterdir())) == (3 if cached else 0)
+    assert len(list(tmp_path.iterdir())) == (4 if cached else 0)
+
+
+@pytest.mark.parametrize("prefix", [(), (3, 1, 4)], ids=["no demonstrations", "demonstrations"])
+@pytest.mark.parametrize("kind", ["model", "steady"])
+def test_means_are_those_of_single_prompts(request, kind, prefix):
+    """A mean counts the tokens after the demonstrations, whichever prompts share a beginning or a row."""
+    model, output = request.getfixturevalue(kind), lm.BlockOutput(2, is_mean=True)
+    tokens = [*TOKENS, [5, 6, 1], [5, 6, 1, 9]]
+    prompts = prompt_groups.make(tokens, prefix)
+    got = states.read(model, prompts, blocks=(lm.BlockOutput(2), output)).blocks
+    for index, own in enumerate(tokens):
+        outputs_TD = block_outputs(model.execution.decoder, [*prefix, *own], 2)[len(prefix) :]
+        np.testing.assert_allclose(got[output][index], outputs_TD.mean(0), atol=1e-4)
+        np.testing.assert_allclose(got[lm.BlockOutput(2)][index], outputs_TD[-1], atol=1e-4)
+
+
+def block_outputs(decoder, tokens, block):
+    """Return the outputs [T, D] of a block at every token, by plain causal attention."""
+    positions_T = np.arange(len(tokens))
+    x_1TD = decoder._embed(np.array([tokens]), positions_T)
+    for layer in range(block):
+        attend = decoder._attend_causally(layer, len(tokens))
+        x_1TD = decoder._block(layer)(x_1TD, attend, decoder._rotate(decoder._rotations(positions_T[None]), layer))[0]
+    return np.asarray(x_1TD[0])
+
+
+def test_the_key_of_a_mean_has_the_number_of_own_tokens(model, tmp_path):
+    cache, output = states.DiskCache(tmp_path, 2**20), lm.BlockOutput(2, is_mean=True)
+    whole = states.read(model, prompt_groups.make([[5, 6, 7]]), cache, blocks=(output,))
+    after = states.read(model, prompt_groups.make([[6, 7]], (5,)), cache, blocks=(output,))
+    check_close(whole.hidden_NE, after.hidden_NE)
+    assert np.abs(whole.blocks[output] - after.blocks[output]).max() > 1e-3
 
 
 def test_killed_it_ends_with_the_same_bits(model, whole, tmp_path):
