@@ -1,7 +1,7 @@
 """The options and arguments of a classifier (X, y, a prior), and its predictions."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from knnprompt_jax.tasks.task import Example, Task
 
 AUTO: Any = "auto"  # A value that is chosen for the rows.
 UNIFORM = "uniform"
+ESTIMATE = "estimate"
 
 
 class _ClassifierOptions(PromptOptions):
@@ -47,7 +48,9 @@ class AutoOptions(_ClassifierOptions, PoolOptions):
         "Demonstrations per class; several numbers: a view for each; auto: at most 16, and 0.",
     )
     class_prior: Any = options.argument(
-        None, 'Shares of classes among the texts: "uniform", a share for each label, or None, those of the rows.'
+        None,
+        'Shares of classes among the texts: "uniform", "estimate" from `unlabelled`, a share for each label, or None, '
+        "those of the rows.",
     )
 
 
@@ -157,17 +160,20 @@ def sorted_order(labels_C: np.ndarray) -> np.ndarray:
     return np.argsort(labels_C, kind="stable")
 
 
-def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
+def prior(given: Any, labels_C: np.ndarray, estimated: Sequence[float] = ()) -> np.ndarray | None:
     """Return the share of each class [C], in class order, from a `class_prior`.
 
     Args:
-      given: None, "uniform", a mapping from label to share, or shares in the order of the sorted labels.
+      given: None, "uniform", "estimate", a mapping from label to share, or shares in the order of the sorted labels.
+      estimated: the shares that texts without labels give, in class order.
 
     Raises:
-      UserError: not a share of 0 or more for each class, or only zeros.
+      UserError: not a share of 0 or more for each class, only zeros, or an estimate without such texts.
     """
     if given is None:
         return None
+    if isinstance(given, str) and given == ESTIMATE and len(estimated):
+        return np.array(estimated)
     labels = list(map(str, labels_C.tolist()))
     try:
         if isinstance(given, str) and given == UNIFORM:
@@ -182,6 +188,7 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
     except (TypeError, ValueError, LookupError):
         is_valid = False
     if not is_valid:
-        choices = f"{UNIFORM!r}, None, or a share of 0 or more for each of {', '.join(labels)}"
+        each_share = f"a share of 0 or more for each of {', '.join(labels)}"
+        choices = f"{UNIFORM!r}, {ESTIMATE!r} (if fitted with unlabelled texts), None, or {each_share}"
         raise errors.UserError(f"class_prior={' '.join(repr(given).split())}: choose {choices}")
     return shares_C / shares_C.sum()

@@ -113,6 +113,9 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         Raises:
             UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
         """
+        return self._fit(X, y, ())
+
+    def _fit(self, X: Any, y: Any, unlabelled: Any) -> Self:
         arguments.check_model(self.model)
         X = list(X) if isinstance(X, Iterator) else X
         y = arguments.label_list(y)
@@ -132,6 +135,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             labels=arguments.labels_like(task, y),
             cache=_CACHE,
             repeated=True,
+            unlabelled=arguments.queries(task, unlabelled),
         )
         return self
 
@@ -258,6 +262,17 @@ class AutoClassifier(Classifier):
     """
 
     options_kind = AutoOptions
+
+    def fit(self, X: Any, y: Any, unlabelled: Any = ()) -> Self:
+        """Read the rows, and weigh the experts.
+
+        Args:
+            X: as in `KNNPrompting.fit`, like y and the errors.
+            y: the labels.
+            unlabelled: texts without labels, drawn at random like those to come. Experts are centred by them, and
+                they give the shares of classes for `class_prior="estimate"`.
+        """
+        return self._fit(X, y, unlabelled)
 
     @property
     def choice_(self) -> Choice:

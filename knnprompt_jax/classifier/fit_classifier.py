@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from knnprompt_jax.classifier import arguments, fitted
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions, PublishedOptions
-from knnprompt_jax.classifier.experts import expert, pool_fitting, views
+from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
 from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.datastore import rowwise
@@ -33,6 +35,7 @@ def fit(
     label_column: str = table_file.LABEL,
     cache: states.Cache,
     repeated: bool = False,
+    unlabelled: Sequence[Example] = (),
 ) -> Fitted:
     """Draw demonstrations, read the rows, and weigh the experts.
 
@@ -42,6 +45,7 @@ def fit(
         label_column: the column of the labels in the train file.
         cache: where states are looked up and kept.
         repeated: whether fits with the same demonstrations follow, as in `states.read`.
+        unlabelled: texts without labels, drawn like the texts to come; the published method does not read them.
 
     Raises:
         UserError: an invalid option or label word, or too few anchors for k.
@@ -59,7 +63,7 @@ def fit(
     reader = views.PromptReader(model, task, cache, repeated)
     if isinstance(options, PublishedOptions):
         return _fit_published(content, options, reader)
-    return _fit_pool(content, options, reader)
+    return _fit_pool(content, options, reader, unlabelled)
 
 
 def _fit_published(content: Content, options: PublishedOptions, reader: views.PromptReader) -> Fitted:
@@ -77,21 +81,38 @@ def _fit_published(content: Content, options: PublishedOptions, reader: views.Pr
     return fitted.complete(content, model, {view.demo_shots: anchors})
 
 
-def _fit_pool(content: Content, options: AutoOptions, reader: views.PromptReader) -> Fitted:
+def _fit_pool(
+    content: Content, options: AutoOptions, reader: views.PromptReader, unlabelled: Sequence[Example]
+) -> Fitted:
     model = reader.model
     rows = content.rows
+    num_classes = content.task.num_classes
+    if unlabelled:  # These shares stay until the pool can estimate them.
+        content = dataclasses.replace(content, estimated_prior=(1 / num_classes,) * num_classes)
     fitted.check_options(content)
     shots = view_shots(content.task, rows, model, options.demo_shots, options.random_state)
     reads_blocks = any(expert.KINDS[name].reads_blocks for name in options.names)
     blocks = expert.blocks_of(model.config) if reads_blocks else ()
     resources = fitted.resources_of(content, model)
-    weighed = pool_fitting.weigh(reader, rows, shots, options.names, blocks, resources, options.random_state)
+    weighed = pool_fitting.weigh(
+        reader, rows, shots, options.names, blocks, resources, options.random_state, unlabelled
+    )
     drawn = tuple(
         ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(states.blocks))
         for number, states in weighed.readings.states.items()
     )
     content = dataclasses.replace(content, choice=weighed.choice, views=drawn)
-    return fitted.complete(content, model, weighed.readings.states)
+    states = weighed.readings.states
+    if weighed.unlabelled:
+        states = {
+            number: rowwise.concatenate(view, weighed.unlabelled.states[number]) for number, view in states.items()
+        }
+    found = fitted.complete(content, model, states)
+    if not (found.pool and found.unlabelled):
+        return found
+    p_UC = found.pool.probabilities(found.unlabelled)
+    shares_C = pool.estimate_shares(p_UC, np.bincount(content.y_N, minlength=num_classes) / len(rows))
+    return dataclasses.replace(found, content=dataclasses.replace(content, estimated_prior=tuple(shares_C.tolist())))
 
 
 def partial_fit(earlier: Fitted, examples: Sequence[Example], cache: states.Cache) -> Fitted:

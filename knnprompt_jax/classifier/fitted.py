@@ -19,7 +19,7 @@ from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, 
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.datastore import distances
+from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.datastore.search import VoteOptions
@@ -55,6 +55,7 @@ class Content:
         views: the demonstrations of each view; neighbours are searched for in the first.
         table: the train file as texts, its header first, in which a row's number is its index; () without a file.
         choice: the experts and their weights; None for `KNNPrompting`.
+        estimated_prior: the shares of classes among the texts without labels; () if there are none.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
         label_column: the column of the labels in the train file.
@@ -67,6 +68,7 @@ class Content:
     views: tuple[ViewDemonstrations, ...] = ()
     table: tuple[tuple[str, ...], ...]
     choice: Choice | None = None
+    estimated_prior: tuple[float, ...] = ()
     encoder: str
     model: lm_lib.Identity
     label_column: str
@@ -122,7 +124,7 @@ class Content:
         """The given share of each class among the texts; None if it is that of the rows."""
         if isinstance(self.options, PublishedOptions):
             return None
-        return arguments.prior(self.options.class_prior, self.labels_C)
+        return arguments.prior(self.options.class_prior, self.labels_C, self.estimated_prior)
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
@@ -178,12 +180,14 @@ class Fitted:
         model: the language model.
         readings: the anchors' texts and states, in the order of the anchors, in host memory.
         pool: the experts, fitted to the anchors; None for the published vote.
+        unlabelled: the readings of texts without labels; None if there are none.
     """
 
     content: Content
     model: lm_lib.LanguageModel
     readings: Readings
     pool: pool_fitting.Pool | None
+    unlabelled: Readings | None = None
 
     @property
     def task(self) -> Task:
@@ -199,6 +203,11 @@ class Fitted:
     def states(self) -> lm_lib.States:
         """The states of the anchors in the first view."""
         return self.first_view(self.readings)
+
+    @property
+    def resources(self) -> expert.Resources:
+        """The resources of the experts."""
+        return resources_of(self.content, self.model, self.unlabelled)
 
     @functools.cached_property
     def store(self) -> store_lib.Store:
@@ -346,7 +355,7 @@ class Fitted:
             near = self.search_among_anchors(min(content.k, num_others), text_N)
             return search_lib.vote(near, self.task.num_classes)
         folds_N = views.deal_folds(content.y_N, text_N)
-        given = (self.readings, content.y_N, folds_N, self.task.num_classes, resources_of(content, self.model))
+        given = (self.readings, content.y_N, folds_N, self.task.num_classes, self.resources)
         p_NC = pool_fitting.held_out_probabilities(content.choice, *given)
         return p_NC.argmax(-1), p_NC
 
@@ -365,7 +374,15 @@ class Fitted:
 
     def __reduce__(self) -> Any:
         """Pickle the model's name, the content and the states; the rest is fitted to them again."""
-        return complete, (self.content, self.model, self.readings.states)
+        return complete, (self.content, self.model, self.saved_states)
+
+    @property
+    def saved_states(self) -> Mapping[int, lm_lib.States]:
+        """The states of each view that `complete` takes."""
+        states = self.readings.states
+        if not self.unlabelled:
+            return states
+        return {shots: rowwise.concatenate(view, self.unlabelled.states[shots]) for shots, view in states.items()}
 
 
 def complete(
@@ -377,23 +394,27 @@ def complete(
     """Return a fitted classifier, whose experts are fitted to the anchors.
 
     Args:
-        states: the states of the anchors, in host memory, of each view.
+        states: the states of the anchors, in host memory, of each view, and then those of texts without labels.
         terms: the expert on words, if it is fitted already.
     """
-    readings = Readings(pool_fitting.joined_texts(content.task, content.anchors), states)
+    count = len(content.anchors)
+    num_unlabelled = len(next(iter(states.values()))) - count
+    both = Readings([*pool_fitting.joined_texts(content.task, content.anchors), *[""] * num_unlabelled], states)
+    readings = both.take(slice(count))
+    unlabelled = both.take(slice(count, None)) if num_unlabelled else None
     fitted_pool = None
     if content.choice:
         num_classes = content.task.num_classes
-        resources = resources_of(content, model)
+        resources = resources_of(content, model, unlabelled)
         fitted_pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, num_classes, resources, terms)
-    return Fitted(content, model, readings, fitted_pool)
+    return Fitted(content, model, readings, fitted_pool, unlabelled)
 
 
-def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resources:
+def resources_of(content: Content, model: lm_lib.LanguageModel, unlabelled: Readings | None = None) -> expert.Resources:
     """Return the resources of the experts of a classifier."""
     options = content.options
     assert isinstance(options, AutoOptions)
-    needs = {"encoder": options.encoder, "store_options": options.store_options}
+    needs = {"encoder": options.encoder, "store_options": options.store_options, "unlabelled": unlabelled}
     return pool_fitting.resources_of(content.task, model, options.label_token, **needs)
 
 
@@ -403,8 +424,7 @@ def check_options(content: Content) -> None:
     if content.is_published and content.vote.k > num_anchors:
         k = content.vote.k
         raise errors.UserError(f"k={k}: there are {num_anchors} anchors; choose k ≤ {num_anchors}")
-    if isinstance(content.options, AutoOptions):
-        arguments.prior(content.options.class_prior, content.labels_C)  # Raises UserError.
+    _ = content.prior_C  # Raises UserError.
 
 
 def check_label_words(content: Content, model: lm_lib.LanguageModel) -> None:

@@ -19,8 +19,8 @@ from knnprompt_jax.models import DTYPES, hub
 from knnprompt_jax.tasks import catalogue
 
 PRIOR_HELP = (
-    "Share of each class among the texts to classify: uniform, or label=share for every label, such as yes=0.9,no=0.1; "
-    "quote a label with a comma. By default the shares of the train rows."
+    "Share of each class among the texts to classify: uniform, estimate (from --unlabelled_file), or label=share for "
+    "every label, such as yes=0.9,no=0.1; quote a label with a comma. By default the shares of the train rows."
 )
 SEED = 1
 STANDARD = "-"  # Standard input or output.
@@ -69,6 +69,7 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
 
     classifier: str = options.option("", "File of the classifier.", nonempty=True)
     train_file: str = options.option("", f"CSV, TSV, JSONL or Parquet file of texts and labels, or look's {TABLE}.")
+    unlabelled_file: str = options.option("", "File of texts without labels, drawn at random like those to come.")
     task: str | None = options.option(None, f"{shared.TASK_HELP} By default {catalogue.OWN}.", nonempty=True)
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1)
     demo_shots: tuple[int, ...] | None = options.option(

@@ -52,10 +52,14 @@ class Readings:
     texts: Sequence[str]
     states: Mapping[int, lm.States]
 
-    def take(self, rows: np.ndarray) -> "Readings":
+    def take(self, rows: np.ndarray | slice) -> "Readings":
         """Return the readings of some texts."""
         states = {shots: rowwise.take(view, rows) for shots, view in self.states.items()}
-        return Readings([self.texts[row] for row in rows], states)
+        return Readings(np.array(self.texts, object)[rows].tolist(), states)
+
+    def of_views(self, numbers: Sequence[int]) -> "Readings":
+        """Return the readings in some of the views."""
+        return Readings(self.texts, {number: self.states[number] for number in numbers})
 
 
 Scorer = Callable[[Readings], np.ndarray]
@@ -69,6 +73,7 @@ class Resources:
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
         encoder: the sentence encoder; empty if there is none.
+        unlabelled: the readings of texts without labels; None if there are none.
     """
 
     head: head_lib.Head | None = None
@@ -77,6 +82,7 @@ class Resources:
     label_obstacle: str = ""
     encoder: str = ""
     store_options: StoreOptions = StoreOptions()
+    unlabelled: Readings | None = None
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""
@@ -135,8 +141,11 @@ class Expert(abc.ABC):
         return readings.states[self.demo_shots]
 
     def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
-        """Return the function from readings to inputs [Q, F], standardised by these rows."""
-        mean_F, scale_F = linear.standardise(self._inputs(readings))
+        """Return the function from readings to inputs [Q, F], standardised by these rows and the unlabelled texts."""
+        x_NF = self._inputs(readings)
+        if self.resources.unlabelled:
+            x_NF = np.concatenate([x_NF, self._inputs(self.resources.unlabelled)])
+        mean_F, scale_F = linear.standardise(x_NF)
         return lambda queries: (self._inputs(queries) - mean_F) / scale_F
 
     def _inputs(self, readings: Readings) -> np.ndarray:
@@ -156,8 +165,13 @@ class LabelWords(Expert):
         return self.resources.label_obstacle
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
+        log_p_NC = self._log_p(readings)
         # All classes count the same, however many rows they have.
-        mean_C = np.average(self._log_p(readings), axis=0, weights=linear.class_weights(y_N))
+        mean_C = np.average(log_p_NC, axis=0, weights=linear.class_weights(y_N))
+        if self.resources.unlabelled:  # Their classes are as common as those of the rows.
+            log_p_UC = self._log_p(self.resources.unlabelled)
+            share = len(log_p_UC) / (len(log_p_UC) + len(log_p_NC))
+            mean_C += share * (log_p_UC.mean(0) - log_p_NC.mean(0))
         return lambda queries: self._log_p(queries) - mean_C
 
     def _log_p(self, readings: Readings) -> np.ndarray:

@@ -30,6 +30,7 @@ _TOTAL = 1.5  # The sum of the prior weights: 1 for identical experts, more for 
 _DEVIATION = 0.5  # Of a weight from its prior, relative to the mean prior weight.
 _TOTAL_DEVIATION = 1.0  # Of the sum of the weights from its prior, relative to this sum.
 _ESTIMATE_FOLDS = 5
+_EM_STEPS = 100
 MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
 ROWS_FOR_ESTIMATE = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
@@ -217,6 +218,19 @@ def _priors(held_out: Sequence[HeldOut], y_N: np.ndarray, num_classes: int) -> P
 def probabilities(scores_JNC: np.ndarray, counts_J: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
     """Return softmax(log share + Σ_j count_j · score_j) [N, C]; the count is weight · factor."""
     return np.exp(_log_softmax(np.log(shares_C) + np.tensordot(counts_J, scores_JNC, 1)))
+
+
+def estimate_shares(p_UC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
+    """Return the shares [C] of classes among texts with probabilities `p_UC`, which assume `shares_C`.
+
+    Expectation maximisation of the texts' likelihood (Saerens, Latinne and Decaestecker 2002). A share of 0 stays 0.
+    """
+    ratio_UC = p_UC / np.where(shares_C > 0, shares_C, 1)
+    found_C = shares_C
+    for _ in range(_EM_STEPS):
+        posterior_UC = ratio_UC * found_C
+        found_C = (posterior_UC / posterior_UC.sum(-1, keepdims=True)).mean(0)
+    return found_C
 
 
 def _log_softmax(logits_NC: np.ndarray) -> np.ndarray:

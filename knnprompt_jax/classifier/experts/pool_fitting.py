@@ -146,11 +146,13 @@ class Weighed(NamedTuple):
         choice: the experts.
         demonstrations: the examples that new texts follow in each view in use, by their number per class.
         readings: the readings of all rows in these views.
+        unlabelled: those of the texts without labels; None if there are none.
     """
 
     choice: Choice
     demonstrations: Mapping[int, Sequence[Example]]
     readings: Readings
+    unlabelled: Readings | None
 
 
 def weigh(
@@ -161,14 +163,17 @@ def weigh(
     blocks: Sequence[lm.BlockOutput],
     resources: Resources,
     seed: int,
+    unlabelled: Sequence[Example] = (),
 ) -> Weighed:
     """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and read all rows.
 
     Args:
         shots: the demonstrations per class of each view that experts may read.
         blocks: the outputs of blocks that experts may read.
+        unlabelled: texts without labels, which are read like new texts.
     """
     dealt = {number: views.deal(rows, number, seed) for number in shots}
+    demonstrations = {number: [rows[index] for index in view.demonstrations] for number, view in dealt.items()}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
         title = f"demonstrations per class: {number}"
@@ -180,6 +185,14 @@ def weigh(
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
+    without_labels = None
+    if unlabelled:
+        read_after = {
+            number: reader.read_after(demonstrations[number], unlabelled, tuple(states[number].blocks), "unlabelled")
+            for number in shots
+        }
+        without_labels = Readings(joined_texts(reader.task, unlabelled), read_after)
+        resources = dataclasses.replace(resources, unlabelled=without_labels)
     folds_n = views.deal_folds(y_n, views.number_texts([rows[index] for index in sample]))
     choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
@@ -187,8 +200,9 @@ def weigh(
         others = np.flatnonzero(~is_sampled_N).tolist()
         for number in choice.views:
             states[number] = rowwise.interleave(states[number], read(others, number), is_sampled_N)
-    demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
-    return Weighed(choice, demonstrations, Readings(texts, {number: states[number] for number in choice.views}))
+    used = Readings(texts, states).of_views(choice.views)
+    demonstrations = {number: demonstrations[number] for number in choice.views}
+    return Weighed(choice, demonstrations, used, without_labels and without_labels.of_views(choice.views))
 
 
 def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
