@@ -2,7 +2,7 @@
 
 | tensor          | content                                                                            |
 |-----------------|------------------------------------------------------------------------------------|
-| hidden_8 [N, E] | the hidden states of the anchors, in the order of the rows, then of unlabelled texts |
+| hidden_8 [N, E] | the anchors' hidden states, in the order of the rows                               |
 | log_z_8 [N]     | their log-partitions                                                               |
 | block_8_21 [N, D]  | the outputs of the 21st block at the last token, if experts read them                |
 | tokens_8_21 [N, D]  | the mean of its outputs over the tokens of a text                           |
@@ -132,7 +132,7 @@ def check_replaceable(path: pathlib.Path, overwrite: bool) -> None:
 def _to_bytes(fitted: Fitted) -> bytes:
     content = fitted.content
     arrays: dict[str, np.ndarray] = {}
-    for shots, states in fitted.saved_states.items():
+    for shots, states in fitted.readings.states.items():
         arrays[f"hidden_{shots}"] = np.asarray(states.hidden_NE, np.float32)
         arrays[f"log_z_{shots}"] = np.asarray(states.log_z_N, np.float32)
         for output, output_ND in states.blocks.items():

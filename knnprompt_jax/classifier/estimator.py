@@ -269,8 +269,9 @@ class AutoClassifier(Classifier):
         Args:
             X: as in `KNNPrompting.fit`, like y and the errors.
             y: the labels.
-            unlabelled: texts without labels, drawn at random like those to come. Experts are centred by them, and
-                they give the shares of classes for `class_prior="estimate"`.
+            unlabelled: texts without labels, drawn at random like those to come. The log-probabilities of label words
+                are then relative to their mean over these texts, too, and `class_prior="estimate"` takes the shares of
+                classes among them.
         """
         return self._fit(X, y, unlabelled)
 

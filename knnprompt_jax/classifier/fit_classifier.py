@@ -97,20 +97,22 @@ def _fit_pool(
     weighed = pool_fitting.weigh(
         reader, rows, shots, options.names, blocks, resources, options.random_state, unlabelled
     )
+    label_means = weighed.resources.label_means
     drawn = tuple(
-        ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(states.blocks))
+        ViewDemonstrations(
+            number,
+            tuple(row.row for row in weighed.demonstrations[number]),
+            tuple(states.blocks),
+            tuple(label_means[number].tolist()) if number in label_means else (),
+        )
         for number, states in weighed.readings.states.items()
     )
-    content = dataclasses.replace(content, choice=weighed.choice, views=drawn)
-    states = weighed.readings.states
-    if weighed.unlabelled:
-        states = {
-            number: rowwise.concatenate(view, weighed.unlabelled.states[number]) for number, view in states.items()
-        }
-    found = fitted.complete(content, model, states)
-    if not (found.pool and found.unlabelled):
+    content = dataclasses.replace(content, choice=weighed.choice, views=drawn, num_unlabelled=len(unlabelled))
+    found = fitted.complete(content, model, weighed.readings.states)
+    if not unlabelled:
         return found
-    p_UC = found.pool.probabilities(found.unlabelled)
+    assert found.pool
+    p_UC = found.pool.probabilities(weighed.unlabelled)
     shares_C = pool.estimate_shares(p_UC, np.bincount(content.y_N, minlength=num_classes) / len(rows))
     return dataclasses.replace(found, content=dataclasses.replace(content, estimated_prior=tuple(shares_C.tolist())))
 

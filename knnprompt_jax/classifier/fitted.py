@@ -19,7 +19,7 @@ from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, 
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.datastore import distances, rowwise
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.datastore.search import VoteOptions
@@ -35,12 +35,14 @@ AnyOptions = PublishedOptions | AutoOptions
 class ViewDemonstrations:
     """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt.
 
-    `blocks` are the outputs of blocks that are kept beside its states.
+    `blocks` are the outputs of blocks that are kept beside its states, and `label_means` the mean log-probabilities of
+    the label words over texts without labels, if there are some.
     """
 
     demo_shots: int
     rows: tuple[int, ...]
     blocks: tuple[lm_lib.BlockOutput, ...] = ()
+    label_means: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,8 @@ class Content:
         views: the demonstrations of each view; neighbours are searched for in the first.
         table: the train file as texts, its header first, in which a row's number is its index; () without a file.
         choice: the experts and their weights; None for `KNNPrompting`.
-        estimated_prior: the shares of classes among the texts without labels; () if there are none.
+        num_unlabelled: the number of texts without labels that were read.
+        estimated_prior: the shares of classes among these texts; () if there are none.
         encoder: the fingerprint of the sentence encoder; empty if there is none.
         model: the identity of the language model.
         label_column: the column of the labels in the train file.
@@ -68,6 +71,7 @@ class Content:
     views: tuple[ViewDemonstrations, ...] = ()
     table: tuple[tuple[str, ...], ...]
     choice: Choice | None = None
+    num_unlabelled: int = 0
     estimated_prior: tuple[float, ...] = ()
     encoder: str
     model: lm_lib.Identity
@@ -180,14 +184,12 @@ class Fitted:
         model: the language model.
         readings: the anchors' texts and states, in the order of the anchors, in host memory.
         pool: the experts, fitted to the anchors; None for the published vote.
-        unlabelled: the readings of texts without labels; None if there are none.
     """
 
     content: Content
     model: lm_lib.LanguageModel
     readings: Readings
     pool: pool_fitting.Pool | None
-    unlabelled: Readings | None = None
 
     @property
     def task(self) -> Task:
@@ -203,11 +205,6 @@ class Fitted:
     def states(self) -> lm_lib.States:
         """The states of the anchors in the first view."""
         return self.first_view(self.readings)
-
-    @property
-    def resources(self) -> expert.Resources:
-        """The resources of the experts."""
-        return resources_of(self.content, self.model, self.unlabelled)
 
     @functools.cached_property
     def store(self) -> store_lib.Store:
@@ -355,7 +352,7 @@ class Fitted:
             near = self.search_among_anchors(min(content.k, num_others), text_N)
             return search_lib.vote(near, self.task.num_classes)
         folds_N = views.deal_folds(content.y_N, text_N)
-        given = (self.readings, content.y_N, folds_N, self.task.num_classes, self.resources)
+        given = (self.readings, content.y_N, folds_N, self.task.num_classes, resources_of(content, self.model))
         p_NC = pool_fitting.held_out_probabilities(content.choice, *given)
         return p_NC.argmax(-1), p_NC
 
@@ -374,15 +371,7 @@ class Fitted:
 
     def __reduce__(self) -> Any:
         """Pickle the model's name, the content and the states; the rest is fitted to them again."""
-        return complete, (self.content, self.model, self.saved_states)
-
-    @property
-    def saved_states(self) -> Mapping[int, lm_lib.States]:
-        """The states of each view that `complete` takes."""
-        states = self.readings.states
-        if not self.unlabelled:
-            return states
-        return {shots: rowwise.concatenate(view, self.unlabelled.states[shots]) for shots, view in states.items()}
+        return complete, (self.content, self.model, self.readings.states)
 
 
 def complete(
@@ -394,27 +383,25 @@ def complete(
     """Return a fitted classifier, whose experts are fitted to the anchors.
 
     Args:
-        states: the states of the anchors, in host memory, of each view, and then those of texts without labels.
+        states: the states of the anchors, in host memory, of each view.
         terms: the expert on words, if it is fitted already.
     """
-    count = len(content.anchors)
-    num_unlabelled = len(next(iter(states.values()))) - count
-    both = Readings([*pool_fitting.joined_texts(content.task, content.anchors), *[""] * num_unlabelled], states)
-    readings = both.take(slice(count))
-    unlabelled = both.take(slice(count, None)) if num_unlabelled else None
+    readings = Readings(pool_fitting.joined_texts(content.task, content.anchors), states)
     fitted_pool = None
     if content.choice:
         num_classes = content.task.num_classes
-        resources = resources_of(content, model, unlabelled)
+        resources = resources_of(content, model)
         fitted_pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, num_classes, resources, terms)
-    return Fitted(content, model, readings, fitted_pool, unlabelled)
+    return Fitted(content, model, readings, fitted_pool)
 
 
-def resources_of(content: Content, model: lm_lib.LanguageModel, unlabelled: Readings | None = None) -> expert.Resources:
+def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resources:
     """Return the resources of the experts of a classifier."""
     options = content.options
     assert isinstance(options, AutoOptions)
-    needs = {"encoder": options.encoder, "store_options": options.store_options, "unlabelled": unlabelled}
+    label_means = {view.demo_shots: np.array(view.label_means) for view in content.views if view.label_means}
+    needs = {"label_means": label_means, "num_unlabelled": content.num_unlabelled}
+    needs |= {"encoder": options.encoder, "store_options": options.store_options}
     return pool_fitting.resources_of(content.task, model, options.label_token, **needs)
 
 

@@ -52,14 +52,10 @@ class Readings:
     texts: Sequence[str]
     states: Mapping[int, lm.States]
 
-    def take(self, rows: np.ndarray | slice) -> "Readings":
+    def take(self, rows: np.ndarray) -> "Readings":
         """Return the readings of some texts."""
         states = {shots: rowwise.take(view, rows) for shots, view in self.states.items()}
-        return Readings(np.array(self.texts, object)[rows].tolist(), states)
-
-    def of_views(self, numbers: Sequence[int]) -> "Readings":
-        """Return the readings in some of the views."""
-        return Readings(self.texts, {number: self.states[number] for number in numbers})
+        return Readings([self.texts[row] for row in rows], states)
 
 
 Scorer = Callable[[Readings], np.ndarray]
@@ -73,7 +69,8 @@ class Resources:
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
         encoder: the sentence encoder; empty if there is none.
-        unlabelled: the readings of texts without labels; None if there are none.
+        label_means: by view, the mean log p of the label words [C] over texts without labels; empty if there are none.
+        num_unlabelled: the number of these texts.
     """
 
     head: head_lib.Head | None = None
@@ -82,12 +79,14 @@ class Resources:
     label_obstacle: str = ""
     encoder: str = ""
     store_options: StoreOptions = StoreOptions()
-    unlabelled: Readings | None = None
+    label_means: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    num_unlabelled: int = 0
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""
         label_tokens = tuple(self.label_tokens[label] for label in classes_P) if self.label_tokens else ()
-        return dataclasses.replace(self, label_tokens=label_tokens)
+        label_means = {shots: mean_C[classes_P] for shots, mean_C in self.label_means.items()}
+        return dataclasses.replace(self, label_tokens=label_tokens, label_means=label_means)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,16 +135,18 @@ class Expert(abc.ABC):
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
         """Return the expert fitted to all rows."""
 
-    def _states(self, readings: Readings) -> lm.States:
+    @property
+    def view(self) -> int:
+        """The demonstrations per class in the prompts that it reads."""
         assert self.demo_shots is not None
-        return readings.states[self.demo_shots]
+        return self.demo_shots
+
+    def _states(self, readings: Readings) -> lm.States:
+        return readings.states[self.view]
 
     def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
-        """Return the function from readings to inputs [Q, F], standardised by these rows and the unlabelled texts."""
-        x_NF = self._inputs(readings)
-        if self.resources.unlabelled:
-            x_NF = np.concatenate([x_NF, self._inputs(self.resources.unlabelled)])
-        mean_F, scale_F = linear.standardise(x_NF)
+        """Return the function from readings to inputs [Q, F], standardised by these rows."""
+        mean_F, scale_F = linear.standardise(self._inputs(readings))
         return lambda queries: (self._inputs(queries) - mean_F) / scale_F
 
     def _inputs(self, readings: Readings) -> np.ndarray:
@@ -165,16 +166,16 @@ class LabelWords(Expert):
         return self.resources.label_obstacle
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
-        log_p_NC = self._log_p(readings)
+        log_p_NC = self.log_p(readings)
         # All classes count the same, however many rows they have.
         mean_C = np.average(log_p_NC, axis=0, weights=linear.class_weights(y_N))
-        if self.resources.unlabelled:  # Their classes are as common as those of the rows.
-            log_p_UC = self._log_p(self.resources.unlabelled)
-            share = len(log_p_UC) / (len(log_p_UC) + len(log_p_NC))
-            mean_C += share * (log_p_UC.mean(0) - log_p_NC.mean(0))
-        return lambda queries: self._log_p(queries) - mean_C
+        if self.resources.label_means:  # Assume that classes are as common there as among the rows.
+            share = self.resources.num_unlabelled / (self.resources.num_unlabelled + len(log_p_NC))
+            mean_C += share * (self.resources.label_means[self.view] - log_p_NC.mean(0))
+        return lambda queries: self.log_p(queries) - mean_C
 
-    def _log_p(self, readings: Readings) -> np.ndarray:
+    def log_p(self, readings: Readings) -> np.ndarray:
+        """Return the log-probability [N, C] (nats) of each label word."""
         assert self.resources.head is not None
         states = rowwise.pad(self._states(readings).without_blocks(), parallel.next_power_of_two(len(readings.texts)))
         log_p_NC = distances.label_log_probabilities(

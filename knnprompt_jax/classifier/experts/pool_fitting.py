@@ -146,13 +146,15 @@ class Weighed(NamedTuple):
         choice: the experts.
         demonstrations: the examples that new texts follow in each view in use, by their number per class.
         readings: the readings of all rows in these views.
-        unlabelled: those of the texts without labels; None if there are none.
+        resources: the given resources, and what texts without labels add to them.
+        unlabelled: the readings of these texts.
     """
 
     choice: Choice
     demonstrations: Mapping[int, Sequence[Example]]
     readings: Readings
-    unlabelled: Readings | None
+    resources: Resources
+    unlabelled: Readings
 
 
 def weigh(
@@ -185,24 +187,31 @@ def weigh(
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
-    without_labels = None
+    others = Readings(joined_texts(reader.task, unlabelled), {})
     if unlabelled:
         read_after = {
             number: reader.read_after(demonstrations[number], unlabelled, tuple(states[number].blocks), "unlabelled")
             for number in shots
         }
-        without_labels = Readings(joined_texts(reader.task, unlabelled), read_after)
-        resources = dataclasses.replace(resources, unlabelled=without_labels)
+        others = dataclasses.replace(others, states=read_after)
+        resources = dataclasses.replace(resources, **_label_means(others, resources))
     folds_n = views.deal_folds(y_n, views.number_texts([rows[index] for index in sample]))
     choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
-        others = np.flatnonzero(~is_sampled_N).tolist()
+        rest = np.flatnonzero(~is_sampled_N).tolist()
         for number in choice.views:
-            states[number] = rowwise.interleave(states[number], read(others, number), is_sampled_N)
-    used = Readings(texts, states).of_views(choice.views)
+            states[number] = rowwise.interleave(states[number], read(rest, number), is_sampled_N)
     demonstrations = {number: demonstrations[number] for number in choice.views}
-    return Weighed(choice, demonstrations, used, without_labels and without_labels.of_views(choice.views))
+    used = Readings(texts, {number: states[number] for number in choice.views})
+    return Weighed(choice, demonstrations, used, resources, others)
+
+
+def _label_means(unlabelled: Readings, resources: Resources) -> dict[str, Any]:
+    """Return what texts without labels add to the resources."""
+    words_of = [expert_lib.LabelWords(resources, shots) for shots in unlabelled.states]
+    means = {words.view: words.log_p(unlabelled).mean(0) for words in words_of if not words.obstacle}
+    return {"label_means": means, "num_unlabelled": len(unlabelled.texts)}
 
 
 def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
