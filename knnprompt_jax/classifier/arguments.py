@@ -13,7 +13,7 @@ from knnprompt_jax.datastore.search import VoteOptions
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import PromptOptions
 from knnprompt_jax.tasks import columns
-from knnprompt_jax.tasks.columns import is_empty, is_number, label_string, rows_of, whole_number
+from knnprompt_jax.tasks.columns import is_empty, is_number, rows_of, whole_number
 from knnprompt_jax.tasks.task import Example, Task
 
 AUTO: Any = "auto"  # A value that is chosen for the rows.
@@ -112,8 +112,8 @@ def queries(task: Task, X: Any) -> list[Example]:
     ]
 
 
-def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
-    """Return labelled examples, numbered from `first`.
+def labelled(task: Task, X: Any, y: Any) -> list[Example]:
+    """Return labelled examples, numbered from 0.
 
     Raises:
       UserError: as `queries`; a missing or unknown label; X and y of different lengths.
@@ -124,7 +124,7 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     examples = []
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
         place = f"row {index}"
-        examples.append(Example(task.fields_of(place, row), task.label_of(place, label), first + index, place))
+        examples.append(Example(task.fields_of(place, row), task.label_of(place, label), index, place))
     return examples
 
 
@@ -134,11 +134,6 @@ def label_list(y: Any) -> list[Any]:
     if is_table:
         raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
     return columns.as_list("y", y)
-
-
-def label_strings(labels: Iterable[Any]) -> list[str]:
-    """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
-    return [label_string(f"label {index}", label) for index, label in enumerate(labels)]
 
 
 def labels_like(task: Task, y: Iterable[Any]) -> tuple[Any, ...]:

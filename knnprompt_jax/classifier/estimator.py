@@ -90,7 +90,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
 
     @property
     def task_(self) -> Task:
-        """The task in use: the given one, with the classes of later rows, or the inferred one."""
+        """The task in use: the given or the inferred one."""
         return self.fitted_.task
 
     @property
@@ -100,7 +100,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
 
     @property
     def anchors_(self) -> dict[int, Example]:
-        """The example of each anchor by its id, the number of its row in X, continued by `partial_fit`."""
+        """The example of each anchor by its id, the number of its row in X."""
         return {example.row: example for example in self.fitted_.content.anchors}
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -137,20 +137,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             repeated=True,
             unlabelled=arguments.queries(task, unlabelled),
         )
-        return self
-
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add rows as anchors; demonstrations, experts and weights stay. The first call is `fit`.
-
-        An unknown label becomes a new class, the last one, with the label word that `Task.infer` would give it.
-        """
-        if not hasattr(self, "fitted_"):
-            return self.fit(X, y)
-        fitted = self._check_fitted()
-        y = arguments.label_list(y)
-        task = fitted.task.with_labels(arguments.label_strings(y))
-        examples = arguments.labelled(task, X, y, fitted.content.num_rows)
-        self.fitted_ = fit_classifier.partial_fit(fitted, examples, _CACHE)
         return self
 
     def answer(self, X: Any) -> arguments.Predictions:

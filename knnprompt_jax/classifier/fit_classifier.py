@@ -3,18 +3,16 @@
 import collections
 import dataclasses
 import numbers
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.classifier import arguments, fitted
+from knnprompt_jax.classifier import fitted
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
-from knnprompt_jax.common import errors, parallel
-from knnprompt_jax.datastore import rowwise
+from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.models import encoders
@@ -115,36 +113,6 @@ def _fit_pool(
     p_UC = found.pool.probabilities(weighed.unlabelled)
     shares_C = pool.estimate_shares(p_UC, np.bincount(content.y_N, minlength=num_classes) / len(rows))
     return dataclasses.replace(found, content=dataclasses.replace(content, estimated_prior=tuple(shares_C.tolist())))
-
-
-def partial_fit(earlier: Fitted, examples: Sequence[Example], cache: states.Cache) -> Fitted:
-    """Return a classifier with more anchors; the demonstrations, the experts and their weights stay.
-
-    A new label becomes a new class, the last one. A line on standard error names it, because a misspelt label becomes
-    one.
-    """
-    if not examples:
-        return earlier
-    content = earlier.content
-    task = content.task.with_labels(example.label for example in examples)
-    content = dataclasses.replace(
-        content,
-        task=task,
-        labels=arguments.labels_like(task, content.labels),
-        rows=(*content.rows, *_saved_rows(examples)),
-        choice=content.choice and dataclasses.replace(content.choice, is_earlier=True),
-    )
-    fitted.check_options(content)
-    fitted.check_label_words(content, earlier.model)
-    reader = views.PromptReader(earlier.model, task, cache, repeated=True)
-    joined = {}
-    for view in content.views:
-        added = reader.read_after(content.demonstrations_of(view), examples, view.blocks, "anchors")
-        joined[view.demo_shots] = rowwise.concatenate(earlier.readings.states[view.demo_shots], added)
-    for label, word in zip(task.labels, task.label_words, strict=True):
-        if label not in earlier.task.labels and parallel.is_main():
-            print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
-    return fitted.complete(content, earlier.model, joined)
 
 
 def _saved_rows(rows: Sequence[Example]) -> tuple[Example, ...]:

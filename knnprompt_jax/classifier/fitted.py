@@ -104,11 +104,6 @@ class Content:
         return np.array([self.task.class_index(example.label) for example in self.anchors], int)
 
     @property
-    def num_rows(self) -> int:
-        """The number from which later rows are numbered."""
-        return max([len(self.table) - 1, *(example.row + 1 for example in self.rows)])
-
-    @property
     def is_published(self) -> bool:
         """Whether the classifier is `KNNPrompting`."""
         return isinstance(self.options, PublishedOptions)
@@ -140,8 +135,6 @@ class Content:
         reason = ""
         if self.prior_C is not None:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
-        elif self.choice.is_earlier:
-            reason = "rows were added by partial_fit: fit again"
         elif not self.choice.held_out_p:
             reason = f"{len(self.rows):,} rows are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
         if reason:
@@ -152,7 +145,7 @@ class Content:
     def predicted(self) -> novelty.HeldOut | None:
         """The held-out predictions that novelty counts; None with few classes, or without predictions of these rows."""
         choice = self.choice
-        if not choice or choice.is_earlier or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
+        if not choice or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
             return None
         rows_n = np.array(views.sample(self.rows, self.options.random_state))
         return novelty.HeldOut(rows_n, np.array(choice.held_out_p))

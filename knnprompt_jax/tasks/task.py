@@ -165,16 +165,6 @@ class Task:
             label_words=_words(labels),
         )
 
-    def with_labels(self, names: Iterable[str]) -> "Task":
-        """Return the task with new labels after its own, ordered and named as by `infer`.
-
-        Raises:
-            UserError: a new label is empty, or is the word of another label.
-        """
-        new = sorted(set(names).difference(self.labels), key=_numbers_first)
-        words = _words(new, self.label_words)
-        return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
-
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")
 
@@ -243,10 +233,10 @@ def _numbers_first(label: str) -> tuple[bool, int, str]:
     return not is_number, int(label) if is_number else 0, label
 
 
-def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
+def _words(labels: Sequence[str]) -> tuple[str, ...]:
     """Return a word per label: the label with blanks for underscores, or all labels if words were equal or empty."""
     words = [label.replace("_", " ").strip() for label in labels]
-    return tuple(words if all(words) and len({*words, *used}) == len(words) + len(used) else labels)
+    return tuple(words if all(words) and len(set(words)) == len(words) else labels)
 
 
 def field_names(template: str) -> list[str]:

@@ -94,7 +94,6 @@ class Choice:
         obstacles: the experts that left themselves out, with the reason.
         estimate: the pool's score on rows that were held out; None if there were too few rows to trust it.
         num_rows: the number of rows that experts were compared on.
-        is_earlier: whether rows were added after the choice.
         held_out_p: the probability of each held-out row's predicted class; empty without an estimate.
         held_out_right: whether it is the row's class.
     """
@@ -103,7 +102,6 @@ class Choice:
     obstacles: tuple[str, ...] = ()
     estimate: Estimate | None = None
     num_rows: int = 0
-    is_earlier: bool = False
     held_out_p: tuple[float, ...] = dataclasses.field(default=(), repr=False)
     held_out_right: tuple[bool, ...] = dataclasses.field(default=(), repr=False)
 
@@ -120,8 +118,6 @@ class Choice:
     @property
     def line(self) -> str:
         """The choice in one line."""
-        if self.is_earlier:
-            return "rows were added after the experts were weighed: fit again to weigh them again"
         found = self.estimate
         if found is None:
             return f"{self.num_rows:,} rows: too few for a forecast of accuracy, which requires {ROWS_FOR_ESTIMATE}"
@@ -133,8 +129,6 @@ class Choice:
 
     def __str__(self) -> str:
         """Return a table of the experts with their accuracy and share, the pool last, and `line`."""
-        if self.is_earlier:
-            return self.line
         members = sorted(self.members, key=lambda member: -member.share)
         rows = [[member.title, _percent(member.accuracy), f"{100 * member.share:.0f}"] for member in members]
         if self.estimate:
