@@ -17,13 +17,13 @@ FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
 _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
     "labels": (2.0, 0.5, 0.5),
     "means": (0.5, 0.5, 1.0),
-    "knn": (0.5, 0.5, 0.5),
+    "knn": (0.5, 0.5, 0.2),
     "probe": (1.0, 1.0, 1.0),
     "words": (0.2, 0.5, 1.0),
     "encoder": (1.0, 1.0, 2.0),
 }
 """Prior weights before they are scaled to `_TOTAL`; measured on SUBJ, SST2, MPQA, TREC, AGNews and HWU64."""
-_FACTORS = {"labels": 1.3, "means": 4.5, "knn": 1.0, "probe": 4.0, "words": 6.0, "encoder": 4.0}
+_FACTORS = {"labels": 1.3, "means": 6.0, "knn": 1.0, "probe": 4.0, "words": 6.0, "encoder": 4.0}
 """Prior factors: those of calibrated experts on the same tasks."""
 _FACTOR_DEVIATION = 0.7  # Of the logarithm of a factor from its prior.
 _TOTAL = 1.5  # The sum of the prior weights: 1 for identical experts, more for independent ones.
