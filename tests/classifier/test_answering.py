@@ -71,8 +71,6 @@ def test_with_many_classes_texts_with_doubtful_predictions_are_more_novel(pool, 
     added_Q = many.novelty_scores(readings) - by_distance_Q
     np.testing.assert_allclose(added_Q, many.scope.doubt_weight * np.log((1 - p_Q) / p_Q))
     assert many.scope.doubt_weight > 0 and len(many.scope.held_out_N) == many.content.num_novelty_rows == 67
-    again.partial_fit(rows[0][67:68], rows[1][67:68])
-    assert again.fitted_.content.predicted is None and again.fitted_.content.num_novelty_rows == 68
 
 
 def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
@@ -94,9 +92,6 @@ def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, mo
         few.predict(["x"], max_error=0.5)
     with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
-    pool.set_params(class_prior=None).partial_fit(rows[0][67:68], rows[1][67:68])
-    with pytest.raises(kp.UserError, match="no error rate can be promised: rows were added by partial_fit"):
-        pool.predict(["x"], max_error=0.5)
 
 
 def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool):
@@ -133,22 +128,15 @@ def test_a_class_without_rows_is_never_predicted(model, task, rows):
     classifier = kp.AutoClassifier(model, task, demo_shots=1).fit(texts, labels)
     p_QC = classifier.predict_proba(rows[0][67:])
     assert (p_QC[:, 2] == 0).all() and np.isfinite(p_QC).all()
-    classifier.partial_fit(rows[0][67:75], [2] * 8)
-    assert (classifier.predict_proba(rows[0][67:])[:, 2] > 0).all()
 
 
-def test_the_pool_survives_saving_and_is_fitted_again_after_new_rows(pool, rows, model, tmp_path):
-    with pytest.raises(kp.UserError, match="class_prior=.*: choose 'uniform', None, or a share"):
+def test_the_pool_survives_saving(pool, rows, model, tmp_path):
+    with pytest.raises(kp.UserError, match="class_prior=.*: choose 'uniform', 'estimate'"):
         pool.set_params(class_prior={0: "x"}).save(tmp_path / "saved")
     pool.set_params(class_prior={np.int64(label): 1 + label for label in range(6)}).save(tmp_path / "saved")
     loaded = kp.load(tmp_path / "saved", model)
     assert loaded.choice_ == pool.choice_
     np.testing.assert_allclose(loaded.predict_proba(rows[0][67:]), pool.predict_proba(rows[0][67:]), atol=1e-6)
-    before = loaded.predict_proba(rows[0][67:69])[:, rows[1][67]]
-    loaded.partial_fit(rows[0][67:68] * 4, rows[1][67:68] * 4)
-    assert loaded.predict_proba(rows[0][67:69])[0, rows[1][67]] > before[0]
-    expected = "rows were added after the experts were weighed: fit again to weigh them again"
-    assert str(loaded.choice_) == expected and len(loaded.anchors_) == 71
 
 
 def test_another_prior_makes_its_classes_likelier(pool, rows):

@@ -41,9 +41,8 @@ def test_any_text_is_its_own_nearest_anchor_is_explained_and_survives_saving(cla
     ("labels", "kind"), [("ab", "str"), (pd.DataFrame({"y": ["a", "b"]}), "DataFrame"), (3, "int")]
 )
 def test_labels_that_are_no_list_are_refused(classifier, labels, kind):
-    for use in (kp.KNNPrompting(classifier.model).fit, classifier.partial_fit):
-        with pytest.raises(kp.UserError, match=f"y is a {kind}: give a l"):
-            use(["one text", "two text"], labels)
+    with pytest.raises(kp.UserError, match=f"y is a {kind}: give a l"):
+        kp.KNNPrompting(classifier.model).fit(["one text", "two text"], labels)
 
 
 def test_a_model_must_be_a_language_model(fitted, tmp_path):

@@ -59,13 +59,6 @@ def test_labels_are_stripped_and_whole_numbers_are_texts():
             task.label_of("a:1", given)
 
 
-def test_new_labels_come_after_the_others():
-    task = Task(**MOOD).with_labels(["0", "so_so", "3"])
-    assert (task.labels, task.label_words) == (("0", "1", "3", "so_so"), ("bad", "good", "3", "so so"))
-    with pytest.raises(errors.UserError, match="label_words holds 'good' more than once"):
-        task.with_labels(["good"])
-
-
 def test_the_same_text_is_that_without_case_blanks_and_order_of_fields():
     first, second, other = (Example({"a": a, "b": b}, "0") for a, b in (("X y", "z"), ("Z", " x  Y\n"), ("xy", "z")))
     assert first.text_key == second.text_key != other.text_key
