@@ -27,9 +27,9 @@ def test_every_row_is_read_without_and_after_demonstrations(pool):
     shots, zero = pool.choice_.views
     assert zero == 0 < shots and [view.demo_shots for view in pool.fitted_.content.views] == [shots, 0]
     assert len(pool.anchors_) == 67 and {row.row for row in pool.demonstrations_} <= set(pool.anchors_)
-    names = {(member.expert, member.demo_shots) for member in pool.choice_.members}
-    prompted = {(name, number) for name in ("labels", "means", "knn", "probe") for number in (shots, 0)}
-    assert names == prompted | {("words", None)}
+    found = {(member.expert, member.demo_shots, bool(member.token_block)) for member in pool.choice_.members}
+    last_tokens = {("labels", 0, False), *((name, shots, False) for name in ("labels", "means", "knn", "probe"))}
+    assert found == last_tokens | {("means", 0, True), ("probe", 0, True), ("words", None, False)}
     assert sum(member.share for member in pool.choice_.members) == pytest.approx(1)
 
 
@@ -103,8 +103,8 @@ def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool
 @pytest.mark.parametrize(
     ("experts", "demo_shots", "expected"),
     [
-        (("probe", "labels"), (1, 0), [("labels", 1), ("labels", 0), ("probe", 1), ("probe", 0)]),
-        (("means", "words"), 2, [("means", 2), ("words", None)]),
+        (("probe", "labels"), (1, 0), [("labels", 1), ("labels", 0), ("probe", 1), *[("probe", 0)] * 2]),
+        (("means", "words"), 2, [*[("means", 2)] * 3, ("words", None)]),
     ],
 )
 def test_given_experts_are_used_and_saved(model, task, rows, tmp_path, monkeypatch, experts, demo_shots, expected):

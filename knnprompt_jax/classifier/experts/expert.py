@@ -5,12 +5,12 @@
 | labels | the label words' probabilities after the prompt | log p, relative to its mean over the rows |
 | means | the state and the output of a block, or the mean of its outputs over tokens | the cosine to the class means |
 | knn | the next-token distribution | votes of the nearest rows by KL(text ‖ row), Eq. 5 of the paper |
-| probe | the same | ridge regression |
+| probe | what `means` reads | ridge regression |
 | words | words and parts of words, without the language model | ridge regression on TF-IDF |
 | encoder | the embedding of a sentence encoder | ridge regression |
 
-The first four read the prompts of a view; tokens are read in the view with the fewest demonstrations. No score depends
-on the classes' shares of the rows.
+The first four read the prompts of a view: label words are read in every view, other last tokens in that with the most
+demonstrations, and means over tokens in that with the fewest. No score depends on the classes' shares of the rows.
 """
 
 import abc
@@ -98,6 +98,7 @@ class Expert(abc.ABC):
 
     name: ClassVar[str]
     reads_prompts: ClassVar[bool] = True
+    reads_every_view: ClassVar[bool] = False  # Otherwise the last token only with the most demonstrations.
     reads_blocks: ClassVar[bool] = False
     default_setting: ClassVar[float] = 0.0  # If no row can be held out.
 
@@ -107,10 +108,11 @@ class Expert(abc.ABC):
 
     @classmethod
     def reading(cls, readings: Readings, resources: Resources) -> list["Expert"]:
-        """Return the experts of this kind: one for each of the readings that it reads."""
+        """Return the experts of this kind: one for each view and block that it reads."""
         if not cls.reads_prompts:
             return [cls(resources, None)]
-        experts = [cls(resources, shots) for shots in readings.states]
+        numbers = readings.states if cls.reads_every_view else [max(readings.states)]
+        experts = [cls(resources, shots) for shots in numbers]
         for shots, states in readings.states.items():
             token_blocks = [output.block for output in states.blocks if output.is_mean and cls.reads_blocks]
             experts += [cls(resources, shots, block) for block in token_blocks]
@@ -160,6 +162,7 @@ class LabelWords(Expert):
     """Reads the probabilities of the label words."""
 
     name = "labels"
+    reads_every_view = True
 
     @property
     def obstacle(self) -> str:

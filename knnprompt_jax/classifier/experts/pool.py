@@ -15,7 +15,7 @@ from knnprompt_jax.common import text_tables
 
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
 _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
-    "labels": (2.0, 0.5, 0.5),
+    "labels": (6.0, 0.5, 0.5),
     "means": (0.5, 0.5, 1.0),
     "knn": (0.5, 0.5, 0.2),
     "probe": (1.0, 1.0, 1.0),

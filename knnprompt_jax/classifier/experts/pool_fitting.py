@@ -174,6 +174,9 @@ def weigh(
         blocks: the outputs of blocks that experts may read.
         unlabelled: texts without labels, which are read like new texts.
     """
+    kinds = [expert_lib.KINDS[name] for name in names]
+    if not any(kind.reads_every_view or kind.reads_blocks for kind in kinds):
+        shots = [max(shots)]
     dealt = {number: views.deal(rows, number, seed) for number in shots}
     demonstrations = {number: [rows[index] for index in view.demonstrations] for number, view in dealt.items()}
 

@@ -19,7 +19,7 @@ def world(count, strengths, seed=0):
 
 
 def choose(y_N, scores_JNC, names=("labels", "probe")):
-    held_out = [pool.HeldOut(name, 0, scores_NC, 0.0) for name, scores_NC in zip(names, scores_JNC, strict=True)]
+    held_out = [pool.HeldOut(name, 0, 0, scores_NC, 0.0) for name, scores_NC in zip(names, scores_JNC, strict=True)]
     return pool.weigh_experts(held_out, y_N, views.deal_folds(y_N, np.arange(len(y_N))), ())
 
 
