@@ -105,8 +105,8 @@ def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool
 @pytest.mark.parametrize(
     ("experts", "demo_shots", "expected"),
     [
-        (("probe", "labels"), (1, 0), [("labels", 1), ("labels", 0), ("probe", 1), *[("probe", 0)] * 2]),
-        (("means", "words"), 2, [*[("means", 2)] * 3, ("words", None)]),
+        (("probe", "labels"), (1, 0), [("labels", 1), ("labels", 0), ("probe", 1), ("probe", 0)]),
+        (("means", "words"), 2, [("means", 2), ("means", 2), ("words", None)]),
     ],
 )
 def test_given_experts_are_used_and_saved(model, task, rows, tmp_path, monkeypatch, experts, demo_shots, expected):

@@ -37,7 +37,7 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 KS = (3, 7, 15, 31)
 DISTANCE = "kl"
 _DEPTH = 0.75  # Of the block whose output is read beside the state.
-_TOKEN_DEPTH = 0.5  # Of the first block whose outputs are averaged over tokens; the second is the last but one.
+_TOKEN_DEPTH = 0.5  # Of the block whose outputs are averaged over tokens.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -318,11 +318,13 @@ def last_token_arrays(states: lm.States) -> list[np.ndarray]:
 
 
 def blocks_of(config: config_lib.DecoderConfig) -> tuple[lm.BlockOutput, ...]:
-    """Return the outputs of blocks that experts read: of one at the last token, and the means of others over tokens."""
-    count = config.num_layers
-    token_blocks = dict.fromkeys((max(1, round(_TOKEN_DEPTH * count)), count - 1))
-    means = [lm.BlockOutput(block, is_mean=True) for block in token_blocks if block]
-    return (lm.BlockOutput(max(1, round(_DEPTH * count))), *means)
+    """Return the outputs of blocks that experts read: of one at the last token, and the mean of another over tokens.
+
+    A model of one block has no mean.
+    """
+    last = lm.BlockOutput(max(1, round(_DEPTH * config.num_layers)))
+    mean = lm.BlockOutput(int(_TOKEN_DEPTH * config.num_layers), is_mean=True)
+    return (last, mean) if mean.block else (last,)
 
 
 KINDS: Mapping[str, type[Expert]] = {
