@@ -37,9 +37,9 @@ def test_neighbours_are_explained_by_the_distance_that_ranks_them(model, task, r
 
 def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
-    classifier = kp.AutoClassifier(model, task, experts=("knn", "probe"), demo_shots=0).fit(X[:67], y[:67])
+    classifier = kp.AutoClassifier(model, task, experts=("knn", "labels"), demo_shots=0).fit(X[:67], y[:67])
     found = classifier.explain(X[71])
-    titles = {"knn, no demonstrations", "probe, no demonstrations"}
+    titles = {"knn, no demonstrations", "labels, no demonstrations"}
     assert {opinion.partition(":")[0] for opinion in found.opinions} == titles
     assert f"experts alone: {found.opinions[0]}; " in str(found)
     words = X[71].split()
@@ -55,7 +55,7 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
 
 def test_a_pool_without_experts_explains_no_opinions(model):
     """Labels that alternate leave every expert without a share."""
-    classifier = kp.AutoClassifier(model, experts=("means",), demo_shots=0)
+    classifier = kp.AutoClassifier(model, experts=("knn",), demo_shots=0)
     classifier.fit([f"text {number}" for number in range(8)], list("xyxyxyxy"))
     assert not classifier.fitted_.pool.members
     found = classifier.explain("text 8")
