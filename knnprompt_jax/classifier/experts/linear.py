@@ -145,14 +145,13 @@ def _within_classes(residuals_NF: np.ndarray) -> Scorer:
     S = (1 − s) RᵀR / N + s v 1 is the covariance of the residuals R, shrunk towards a multiple of the identity. With
     λ = s v N / (1 − s), Woodbury's identity is S⁻¹ ∝ 1 − Rᵀ(RRᵀ + λ)⁻¹R. Few rows so need no matrix [F, F].
     """
-    from scipy import linalg
-
     count, width = residuals_NF.shape
     variance = max((residuals_NF**2).sum() / width, count * _MIN_SCALE)  # v N.
     if count > width:  # RᵀR is all that counts: keep a triangle with the same.
         product_FF = residuals_NF.T @ residuals_NF
-        residuals_NF = linalg.cholesky(product_FF + _MIN_SCALE * variance * np.eye(width))
+        residuals_NF = np.linalg.cholesky(product_FF + _MIN_SCALE * variance * np.eye(width)).T
     gram_RR = residuals_NF @ residuals_NF.T
     penalty = _SHRINKAGE / (1 - _SHRINKAGE) * variance
-    triangle_RR = linalg.cholesky(gram_RR + penalty * np.eye(len(gram_RR)), lower=True)
-    return lambda x_QF: linalg.solve_triangular(triangle_RR, residuals_NF @ x_QF.T, lower=True).T
+    triangle_RR = np.linalg.cholesky(gram_RR + penalty * np.eye(len(gram_RR)))
+    whitened_RF = np.linalg.solve(triangle_RR, residuals_NF)  # SciPy's import takes longer than the prediction of a text.
+    return lambda x_QF: x_QF @ whitened_RF.T
