@@ -131,6 +131,10 @@ def summarize(result: Result) -> str:
         f"prompts read: {result.num_read:,}; found in the cache: {result.num_prompts - result.num_read:,}",
         f"\n{content.choice}",
     ]
+    if content.num_unlabelled:
+        shares = zip(content.task.labels, content.estimated_prior, strict=True)
+        listed = ",".join(f"{label}={share:.2f}" for label, share in shares)
+        lines.append(f"shares of classes among {_count(content.num_unlabelled, 'text')} without labels: {listed}")
     chosen = label_table.count_chosen(content)
     if chosen and content.choice and content.choice.estimate:
         lines.append(f"look chose {chosen:,} of the rows; as it prefers difficult ones, this forecast is pessimistic")

@@ -106,6 +106,20 @@ def test_an_edited_table_needs_only_its_new_prompts(table):
     assert len(classifier_file.read(table.parent / "mine").content.anchors) == 38
 
 
+def test_texts_without_labels_give_the_shares_of_classes(table, tmp_path):
+    write_table(
+        tmp_path / "more.csv", [(number, f"no money {number}") for number in range(7)], ("ticket_id", "message")
+    )
+    job = settings(table, demo_shots=(0,), unlabelled_file=str(tmp_path / "more.csv"), class_prior="estimate")
+    done = fit_job.run(job)
+    assert done.num_read == 8 + 7
+    billing, outage = done.content.prior_C
+    line = f"shares of classes among 7 texts without labels: billing team={billing:.2f},outage={outage:.2f}"
+    assert line in fit_job.summarize(done).splitlines()
+    saved = classifier_file.read(table.parent / "mine").content
+    assert (saved.views, saved.estimated_prior) == (done.content.views, done.content.estimated_prior)
+
+
 def test_all_rows_of_a_table_are_used(table, capsys):
     done = fit_job.run(settings(table, demo_shots=(1,)))
     content = classifier_file.read(table.parent / "mine").content

@@ -153,5 +153,7 @@ def _within_classes(residuals_NF: np.ndarray) -> Scorer:
     gram_RR = residuals_NF @ residuals_NF.T
     penalty = _SHRINKAGE / (1 - _SHRINKAGE) * variance
     triangle_RR = np.linalg.cholesky(gram_RR + penalty * np.eye(len(gram_RR)))
-    whitened_RF = np.linalg.solve(triangle_RR, residuals_NF)  # SciPy's import takes longer than the prediction of a text.
+    whitened_RF = np.linalg.solve(
+        triangle_RR, residuals_NF
+    )  # SciPy's import takes longer than the prediction of a text.
     return lambda x_QF: x_QF @ whitened_RF.T
