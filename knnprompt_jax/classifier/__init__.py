@@ -4,6 +4,7 @@ from knnprompt_jax.common import options
 
 SMALLEST_P = 0.0001  # Limits of `reject_novel`.
 LARGEST_P = 0.9999
+ESTIMATE = "estimate"  # A `class_prior`: the shares of classes among texts without labels.
 
 
 class PromiseOptions(options.Options):

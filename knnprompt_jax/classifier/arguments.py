@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from knnprompt_jax.classifier import ESTIMATE
 from knnprompt_jax.classifier.experts import PoolOptions
 from knnprompt_jax.common import errors, options
 from knnprompt_jax.datastore import StoreOptions
@@ -18,7 +19,6 @@ from knnprompt_jax.tasks.task import Example, Task
 
 AUTO: Any = "auto"  # A value that is chosen for the rows.
 UNIFORM = "uniform"
-ESTIMATE = "estimate"
 
 
 class _ClassifierOptions(PromptOptions):

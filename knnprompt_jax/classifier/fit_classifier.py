@@ -19,6 +19,7 @@ from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
+_MAX_UNLABELLED = 1024  # Texts without labels; more would hardly change means and shares.
 _MAX_COUNTED_ROWS = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
 
 
@@ -84,35 +85,44 @@ def _fit_pool(
 ) -> Fitted:
     model = reader.model
     rows = content.rows
-    num_classes = content.task.num_classes
-    if unlabelled:  # These shares stay until the pool can estimate them.
-        content = dataclasses.replace(content, estimated_prior=(1 / num_classes,) * num_classes)
-    fitted.check_options(content)
+    # The estimate replaces these shares, of which only the number is checked.
+    any_shares = tuple(1 / content.task.num_classes for _ in content.labels if unlabelled)
+    fitted.check_options(dataclasses.replace(content, estimated_prior=any_shares))
     shots = view_shots(content.task, rows, model, options.demo_shots, options.random_state)
+    shots = expert.views_of(options.names, shots)
     reads_blocks = any(expert.KINDS[name].reads_blocks for name in options.names)
     blocks = expert.blocks_of(model.config) if reads_blocks else ()
     resources = fitted.resources_of(content, model)
-    weighed = pool_fitting.weigh(
-        reader, rows, shots, options.names, blocks, resources, options.random_state, unlabelled
-    )
-    label_means = weighed.resources.label_means
+    weighed = pool_fitting.weigh(reader, rows, shots, options.names, blocks, resources, options.random_state)
     drawn = tuple(
-        ViewDemonstrations(
-            number,
-            tuple(row.row for row in weighed.demonstrations[number]),
-            tuple(states.blocks),
-            tuple(label_means[number].tolist()) if number in label_means else (),
-        )
+        ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(states.blocks))
         for number, states in weighed.readings.states.items()
     )
-    content = dataclasses.replace(content, choice=weighed.choice, views=drawn, num_unlabelled=len(unlabelled))
+    content = dataclasses.replace(content, choice=weighed.choice, views=drawn)
     found = fitted.complete(content, model, weighed.readings.states)
     if not unlabelled:
         return found
+    order = views.hash_order(unlabelled, options.random_state)[:_MAX_UNLABELLED]
+    return _read_unlabelled(found, [unlabelled[index] for index in order], reader.cache)
+
+
+def _read_unlabelled(found: Fitted, unlabelled: Sequence[Example], cache: states.Cache | None) -> Fitted:
+    """Return the classifier with what texts without labels add: means of label words, and shares of classes."""
+    content = found.content
+    readings = found.read(unlabelled, cache)
+    resources = fitted.resources_of(content, found.model)
+    drawn = []
+    for view in content.views:
+        label_words = expert.LabelWords(resources, view.demo_shots)
+        mean_C = [] if label_words.obstacle else label_words.log_p(readings).mean(0).tolist()
+        drawn.append(dataclasses.replace(view, label_means=tuple(mean_C)))
     assert found.pool
-    p_UC = found.pool.probabilities(weighed.unlabelled)
-    shares_C = pool.estimate_shares(p_UC, np.bincount(content.y_N, minlength=num_classes) / len(rows))
-    return dataclasses.replace(found, content=dataclasses.replace(content, estimated_prior=tuple(shares_C.tolist())))
+    counts_C = np.bincount(content.y_N, minlength=content.task.num_classes)
+    shares_C = pool.estimate_shares(found.pool.probabilities(readings), counts_C / counts_C.sum())
+    content = dataclasses.replace(
+        content, views=tuple(drawn), num_unlabelled=len(unlabelled), estimated_prior=tuple(shares_C.tolist())
+    )
+    return fitted.complete(content, found.model, found.readings.states)
 
 
 def _saved_rows(rows: Sequence[Example]) -> tuple[Example, ...]:

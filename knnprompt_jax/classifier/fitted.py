@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -215,7 +215,7 @@ class Fitted:
             ids=[example.row for example in content.anchors],
         )
 
-    def with_options(self, options: AnyOptions) -> Self:
+    def with_options(self, options: AnyOptions) -> "Fitted":
         """Return the classifier with the given values of the options that may change after a fit.
 
         Raises:
@@ -227,7 +227,7 @@ class Fitted:
         content = dataclasses.replace(self.content, options=dataclasses.replace(self.content.options, **given))
         check_options(content)
         check_label_words(content, self.model)
-        return dataclasses.replace(self, content=content)
+        return complete(content, self.model, self.readings.states, self.pool.terms if self.pool else None)
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -393,6 +393,8 @@ def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resour
     options = content.options
     assert isinstance(options, AutoOptions)
     label_means = {view.demo_shots: np.array(view.label_means) for view in content.views if view.label_means}
+    if options.class_prior is not None:  # Classes are then less or more common than among the rows.
+        label_means = {}
     needs = {"label_means": label_means, "num_unlabelled": content.num_unlabelled}
     needs |= {"encoder": options.encoder, "store_options": options.store_options}
     return pool_fitting.resources_of(content.task, model, options.label_token, **needs)

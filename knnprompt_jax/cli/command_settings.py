@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from knnprompt_jax.classifier import LARGEST_P, SMALLEST_P, PromiseOptions
+from knnprompt_jax.classifier import ESTIMATE, LARGEST_P, SMALLEST_P, PromiseOptions
 from knnprompt_jax.classifier.experts import PoolOptions
 from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.cli.shared_settings import DistributedOptions
@@ -85,6 +85,8 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.class_prior == ESTIMATE and not self.unlabelled_file:
+            raise errors.UserError(f"--class_prior={ESTIMATE}: give texts without labels (--unlabelled_file)")
         if not self.train_file and self.task in (None, catalogue.OWN):
             raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
         self.check_rows(self.task or catalogue.OWN, bool(self.train_file))

@@ -9,7 +9,6 @@ from absl import logging
 
 from knnprompt_jax.classifier import classifier_file, fit_classifier
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions
-from knnprompt_jax.classifier.experts import views
 from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
@@ -19,7 +18,6 @@ from knnprompt_jax.study import job_inputs
 from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.task import Example, Task
 
-_MAX_UNLABELLED = 1024  # More would change the centres of experts little.
 _MEMORY = 256 * 2**20  # Bytes of states kept during a fit without a cache of states.
 
 
@@ -50,10 +48,10 @@ def run(settings: commands.FitSettings) -> Result:
     parallel.call_in_main(lambda: classifier_file.check_replaceable(path, settings.overwrite))
     options = classifier_options(settings)
     task, train = _load_rows(settings)
+    unlabelled = _load_unlabelled(settings, task)
     table = settings.table(settings.train_file)
     model = job_inputs.read_model(settings.model, settings)
     rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
-    unlabelled = _load_unlabelled(settings, task)
     progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
     fitted = fit_classifier.fit(
         model,
@@ -94,12 +92,14 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
 
 
 def _load_unlabelled(settings: commands.FitSettings, task: Task) -> Sequence[Example]:
-    """Return at most `_MAX_UNLABELLED` rows of the file of texts without labels, drawn by the seed."""
+    """Return the rows of the file of texts without labels; raise UserError if there are none."""
     if not settings.unlabelled_file:
         return ()
     table = settings.table(settings.unlabelled_file)
     rows = list(dataclasses.replace(table, text_columns=()).unlabelled(task))
-    return [rows[index] for index in views.hash_order(rows, settings.seed)[:_MAX_UNLABELLED]]
+    if not rows:
+        raise errors.UserError(f"{table.path}: no rows")
+    return rows
 
 
 def classifier_options(settings: commands.FitSettings) -> AutoOptions:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from knnprompt_jax.cli.command_settings import BenchmarkSettings
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm
-from knnprompt_jax.inference.prompts import layout, words
+from knnprompt_jax.inference.prompts import layout, word_tokenizer
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, hub, registry, sharding, tokenizers
 from knnprompt_jax.study import job_inputs as inputs
@@ -98,7 +98,7 @@ def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0
 
     def build_prompts(count: int) -> layout.Prompts:
         anchors = split.anchors[: count or None]
-        tokenize = words.WordTokenizer(tokenizer)
+        tokenize = word_tokenizer.WordTokenizer(tokenizer)
         return layout.build_prompts(task, split.demonstrations, anchors, tokenize, model.context)
 
     work = Workload(subject, model, source, build_prompts, num_anchors)

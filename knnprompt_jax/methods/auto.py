@@ -13,6 +13,7 @@ def predict(inputs: method.Inputs, options: PoolOptions) -> method.Prediction:
     rows = problem.train_rows
     model = inputs.model
     numbers = views.default_numbers(task, rows, model.count_tokens, model.context, inputs.seed)
+    numbers = expert.views_of(options.names, numbers)
     dealt = {number: views.deal(rows, number, inputs.seed) for number in numbers}
     reader = views.PromptReader(model, task, inputs.cache)
     blocks = expert.blocks_of(model.config)

@@ -18,7 +18,7 @@ TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_proba
 class BlockOutput:
     """The output of a block, counted from 1, for a prompt: at its last token, or the mean over its own tokens.
 
-    A prompt's own tokens are those after the prefix, which is the tokens of the demonstrations.
+    A prompt's own tokens are those after the demonstrations; a truncated prompt has no others.
     """
 
     block: int

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.models.convert import splits
+from knnprompt_jax.models import split_rules
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 # Keys of tokenizer_config.json that change no token ids of tokenizer.json if it has the tokens of `_ROLES`.
@@ -175,6 +175,6 @@ def splits_at_words(tokenizer: tokenizers.Tokenizer | None) -> bool:
     *earlier, last = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     patterns = [step for step in earlier if step["type"] != "Digits"]
     isolated = {"type": "Split", "behavior": "Isolated", "invert": False}
-    known = [{**isolated, "pattern": {"Regex": rule.pattern}} for rule in splits.SPLITS.values()]
+    known = [{**isolated, "pattern": {"Regex": rule.pattern}} for rule in split_rules.SPLITS.values()]
     is_byte_level = last["type"] == "ByteLevel" and not last["add_prefix_space"]
     return is_byte_level and bool(patterns or last["use_regex"]) and all(step in known for step in patterns)

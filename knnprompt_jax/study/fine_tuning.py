@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.cli.command_settings import FineTuneSettings, Hyperparameters
 from knnprompt_jax.common import files, parallel
-from knnprompt_jax.inference.prompts import words
+from knnprompt_jax.inference.prompts import word_tokenizer
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hub, registry, tokenizers
@@ -100,7 +100,9 @@ def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
             yield FineTuningRun(
                 name=settings.method,
                 model=model,
-                problem=method.Problem(rows.task, split, rows.evaluation, words.WordTokenizer(model.tokenizer)),
+                problem=method.Problem(
+                    rows.task, split, rows.evaluation, word_tokenizer.WordTokenizer(model.tokenizer)
+                ),
                 hyperparameters=settings.hyperparameters(rows.task.name, shots),
                 source=job_inputs.row_options(settings),
                 experiment=settings.experiment or "",

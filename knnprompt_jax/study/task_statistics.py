@@ -12,7 +12,7 @@ import pandas as pd
 
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors, files
-from knnprompt_jax.inference.prompts import statistics, words
+from knnprompt_jax.inference.prompts import statistics, word_tokenizer
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
 from knnprompt_jax.report import names, page, published, tables
@@ -56,7 +56,7 @@ def count(settings: grids.CountSettings) -> str:
         UserError: a task or tokenizer is unreadable.
     """
     folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.models[0])[1]
-    tokenize = words.WordTokenizer(tokenizers.load(folder))
+    tokenize = word_tokenizer.WordTokenizer(tokenizers.load(folder))
     rows = []
     for name in settings.tasks:
         loaded = job_inputs.load_rows(settings, name)

@@ -37,10 +37,9 @@ def test_they_are_saved_and_copied_with_the_classifier(with_texts, model, rows, 
 
 
 def test_they_give_the_shares_of_classes(with_texts, model, task, rows):
-    p_QC = with_texts.predict_proba(rows[0][67:])
+    odds_QC = with_texts.set_params(class_prior="uniform").predict_proba(rows[0][67:])
     with_texts.set_params(class_prior="estimate")
-    shares_C = np.array(with_texts.fitted_.content.estimated_prior)
-    odds_QC = p_QC * shares_C / np.bincount(rows[1][:30])
+    odds_QC *= with_texts.fitted_.content.estimated_prior
     np.testing.assert_allclose(with_texts.predict_proba(rows[0][67:]), odds_QC / odds_QC.sum(-1, keepdims=True))
     with_texts.set_params(class_prior=None)
     with pytest.raises(kp.UserError, match="estimate"):
@@ -54,3 +53,16 @@ def test_shares_are_those_of_the_texts():
     odds_UC = np.exp(-0.5 * (x_U[:, None] - [0, 1.5, 0]) ** 2) * [0.5, 0.5, 0]
     shares_C = pool.estimate_shares(odds_UC / odds_UC.sum(-1, keepdims=True), np.array([0.5, 0.5, 0]))
     np.testing.assert_allclose(shares_C, [0.2, 0.8, 0], atol=0.04)
+
+
+def test_shares_that_differ_from_those_of_the_rows_are_found(model, task, rows):
+    """Rows of equal shares, and texts most of which are of one class, fitted and asked as a user would."""
+    by_class = [[text for text, label in zip(*rows, strict=True) if label == each] for each in (4, 5)]
+    X = [*by_class[0][:8], *by_class[1][:8]]
+    texts = [*by_class[0][8:], *by_class[1][8:10]]
+    classifier = kp.AutoClassifier(model, demo_shots=0, class_prior="estimate")
+    classifier.fit(X, ["a"] * 8 + ["b"] * 8, unlabelled=texts)
+    share = classifier.fitted_.content.estimated_prior[0]
+    assert share > 0.65 and (len(texts) - 2) / len(texts) > 0.65
+    without = kp.AutoClassifier(model, demo_shots=0, class_prior=[share, 1 - share]).fit(X, ["a"] * 8 + ["b"] * 8)
+    np.testing.assert_allclose(classifier.predict_proba(texts), without.predict_proba(texts), atol=1e-6)

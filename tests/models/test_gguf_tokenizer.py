@@ -8,8 +8,7 @@ import pytest
 import transformers
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.models import hub
-from knnprompt_jax.models.convert import splits
+from knnprompt_jax.models import hub, split_rules
 from tests.models import gguf_tokenizers
 from tests.models.gguf_tokenizers import NORMAL, TEXTS, UNUSED
 
@@ -81,7 +80,7 @@ def test_byte_level_round_trip(tmp_path, file):
 def test_every_split_is_the_published_one(tmp_path):
     trained, words, keeps_words = gguf_tokenizers.byte_level(), {}, []
     tokens, kinds = [*trained.values["tokens"], "qzxj"], [*trained.values["token_type"], NORMAL]
-    for pre in splits.SPLITS:
+    for pre in split_rules.SPLITS:
         loaded = load(trained.convert(tmp_path, pre=pre, tokens=tokens, token_type=kinds))
         backend = loaded.backend_tokenizer
         normalize = backend.normalizer.normalize_str if backend.normalizer else str

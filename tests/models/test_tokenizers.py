@@ -10,7 +10,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm
-from knnprompt_jax.inference.prompts import words
+from knnprompt_jax.inference.prompts import word_tokenizer
 from knnprompt_jax.models import hub, tokenizers
 from tests.models import gguf_tokenizers
 
@@ -132,7 +132,7 @@ def test_a_tokenizer_that_fails_on_a_text_later_is_reported(folder):
     vocabulary = {"a": 0, "b": 1}
     tokenizer.backend_tokenizer.model = models.WordLevel(vocabulary, unk_token="?")
     with pytest.raises(errors.UserError, match="the model's tokenizer fails on a text: WordLevel error"):
-        words.WordTokenizer(tokenizer)(["zq"])
+        word_tokenizer.WordTokenizer(tokenizer)(["zq"])
 
 
 @pytest.mark.parametrize(

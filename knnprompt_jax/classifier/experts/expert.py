@@ -113,9 +113,9 @@ class Expert(abc.ABC):
             return [cls(resources, None)]
         numbers = readings.states if cls.reads_every_view else [max(readings.states)]
         experts = [cls(resources, shots) for shots in numbers]
-        for shots, states in readings.states.items():
-            token_blocks = [output.block for output in states.blocks if output.is_mean and cls.reads_blocks]
-            experts += [cls(resources, shots, block) for block in token_blocks]
+        if cls.reads_blocks:
+            for shots, states in readings.states.items():
+                experts += [cls(resources, shots, output.block) for output in states.blocks if output.is_mean]
         return experts
 
     @property
@@ -172,7 +172,7 @@ class LabelWords(Expert):
         log_p_NC = self.log_p(readings)
         # All classes count the same, however many rows they have.
         mean_C = np.average(log_p_NC, axis=0, weights=linear.class_weights(y_N))
-        if self.resources.label_means:  # Assume that classes are as common there as among the rows.
+        if self.resources.label_means:  # Classes are assumed to be as common there as among the rows.
             share = self.resources.num_unlabelled / (self.resources.num_unlabelled + len(log_p_NC))
             mean_C += share * (self.resources.label_means[self.view] - log_p_NC.mean(0))
         return lambda queries: self.log_p(queries) - mean_C
@@ -325,6 +325,13 @@ def blocks_of(config: config_lib.DecoderConfig) -> tuple[lm.BlockOutput, ...]:
     last = lm.BlockOutput(max(1, round(_DEPTH * config.num_layers)))
     mean = lm.BlockOutput(int(_TOKEN_DEPTH * config.num_layers), is_mean=True)
     return (last, mean) if mean.block else (last,)
+
+
+def views_of(names: Sequence[str], numbers: Sequence[int]) -> tuple[int, ...]:
+    """Return the views, by demonstrations per class, that some of the named experts read."""
+    kinds = [KINDS[name] for name in names]
+    is_last_token_enough = not any(kind.reads_every_view or kind.reads_blocks for kind in kinds)
+    return (max(numbers),) if is_last_token_enough else tuple(numbers)
 
 
 KINDS: Mapping[str, type[Expert]] = {

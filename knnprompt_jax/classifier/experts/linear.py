@@ -12,6 +12,7 @@ Scorer = Callable[[Any], np.ndarray]
 """A function from inputs [Q, F] to scores [Q, C]."""
 
 _MIN_SCALE = 1e-12
+_MIN_RIDGE = 1e-8  # Relative to the variance of all dimensions: above the rounding of a product that lacks rank.
 _RANK_TOLERANCE = 1e-10
 _MAX_GRAM_ROWS = 4096  # Of sparse rows whose products with each other are kept, 128 MiB.
 _SHRINKAGE = 0.5  # Weight of the identity in the covariance that whitens class means.
@@ -149,7 +150,7 @@ def _within_classes(residuals_NF: np.ndarray) -> Scorer:
     variance = max((residuals_NF**2).sum() / width, count * _MIN_SCALE)  # v N.
     if count > width:  # RᵀR is all that counts: keep a triangle with the same.
         product_FF = residuals_NF.T @ residuals_NF
-        residuals_NF = np.linalg.cholesky(product_FF + _MIN_SCALE * variance * np.eye(width)).T
+        residuals_NF = np.linalg.cholesky(product_FF + _MIN_RIDGE * variance * np.eye(width)).T
     gram_RR = residuals_NF @ residuals_NF.T
     penalty = _SHRINKAGE / (1 - _SHRINKAGE) * variance
     triangle_RR = np.linalg.cholesky(gram_RR + penalty * np.eye(len(gram_RR)))

@@ -146,15 +146,11 @@ class Weighed(NamedTuple):
         choice: the experts.
         demonstrations: the examples that new texts follow in each view in use, by their number per class.
         readings: the readings of all rows in these views.
-        resources: the given resources, and what texts without labels add to them.
-        unlabelled: the readings of these texts.
     """
 
     choice: Choice
     demonstrations: Mapping[int, Sequence[Example]]
     readings: Readings
-    resources: Resources
-    unlabelled: Readings
 
 
 def weigh(
@@ -165,20 +161,14 @@ def weigh(
     blocks: Sequence[lm.BlockOutput],
     resources: Resources,
     seed: int,
-    unlabelled: Sequence[Example] = (),
 ) -> Weighed:
     """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and read all rows.
 
     Args:
         shots: the demonstrations per class of each view that experts may read.
         blocks: the outputs of blocks that experts may read.
-        unlabelled: texts without labels, which are read like new texts.
     """
-    kinds = [expert_lib.KINDS[name] for name in names]
-    if not any(kind.reads_every_view or kind.reads_blocks for kind in kinds):
-        shots = [max(shots)]
     dealt = {number: views.deal(rows, number, seed) for number in shots}
-    demonstrations = {number: [rows[index] for index in view.demonstrations] for number, view in dealt.items()}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
         title = f"demonstrations per class: {number}"
@@ -190,14 +180,6 @@ def weigh(
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
-    others = Readings(joined_texts(reader.task, unlabelled), {})
-    if unlabelled:
-        read_after = {
-            number: reader.read_after(demonstrations[number], unlabelled, tuple(states[number].blocks), "unlabelled")
-            for number in shots
-        }
-        others = dataclasses.replace(others, states=read_after)
-        resources = dataclasses.replace(resources, **_label_means(others, resources))
     folds_n = views.deal_folds(y_n, views.number_texts([rows[index] for index in sample]))
     choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
@@ -205,16 +187,8 @@ def weigh(
         rest = np.flatnonzero(~is_sampled_N).tolist()
         for number in choice.views:
             states[number] = rowwise.interleave(states[number], read(rest, number), is_sampled_N)
-    demonstrations = {number: demonstrations[number] for number in choice.views}
-    used = Readings(texts, {number: states[number] for number in choice.views})
-    return Weighed(choice, demonstrations, used, resources, others)
-
-
-def _label_means(unlabelled: Readings, resources: Resources) -> dict[str, Any]:
-    """Return what texts without labels add to the resources."""
-    words_of = [expert_lib.LabelWords(resources, shots) for shots in unlabelled.states]
-    means = {words.view: words.log_p(unlabelled).mean(0) for words in words_of if not words.obstacle}
-    return {"label_means": means, "num_unlabelled": len(unlabelled.texts)}
+    demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
+    return Weighed(choice, demonstrations, Readings(texts, {number: states[number] for number in choice.views}))
 
 
 def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from knnprompt_jax.common import errors, parallel
 from knnprompt_jax.common import progress as progress_lib
 from knnprompt_jax.inference.lm import execution as execution_lib
 from knnprompt_jax.inference.prompts import continuations as continuations_lib
-from knnprompt_jax.inference.prompts import layout, packing, words
+from knnprompt_jax.inference.prompts import layout, packing, word_tokenizer
 from knnprompt_jax.models import DTYPES, hub, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder as decoder_lib
@@ -96,7 +96,7 @@ class LanguageModel:
         """
         self.config = config
         self.tokenizer = tokenizer
-        self.tokenize = words.WordTokenizer(tokenizer)
+        self.tokenize = word_tokenizer.WordTokenizer(tokenizer)
         self.name = name
         self.path = path
         self.dtype = dtype

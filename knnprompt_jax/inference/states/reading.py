@@ -163,7 +163,7 @@ class _SetReading:
         self._job = job
         self._title = title
         self._blocks = tuple(sorted(blocks))
-        # Means do not count the tokens of the demonstrations, and no other prefix.
+        # The prefix must end with the demonstrations: a mean counts all tokens after it.
         short_prefixes = job.repeated or any(output.is_mean for output in blocks)
         self.chunks = parallel.ahead(
             chunks_lib.build(job.model, prompts, job.chunk_tokens, short_prefixes), _CHUNKS_BUILT_AHEAD

@@ -15,7 +15,8 @@ import pathlib
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from knnprompt_jax.models.convert import gguf_model, splits
+from knnprompt_jax.models import split_rules
+from knnprompt_jax.models.convert import gguf_model
 
 # Kinds of tokens, numbered as in SentencePiece.
 _NORMAL = 1
@@ -107,7 +108,7 @@ def _byte_level(vocabulary: _Vocabulary) -> tuple[tokenizers.Tokenizer, bool]:
     Raises:
         UserError: no merges, an unknown split, or a blank before each text, which no published model of this kind has.
     """
-    split = splits.SPLITS[vocabulary.fields.choice("pre", None, splits.SPLITS)]
+    split = split_rules.SPLITS[vocabulary.fields.choice("pre", None, split_rules.SPLITS)]
     if vocabulary.merges is None:
         raise vocabulary.fields.wrong("merges", "not in the file")
     if vocabulary.has_prefix:

@@ -9,7 +9,7 @@ import tokenizers
 from hypothesis import strategies
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference.prompts import layout, words
+from knnprompt_jax.inference.prompts import layout, word_tokenizer
 from knnprompt_jax.models import tokenizers as model_tokenizers
 from knnprompt_jax.tasks.task import Example, Task
 from tests import prompt_groups
@@ -151,7 +151,7 @@ def test_each_query_follows_its_own_demonstrations():
 def test_label_words_have_the_tokens_that_they_have_in_prompts(tmp_path, prefix):
     """SentencePiece puts a blank before the first word of a text, and here before no other."""
     path = gguf_tokenizers.sentencepiece(prefix).convert(tmp_path, "llama" if prefix else "gemma3")
-    tokenize = words.WordTokenizer(model_tokenizers.load(path))
+    tokenize = word_tokenizer.WordTokenizer(model_tokenizers.load(path))
     task = dataclasses.replace(TASK, label_words=("the movie", "terrible"))
     labels = layout.tokenize_continuations(tokenize, [f" {word}" for word in task.label_words])
     query = tokenize([task.render(QUERIES[0])])[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference.prompts import statistics, words
+from knnprompt_jax.inference.prompts import statistics, word_tokenizer
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -56,7 +56,7 @@ def test_rows_of_the_appendix():
 @pytest.fixture(scope="module")
 def gpt2(shared):
     transformers = pytest.importorskip("transformers")
-    return words.WordTokenizer(transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2"))
+    return word_tokenizer.WordTokenizer(transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2"))
 
 
 @pytest.fixture(scope="module")

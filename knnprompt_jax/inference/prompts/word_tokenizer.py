@@ -14,8 +14,8 @@ from knnprompt_jax.common import errors
 from knnprompt_jax.inference.prompts.layout import TokenRows
 from knnprompt_jax.models import tokenizers
 
-_NUM_WORDS = 2**16  # Whose tokens are kept.
-_JOINED = 64  # Words of a text.
+_MAX_TOKENS = 2**18  # Of known words: above, all are forgotten. A text without blanks is one long word.
+_JOINED = 64  # Words that are tokenized as one text.
 
 
 class WordTokenizer:
@@ -50,15 +50,20 @@ class WordTokenizer:
         return TokenRows(rows.tokens_T, np.diff(rows.offsets_N[bounds])).prepend(np.array(special, np.int32))
 
     def _learn(self, words: set[str]) -> None:
-        if len(self._number_by_word) > _NUM_WORDS:
+        """Tokenize the words that are not known yet."""
+        new = words - self._number_by_word.keys()
+        if not new:
+            return
+        if len(self._known_words.tokens_T) > _MAX_TOKENS:
+            new = words
             self._number_by_word = {}
             self._known_words = TokenRows.of([])
-        new = words - self._number_by_word.keys()
         plain = [word for word in new if word.isascii() and word[:1] == " " and not word[-1].isspace()]
         others = list(new.difference(plain))
         tokens = TokenRows.of(self(others, add_special_tokens=False))
+        first = len(self._known_words)
         self._known_words = TokenRows.join([self._known_words, self._tokenize_joined(plain), tokens])
-        self._number_by_word.update(zip([*plain, *others], itertools.count(len(self._number_by_word)), strict=False))
+        self._number_by_word.update(zip([*plain, *others], itertools.count(first), strict=False))
 
     def _tokenize_joined(self, words: list[str]) -> TokenRows:
         """Tokenize words of ASCII as a few texts, which is faster: a byte-level token has a character per byte."""
