@@ -24,7 +24,9 @@ def model_table(scale: scales.Scale) -> str:
     rows = []
     for model in scale.models:
         about = scales.MODELS[model]
-        (digest,) = {record.settings["model"] for record in scale.records if scales.model_of(record) == model}
+        own = [record for record in scale.records if scales.model_of(record) == model]
+        # Later records, all of `auto`, have the SHA-256 of the folder that the file is converted to.
+        (digest,) = {record.settings["model"] for record in own if record.method != "auto"}
         size = f"{about.parameters / 1e6:,.0f} million"
         rows.append([about.title, about.kind, size, about.quantisation, f"`{digest}`"])
     header = ["model", "training", "parameters", "quantisation", "SHA-256 of the GGUF file"]
