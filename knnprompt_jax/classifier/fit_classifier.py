@@ -95,8 +95,8 @@ def _fit_pool(
     resources = fitted.resources_of(content, model)
     weighed = pool_fitting.weigh(reader, rows, shots, options.names, blocks, resources, options.random_state)
     drawn = tuple(
-        ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(states.blocks))
-        for number, states in weighed.readings.states.items()
+        ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(read.blocks))
+        for number, read in weighed.readings.states.items()
     )
     content = dataclasses.replace(content, choice=weighed.choice, views=drawn)
     found = fitted.complete(content, model, weighed.readings.states)
