@@ -102,8 +102,9 @@ def _fit_pool(
     found = fitted.complete(content, model, weighed.readings.states)
     if not unlabelled:
         return found
-    order = views.hash_order(unlabelled, options.random_state)[:_MAX_UNLABELLED]
-    return _read_unlabelled(found, [unlabelled[index] for index in order], reader.cache)
+    distinct = list({row.text_key: row for row in unlabelled}.values())
+    order = views.hash_order(distinct, options.random_state)[:_MAX_UNLABELLED]
+    return _read_unlabelled(found, [distinct[index] for index in order], reader.cache)
 
 
 def _read_unlabelled(found: Fitted, unlabelled: Sequence[Example], cache: states.Cache | None) -> Fitted:

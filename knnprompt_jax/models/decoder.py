@@ -244,7 +244,8 @@ def _select(x_BSD: Array, mask_BSS: Array, output_positions_J: Array, is_mean: b
     """Return x [J, D] (float32) at some tokens, or the mean of x over the tokens of the row that each of them sees."""
     x_BSD = x_BSD.astype(jnp.float32)
     if is_mean:
-        x_BSD = jnp.einsum("bst,btd->bsd", mask_BSS.astype(jnp.float32), x_BSD) / mask_BSS.sum(-1, keepdims=True)
+        counts_BS1 = jnp.maximum(mask_BSS.sum(-1, keepdims=True), 1)  # Padding sees no token.
+        x_BSD = jnp.einsum("bst,btd->bsd", mask_BSS.astype(jnp.float32), x_BSD) / counts_BS1
     return x_BSD.reshape(-1, x_BSD.shape[-1])[output_positions_J]
 
 

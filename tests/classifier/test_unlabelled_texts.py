@@ -14,7 +14,7 @@ from knnprompt_jax.classifier.fitted import resources_of
 @pytest.fixture(scope="module")
 def with_texts(model, task, rows):
     classifier = kp.AutoClassifier(model, task, experts=("labels", "probe"), demo_shots=[1, 0])
-    return classifier.fit(rows[0][:30], rows[1][:30], unlabelled=rows[0][30:67])
+    return classifier.fit(rows[0][:30], rows[1][:30], unlabelled=[*rows[0][30:67], *rows[0][30:35]])
 
 
 def test_label_words_are_centred_by_the_texts(with_texts, task, rows):
@@ -53,6 +53,8 @@ def test_shares_are_those_of_the_texts():
     odds_UC = np.exp(-0.5 * (x_U[:, None] - [0, 1.5, 0]) ** 2) * [0.5, 0.5, 0]
     shares_C = pool.estimate_shares(odds_UC / odds_UC.sum(-1, keepdims=True), np.array([0.5, 0.5, 0]))
     np.testing.assert_allclose(shares_C, [0.2, 0.8, 0], atol=0.04)
+    of_one_class_UC = np.tile([1.0, 1e-9, 0.0], (12, 1))
+    np.testing.assert_allclose(pool.estimate_shares(of_one_class_UC, np.array([0.5, 0.5, 0])), [13 / 14, 1 / 14, 0])
 
 
 def test_shares_that_differ_from_those_of_the_rows_are_found(model, task, rows):

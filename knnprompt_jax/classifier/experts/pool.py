@@ -217,14 +217,16 @@ def probabilities(scores_JNC: np.ndarray, counts_J: np.ndarray, shares_C: np.nda
 def estimate_shares(p_UC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
     """Return the shares [C] of classes among texts with probabilities `p_UC`, which assume `shares_C`.
 
-    Expectation maximisation of the texts' likelihood (Saerens, Latinne and Decaestecker 2002). A share of 0 stays 0.
+    Expectation maximisation of the texts' likelihood (Saerens, Latinne and Decaestecker 2002), after which each class
+    with a share counts as one text more: few texts exclude no class.
     """
     ratio_UC = p_UC / np.where(shares_C > 0, shares_C, 1)
     found_C = shares_C
     for _ in range(_EM_STEPS):
         posterior_UC = ratio_UC * found_C
         found_C = (posterior_UC / posterior_UC.sum(-1, keepdims=True)).mean(0)
-    return found_C
+    counts_C = len(p_UC) * found_C + (shares_C > 0)
+    return counts_C / counts_C.sum()
 
 
 def _log_softmax(logits_NC: np.ndarray) -> np.ndarray:

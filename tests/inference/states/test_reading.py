@@ -125,26 +125,16 @@ def test_layers_come_with_the_states(model, tmp_path, cached):
 
 @pytest.mark.parametrize("prefix", [(), (3, 1, 4)], ids=["no demonstrations", "demonstrations"])
 @pytest.mark.parametrize("kind", ["model", "steady"])
-def test_means_are_those_of_single_prompts(request, kind, prefix):
+def test_means_are_those_of_the_last_tokens_of_shorter_prompts(request, kind, prefix):
     """A mean counts the tokens after the demonstrations, whichever prompts share a beginning or a row."""
-    model, output = request.getfixturevalue(kind), lm.BlockOutput(2, is_mean=True)
+    model, last, mean = request.getfixturevalue(kind), lm.BlockOutput(2), lm.BlockOutput(2, is_mean=True)
     tokens = [*TOKENS, [5, 6, 1], [5, 6, 1, 9]]
-    prompts = prompt_groups.make(tokens, prefix)
-    got = states.read(model, prompts, blocks=(lm.BlockOutput(2), output)).blocks
+    got = states.read(model, prompt_groups.make(tokens, prefix), blocks=(last, mean)).blocks
     for index, own in enumerate(tokens):
-        outputs_TD = block_outputs(model.execution.decoder, [*prefix, *own], 2)[len(prefix) :]
-        np.testing.assert_allclose(got[output][index], outputs_TD.mean(0), atol=1e-4)
-        np.testing.assert_allclose(got[lm.BlockOutput(2)][index], outputs_TD[-1], atol=1e-4)
-
-
-def block_outputs(decoder, tokens, block):
-    """Return the outputs [T, D] of a block at every token, by plain causal attention."""
-    positions_T = np.arange(len(tokens))
-    x_1TD = decoder._embed(np.array([tokens]), positions_T)
-    for layer in range(block):
-        attend = decoder._attend_causally(layer, len(tokens))
-        x_1TD = decoder._block(layer)(x_1TD, attend, decoder._rotate(decoder._rotations(positions_T[None]), layer))[0]
-    return np.asarray(x_1TD[0])
+        shorter = prompt_groups.make([own[: count + 1] for count in range(len(own))], prefix)
+        outputs_TD = states.read(model, shorter, blocks=(last,)).blocks[last]
+        np.testing.assert_allclose(got[mean][index], outputs_TD.mean(0), atol=1e-4)
+        np.testing.assert_allclose(got[last][index], outputs_TD[-1], atol=1e-4)
 
 
 def test_the_key_of_a_mean_has_the_number_of_own_tokens(model, tmp_path):
