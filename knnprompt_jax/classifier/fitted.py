@@ -15,7 +15,7 @@ from knnprompt_jax.classifier import arguments
 from knnprompt_jax.classifier.arguments import AutoOptions, Predictions, PublishedOptions
 from knnprompt_jax.classifier.confidence import novelty
 from knnprompt_jax.classifier.confidence.novelty import Novelty
-from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, words
+from knnprompt_jax.classifier.experts import expert, near_copies, pool, pool_fitting, views, words
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.common import errors, parallel
@@ -103,6 +103,22 @@ class Content:
         """The class index of each anchor."""
         return np.array([self.task.class_index(example.label) for example in self.anchors], int)
 
+    @functools.cached_property
+    def text_N(self) -> np.ndarray:
+        """The number of the text of each anchor; near copies have one number."""
+        return near_copies.number_texts(self.anchors)
+
+    @property
+    def first_U(self) -> np.ndarray:
+        """The first anchor of each text, in ascending order."""
+        return np.unique(self.text_N, return_index=True)[1]
+
+    @property
+    def _compared(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows [n] that experts were compared on, and whether each is the first of its text [n]."""
+        rows_n = np.array(views.sample(self.rows, self.options.random_state))
+        return rows_n, np.isin(rows_n, self.first_U)
+
     @property
     def is_published(self) -> bool:
         """Whether the classifier is `KNNPrompting`."""
@@ -126,7 +142,7 @@ class Content:
         return arguments.prior(self.options.class_prior, self.labels_C, self.estimated_prior)
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
+        """Return the probability of the prediction of each held-out row, near copies once, and whether it is right.
 
         Raises:
             UserError: there are too few rows, or their shares of classes or their anchors have changed.
@@ -139,21 +155,23 @@ class Content:
             reason = f"{len(self.rows):,} rows are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
         if reason:
             raise errors.UserError(f"no error rate can be promised: {reason}")
-        return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
+        _, is_first_n = self._compared
+        return np.array(self.choice.held_out_p)[is_first_n], np.array(self.choice.held_out_right)[is_first_n]
 
     @property
     def predicted(self) -> novelty.HeldOut | None:
-        """The held-out predictions that novelty counts; None with few classes, or without predictions of these rows."""
+        """The held-out predictions of anchors of `first_U` that novelty counts; None with few classes or rows."""
         choice = self.choice
         if not choice or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
             return None
-        rows_n = np.array(views.sample(self.rows, self.options.random_state))
-        return novelty.HeldOut(rows_n, np.array(choice.held_out_p))
+        rows_n, is_first_n = self._compared
+        rows_u = np.searchsorted(self.first_U, rows_n[is_first_n])
+        return novelty.HeldOut(rows_u, np.array(choice.held_out_p)[is_first_n])
 
     @property
     def num_novelty_rows(self) -> int:
         """The number of rows that p-values of novelty count."""
-        return len(self.predicted.p_n) if self.predicted else len(self.anchors)
+        return len(self.predicted.p_n) if self.predicted else len(self.first_U)
 
 
 class Queries(NamedTuple):
@@ -274,7 +292,7 @@ class Fitted:
         The search finds more than k and drops the anchor itself. If many others equal the anchor, the first k remain.
 
         Args:
-            text_N: a number for the text of each anchor, if copies of an anchor do not count as others.
+            text_N: a number for the text of each anchor, if near copies of an anchor do not count as others.
         """
         text_N = np.arange(len(self.store)) if text_N is None else text_N
         num_excluded = np.bincount(text_N).max()
@@ -325,19 +343,21 @@ class Fitted:
 
     @functools.cached_property
     def scope(self) -> Novelty:
-        """The novelty of texts, fitted to the anchors."""
-        return Novelty.fit(_novelty_inputs(self.readings), self.content.y_N, self.content.predicted)
+        """The novelty of texts, fitted to the anchors, near copies once."""
+        content = self.content
+        inputs = _novelty_inputs(self.readings.take(content.first_U))
+        return Novelty.fit(inputs, content.y_N[content.first_U], content.predicted)
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each anchor's class [N] and class probabilities [N, C] by other anchors, in class order.
 
-        `KNNPrompting` leaves out the anchor and its copies, `AutoClassifier` a fold of anchors.
+        `KNNPrompting` leaves out the anchor and its near copies, `AutoClassifier` a fold of anchors.
 
         Raises:
             UserError: there is a single text.
         """
         content = self.content
-        text_N = views.number_texts(content.anchors)
+        text_N = content.text_N
         num_others = len(text_N) - np.bincount(text_N).max()
         if not num_others:
             raise errors.UserError("leave-one-out needs at least two anchors of different texts: add rows")
@@ -350,7 +370,7 @@ class Fitted:
         return p_NC.argmax(-1), p_NC
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability [N] of each held-out row's prediction, and whether it is right [N].
+        """Return the probability of the prediction of each held-out row, near copies once, and whether it is right.
 
         `KNNPrompting` leaves out each anchor in turn. The pool has kept what its weights were fitted to.
 
@@ -360,7 +380,8 @@ class Fitted:
         if self.content.choice:
             return self.content.held_out()
         classes_N, p_NC = self.left_out()
-        return p_NC.max(-1), classes_N == self.content.y_N
+        first_U = self.content.first_U
+        return p_NC[first_U].max(-1), (classes_N == self.content.y_N)[first_U]
 
     def __reduce__(self) -> Any:
         """Pickle the model's name, the content and the states; the rest is fitted to them again."""

@@ -12,6 +12,7 @@ from absl import logging
 
 from knnprompt_jax.classifier import arguments, classifier_file
 from knnprompt_jax.classifier.confidence import novelty
+from knnprompt_jax.classifier.experts import near_copies
 from knnprompt_jax.classifier.fitted import Fitted
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import unlabelled
@@ -118,10 +119,11 @@ def measure_scope(
 def _load_rows(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
     """Return the labelled rows; warn if the classifier was fitted to some of them."""
     examples = settings.table(settings.input, saved.content.label_column).labelled(saved.content.task)
-    known = {row.text_key for row in saved.content.rows}
-    if found := [row for row in examples if row.text_key in known]:
-        message = "%d of %d rows repeat a text that the classifier was fitted to, so scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), found[0].place)
+    rows = saved.content.rows
+    text_N = near_copies.number_texts([*rows, *examples])
+    if len(found := np.flatnonzero(np.isin(text_N[len(rows) :], text_N[: len(rows)]))):
+        message = "%d of %d rows are near copies of rows the classifier was fitted to: scores are too high; first: %s"
+        logging.warning(message, len(found), len(examples), examples[found[0]].place)
     return examples
 
 

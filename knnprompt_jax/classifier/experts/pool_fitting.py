@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from knnprompt_jax.classifier.experts import expert as expert_lib
+from knnprompt_jax.classifier.experts import near_copies, views, words
 from knnprompt_jax.classifier.experts import pool as pool_lib
-from knnprompt_jax.classifier.experts import views, words
 from knnprompt_jax.classifier.experts.expert import Readings, Resources
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.classifier.experts.views import PromptReader
@@ -180,7 +180,7 @@ def weigh(
     y_N = np.array([reader.task.class_index(row.label) for row in rows])
     present_P, y_n = np.unique(y_N[sample], return_inverse=True)
     readings = Readings([texts[index] for index in sample], states)
-    folds_n = views.deal_folds(y_n, views.number_texts([rows[index] for index in sample]))
+    folds_n = views.deal_folds(y_n, near_copies.number_texts([rows[index] for index in sample]))
     choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
@@ -195,7 +195,7 @@ def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[st
     """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
-    folds_N = views.deal_folds(compact_N, views.number_texts([Example({"text": text}, "") for text in texts]))
+    folds_N = views.deal_folds(compact_N, near_copies.number_texts([Example({"text": text}, "") for text in texts]))
     choice = _hold_out_and_weigh((expert_lib.Words.name,), readings, compact_N, folds_N, Resources())
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 

@@ -2,7 +2,7 @@
 
 A view reads every row and every new text after the same number of demonstrations per class.
 
-A row must not follow itself, or a copy of its text, as a demonstration. So the rows that are demonstrations of new
+A row must not follow itself, or a near copy of its text, as a demonstration. So the rows that are demonstrations of new
 texts are dealt to folds, and each fold is read after demonstrations from the other rows. With few rows, all of them can
 thus be demonstrations, and still each of them counts as a labelled text.
 """
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from knnprompt_jax.classifier.experts import near_copies
 from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
@@ -72,16 +73,10 @@ def fold_splits(folds_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.flatnonzero(folds_N != fold), np.flatnonzero(folds_N == fold)
 
 
-def number_texts(rows: Sequence[Example]) -> np.ndarray:
-    """Return a number [N] for the text of each row; copies of one text (`Example.text_key`) have one number."""
-    numbers: dict[tuple[str, ...], int] = {}
-    return np.array([numbers.setdefault(row.text_key, len(numbers)) for row in rows], int)
-
-
 def deal_folds(y_N: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     """Return the fold [N] of each row, from 0; each class is spread evenly over at most ten folds.
 
-    Copies of one text share a fold, so that no row is classified by its copy.
+    Near copies, which have one number in `text_N`, share a fold, so that no row is classified by its copy.
 
     A fold that is held out then leaves the other rows with the same shares of classes. Leaving out one row instead
     would make its class rarer than in the whole, which few rows turn into a bias against the true class.
@@ -123,7 +118,7 @@ def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
     """
     order = hash_order(rows, seed)
     demonstrations = first_of_each(rows, order, demo_shots)
-    text_N = number_texts(rows)
+    text_N = near_copies.number_texts(rows)
     rest = [index for index in order if text_N[index] not in text_N[demonstrations]]
     groups = [Group(tuple(demonstrations), tuple(sorted(rest)))]
     following = first_of_each(rows, rest, demo_shots)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier.experts import views
+from knnprompt_jax.classifier.experts import near_copies, views
 from knnprompt_jax.tasks.task import Example
 from tests.class_rows import MODEL, TASK, make_rows
 
@@ -72,9 +72,9 @@ def test_copies_share_a_fold_and_no_row_follows_its_copy(shots):
         Example({"text": row.fields["more"], "more": f" {row.fields['text']}".upper()}, row.label) for row in rows
     ]
     y_N = np.array([int(row.label) for row in rows])
-    once_N = views.deal_folds(y_N, views.number_texts(rows))
+    once_N = views.deal_folds(y_N, near_copies.number_texts(rows))
     np.testing.assert_array_equal(once_N, views.deal_folds(y_N, np.arange(31)))
-    twice_N = views.deal_folds(np.tile(y_N, 2), views.number_texts([*rows, *copied]))
+    twice_N = views.deal_folds(np.tile(y_N, 2), near_copies.number_texts([*rows, *copied]))
     np.testing.assert_array_equal(twice_N, np.tile(once_N, 2))
     view = views.deal([*rows, *copied], shots, seed=0)
     assert sorted(index for group in view.groups for index in group.members) == list(range(62))

@@ -1,0 +1,86 @@
+"""Near copies: texts that differ only in a signature, a date, an id, an annotator, punctuation or the order of fields.
+
+A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
+same but for case, punctuation, invisible characters and the order of fields, or if their terms are similar. The copy of
+a near copy is a near copy, too.
+
+The terms of a text are its words without digits, and its pairs of adjacent words that occur in other texts. Each has
+its inverse document frequency, log(U / n) for n of U texts, and the similarity of two texts is Tanimoto's,
+a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few annotators. The words of a
+longer signature occur in the same texts: together they are one term. Texts of a template are no copies, because they
+share only common terms: a · b must exceed the square of a term in `_FEW` texts.
+"""
+
+import collections
+import itertools
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax.tasks.task import Example
+
+_MIN_SIMILARITY = 0.55
+_FEW = 10
+_MAX_TEXTS = 100  # With a term; more common terms say little, and would take most of the time.
+_MAX_SEPARATE = 5  # Texts up to which terms of the same texts are not one term.
+_CHUNK = 256  # Texts that are compared with all others at a time.
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+# Symbols and characters of scripts without blanks (Thai, Lao, Japanese, Chinese) are words of their own.
+_WORD = re.compile("[\u0e00-\u0eff\u2600-\u27bf\u3041-\u9fff\U0001f000-\U0001ffff]|[^\\W_]+")
+_DIGIT = re.compile(r"\d")
+
+
+def number_texts(rows: Sequence[Example]) -> np.ndarray:
+    """Return a number [N] for the text of each row, ascending from 0; near copies have one number."""
+    from scipy import sparse  # Its import takes longer than the prediction of a text.
+    from scipy.sparse import csgraph
+
+    numbers: dict[tuple[str, ...], int] = {}
+    numbers_N = np.array([numbers.setdefault(_words(row), len(numbers)) for row in rows], int)
+    num_texts = len(numbers)
+    terms_UF = _terms(list(numbers))
+    terms_FU = terms_UF.T.tocsr()
+    squares_U = terms_UF.power(2).sum(1)
+    min_product = np.log(max(1.0, num_texts / _FEW)) ** 2
+    near = [np.zeros((2, 0), int)]
+    for start in range(0, num_texts, _CHUNK):
+        products = (terms_UF[start : start + _CHUNK] @ terms_FU).tocoo()
+        pairs = np.stack([start + products.row, products.col])
+        totals = squares_U[pairs].sum(0) - products.data
+        near.append(pairs[:, products.data > np.maximum(_MIN_SIMILARITY * totals, min_product)])
+    edges = np.concatenate(near, 1)
+    graph_UU = sparse.csr_array((np.ones(edges.shape[1]), edges), (num_texts, num_texts))
+    return csgraph.connected_components(graph_UU, directed=False)[1][numbers_N]
+
+
+def _words(row: Example) -> tuple[str, ...]:
+    """Return the words of each field, joined, in any order of the fields; the whole texts if these have no word."""
+    texts = (_INVISIBLE.sub("", unicodedata.normalize("NFKC", text).casefold()) for text in row.fields.values())
+    words = tuple(sorted(" ".join(_WORD.findall(text)) for text in texts))
+    return words if any(words) else row.text_key
+
+
+def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
+    """Return the inverse document frequencies of the terms of texts as a sparse array [U, F]."""
+    from scipy import sparse
+
+    texts_with = collections.defaultdict(list)
+    for index, fields in enumerate(texts):
+        terms: set[str] = set()
+        for field in fields:
+            words = [word for word in field.split() if not _DIGIT.search(word)]
+            terms.update(words, map(" ".join, itertools.pairwise(words)))
+        for term in terms:
+            texts_with[term].append(index)
+    kept: dict[str | tuple[int, ...], list[int]] = {}
+    for term, found in texts_with.items():
+        if len(found) <= _MAX_TEXTS and (len(found) > 1 or " " not in term):
+            kept[tuple(found) if len(found) > _MAX_SEPARATE else term] = found
+    counts_F = np.array([len(found) for found in kept.values()], int)
+    rows = np.fromiter(itertools.chain.from_iterable(kept.values()), int)
+    columns = np.repeat(np.arange(len(kept)), counts_F)
+    values = np.log(len(texts) / counts_F)[columns]
+    return sparse.csr_array((values, (rows, columns)), (len(texts), len(kept)))

@@ -1,0 +1,43 @@
+"""Near copies have one number. Other texts do not, even if they share a template."""
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import tasks
+from knnprompt_jax.classifier.experts import near_copies
+from knnprompt_jax.tasks.task import Example
+
+TEXTS = [row.fields["sentence"] for row in tasks.load_rows(tasks.get("demo"), "train")[:60]]
+SIGNATURES = ("Kim", "Bo from the second floor in Lima")
+KINDS = {
+    "signature": lambda text, copy: (f"{text} -- {SIGNATURES[copy]}",),
+    "annotator": lambda text, copy: (text, SIGNATURES[copy]),
+    "date": lambda text, copy: (f"{text} ({3 + copy} {('May', 'June')[copy]} 2024)",),
+    "number": lambda text, copy: (f"Case {77 * len(text) + copy}: {text}",),
+    "punctuation": lambda text, copy: (text + ".!" * copy,),
+    "invisible characters": lambda text, copy: (text if copy else f"\u200b{text}".replace(" ", "\u00a0\u00ad"),),
+    "order of fields": lambda text, copy: (text[:20], text[20:])[:: 1 - 2 * copy],
+}
+DIFFERENT = {
+    "questions": [f"What is the capital of {place} ?" for place in ("Ohio", "Chile", "Peru", "Mali", "Iran", "Togo")],
+    "commands": ["turn the kitchen lights on", "turn the hall lights off", "set an alarm for seven", "wake me at nine"],
+    "template": [f"sensor {place} reads {17 * place} of 99" for place in range(60)],
+    "symbols": ["\U0001f600", "\U0001f621", "!!", "?", "1", "2"],
+    "Chinese": ["这个电影很好看", "今天天气怎么样", "请问银行几点开门"],
+}
+
+
+def number(texts):
+    return near_copies.number_texts([Example(dict(enumerate(fields)), "") for fields in texts])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_near_copies_have_one_number(kind):
+    numbers_N = number([KINDS[kind](text, copy) for copy in (0, 1) for text in TEXTS])
+    np.testing.assert_array_equal(numbers_N, np.tile(np.arange(60), 2))
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_different_texts_have_numbers_of_their_own(kind):
+    texts = [(text,) for text in [*TEXTS, *DIFFERENT[kind]]]
+    np.testing.assert_array_equal(number(texts), np.arange(len(texts)))
