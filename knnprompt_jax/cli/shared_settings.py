@@ -115,7 +115,7 @@ class DrawOptions(NameOptions):
 class FileOptions(options.Options):
     """The format of files of rows, and the treatment of bad rows."""
 
-    encoding: str = options.option("utf-8", "Encoding of text files without a UTF-8 byte order mark.", nonempty=True)
+    encoding: str = options.option("utf-8", "Encoding of text files without a byte order mark.", nonempty=True)
     delimiter: str | None = options.option(
         None, "Separator of CSV and TSV cells; by default what splits the header.", choices=tuple(table_file.DELIMITERS)
     )

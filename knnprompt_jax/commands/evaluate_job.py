@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,15 +34,27 @@ def run(settings: commands.EvaluationSettings) -> str:
         UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
             not know.
     """
-    page.check_libraries()
-    files.check_writable(settings.output, folder=True)
+    page.check(pathlib.Path(settings.output), "evaluate")
     saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
-    examples = _load_rows(settings, saved)
-    others = _load_out_of_scope(settings, saved)
+    examples = settings.table(settings.input, saved.content.label_column).labelled(saved.content.task)
+    rows = saved.content.rows
+    text_N = near_copies.number_texts([*rows, *examples])
+    if len(found := np.flatnonzero(np.isin(text_N[len(rows) :], text_N[: len(rows)]))):
+        message = "%d of %d rows are near copies of rows the classifier was fitted to: scores are too high; first: %s"
+        logging.warning(message, len(found), len(examples), examples[found[0]].place)
+    others = []
+    if settings.out_of_scope:
+        novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
+        others = unlabelled.read_all(settings.table(settings.out_of_scope), saved.content.task)
     fitted = saved.restore(saved.load_model(inputs.choose_saved_mesh(settings.mesh, saved.content.model)))
     cache = states.open_disk_cache(settings.cache_gb)
     measured = measure(fitted, examples, cache)
-    certainty = measured.certainty(_find_thresholds(fitted))
+    thresholds: dict[float, float] = {}
+    try:
+        thresholds = measures.find_thresholds(*fitted.held_out())
+    except errors.UserError as error:
+        logging.warning("%s", error)
+    certainty = measured.certainty(thresholds)
     scope = measure_scope(fitted, measured, others, settings.reject_novel, cache) if others else None
     mistakes = list_mistakes(measured, examples, fitted.task)
     output = pathlib.Path(settings.output)
@@ -50,19 +62,6 @@ def run(settings: commands.EvaluationSettings) -> str:
     content = {**about, **measured.to_dict(), "certainty": certainty, "out_of_scope": scope}
     files.write(output / "measures.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     files.write(output / "mistakes.csv", text_tables.to_csv([mistakes.headers, *mistakes.rows]))
-    sections = build(measured, certainty, mistakes, scope)
-    title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
-    text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."
-    written = page.write(output, title, text, sections)
-    listings = [listing for section in sections for listing in section.listings if section.name != "mistakes"]
-    printed = [f"{listing.caption}\n\n{listing.text}" for listing in listings]
-    return "\n\n".join([*printed, *advise_on_prior(measured, fitted), f"page: {written}"])
-
-
-def build(
-    measured: Measures, certainty: Sequence[Mapping[str, Any]], mistakes: Listing, scope: Mapping[str, Any] | None
-) -> list[Section]:
-    """Return the sections of the page in order."""
     first = dataclasses.replace(mistakes, rows=mistakes.rows[:_MAX_MISTAKES])
     checking = "The most probable predictions come first: check these labels, or add train rows like these texts."
     sections = [
@@ -73,9 +72,14 @@ def build(
     with drawing.style():
         sections.append(measures.calibration(measured, (measures.list_certainty(certainty),)))
     if scope:
-        text = "Can novelty tell these rows from texts that belong to none of the classes?"
-        sections.append(Section("scope", "Out of scope", text, listings=(measures.list_scope(scope),)))
-    return sections
+        about_scope = "Can novelty tell these rows from texts that belong to none of the classes?"
+        sections.append(Section("scope", "Out of scope", about_scope, listings=(measures.list_scope(scope),)))
+    title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
+    text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."
+    written = page.write(output, "evaluate", title, text, sections)
+    listings = [listing for section in sections for listing in section.listings if section.name != "mistakes"]
+    printed = [f"{listing.caption}\n\n{listing.text}" for listing in listings]
+    return "\n\n".join([*printed, *advise_on_prior(measured, fitted), f"page: {written}"])
 
 
 def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None = None) -> Measures:
@@ -98,15 +102,6 @@ def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | N
     )
 
 
-def _find_thresholds(fitted: Fitted) -> dict[float, float]:
-    """Return the thresholds of promised error rates; none, with a warning, if nothing can be promised."""
-    try:
-        return measures.find_thresholds(*fitted.held_out())
-    except errors.UserError as error:
-        logging.warning("%s", error)
-        return {}
-
-
 def measure_scope(
     fitted: Fitted, measured: Measures, others: Sequence[Example], threshold: float, cache: states.Cache | None = None
 ) -> dict[str, Any]:
@@ -114,28 +109,6 @@ def measure_scope(
     batches = unlabelled.read_batches(fitted, others, cache, others[-1].row + 1)
     scores = [fitted.novelty_scores(readings) for _, readings in batches]
     return measured.scope(np.concatenate(scores), fitted.scope, threshold)
-
-
-def _load_rows(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
-    """Return the labelled rows; warn if the classifier was fitted to some of them."""
-    examples = settings.table(settings.input, saved.content.label_column).labelled(saved.content.task)
-    rows = saved.content.rows
-    text_N = near_copies.number_texts([*rows, *examples])
-    if len(found := np.flatnonzero(np.isin(text_N[len(rows) :], text_N[: len(rows)]))):
-        message = "%d of %d rows are near copies of rows the classifier was fitted to: scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), examples[found[0]].place)
-    return examples
-
-
-def _load_out_of_scope(settings: commands.EvaluationSettings, saved: classifier_file.Saved) -> list[Example]:
-    """Return the texts out of scope; raise UserError if there are none, or too few train rows for the p-value."""
-    if not settings.out_of_scope:
-        return []
-    novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
-    others = list(settings.table(settings.out_of_scope).unlabelled(saved.content.task))
-    if not others:
-        raise errors.UserError(f"{settings.out_of_scope}: has no rows")
-    return others
 
 
 def advise_on_prior(measured: Measures, fitted: Fitted) -> list[str]:

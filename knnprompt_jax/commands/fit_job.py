@@ -11,7 +11,7 @@ from knnprompt_jax.classifier import classifier_file, fit_classifier
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions
 from knnprompt_jax.classifier.fitted import Content
 from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.commands import label_table
+from knnprompt_jax.commands import label_table, unlabelled
 from knnprompt_jax.common import errors, parallel, progress
 from knnprompt_jax.inference import states
 from knnprompt_jax.study import job_inputs
@@ -46,9 +46,17 @@ def run(settings: commands.FitSettings) -> Result:
     parallel.start(**settings.distributed.to_dict())
     path = pathlib.Path(settings.classifier)
     parallel.call_in_main(lambda: classifier_file.check_replaceable(path, settings.overwrite))
-    options = classifier_options(settings)
+    options = AutoOptions(
+        experts=settings.experts,
+        encoder=settings.encoder,
+        label_token=settings.label_token,
+        random_state=settings.seed,
+        store_options=settings.datastore,
+        class_prior=settings.prior,
+        demo_shots=settings.demo_shots or AUTO,
+    )
     task, train = _load_rows(settings)
-    unlabelled = _load_unlabelled(settings, task)
+    texts = unlabelled.read_all(settings.table(settings.unlabelled_file), task) if settings.unlabelled_file else []
     table = settings.table(settings.train_file)
     model = job_inputs.read_model(settings.model, settings)
     rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
@@ -62,11 +70,10 @@ def run(settings: commands.FitSettings) -> Result:
         table=label_table.read(table) if settings.train_file else (),
         label_column=table.label_column,
         cache=states.open_disk_cache(settings.cache_gb) or states.MemoryCache(_MEMORY),
-        unlabelled=unlabelled,
+        unlabelled=texts,
     )
     classifier_file.save(fitted, path)
-    statistics = model.statistics
-    return Result(fitted.content, statistics.requested_prompts, statistics.prompts)
+    return Result(fitted.content, model.statistics.requested_prompts, model.statistics.prompts)
 
 
 def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]:
@@ -83,36 +90,10 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
     elif found := splits.describe_defects(train, ()):
         logging.warning("%s (see --drop_duplicates): %s", found, splits.defect_places(train))
     if len({row.label for row in rows}) < 2:
-        raise errors.UserError(
-            f"{settings.train_file or name}: the only label of {_count(len(rows), 'row')} is {train[0].label!r}; give rows "
-            "of two classes or more"
-        )
+        found = f"the only label of {_count(len(rows), 'row')} is {train[0].label!r}"
+        raise errors.UserError(f"{settings.train_file or name}: {found}; give rows of two classes or more")
     job_inputs.log_warnings(splits.label_warnings(rows))
     return task, rows
-
-
-def _load_unlabelled(settings: commands.FitSettings, task: Task) -> Sequence[Example]:
-    """Return the rows of the file of texts without labels; raise UserError if there are none."""
-    if not settings.unlabelled_file:
-        return ()
-    table = settings.table(settings.unlabelled_file)
-    rows = list(dataclasses.replace(table, text_columns=()).unlabelled(task))
-    if not rows:
-        raise errors.UserError(f"{table.path}: no rows")
-    return rows
-
-
-def classifier_options(settings: commands.FitSettings) -> AutoOptions:
-    """Return the options of the classifier; raise UserError on one that it does not have."""
-    return AutoOptions(
-        experts=settings.experts,
-        encoder=settings.encoder,
-        label_token=settings.label_token,
-        random_state=settings.seed,
-        store_options=settings.datastore,
-        class_prior=settings.prior,
-        demo_shots=settings.demo_shots or AUTO,
-    )
 
 
 def summarize(result: Result) -> str:

@@ -111,10 +111,8 @@ def labels_by_probability(y_N: np.ndarray, shares_NC: np.ndarray, near_Nk: np.nd
     best_N = balanced_NC.argmax(-1)
     leads_N = balanced_NC[rows_N, best_N] - own_N > _MIN_LEAD
     differing_N = np.sum(y_N[near_Nk] != y_N[:, None], -1)
-    found = pd.DataFrame(
-        {"suggested": np.where(leads_N, best_N, -1), "probability": own_N, "differing": differing_N}, rows_N
-    )
-    return found.sort_values("probability", kind="stable")
+    content = {"suggested": np.where(leads_N, best_N, -1), "probability": own_N, "differing": differing_N}
+    return pd.DataFrame(content, rows_N).sort_values("probability", kind="stable")
 
 
 def mark_doubts(fitted: Fitted, shares_NC: np.ndarray, rows: Mapping[int, Row]) -> list[int]:
@@ -136,7 +134,7 @@ def mark_doubts(fitted: Fitted, shares_NC: np.ndarray, rows: Mapping[int, Row]) 
     near_Nk = np.asarray(fitted.search_among_anchors(k).indices_Qk)
     for row in rows.values():
         if not _is_chosen(row):
-            row |= dict.fromkeys((columns.PROBABILITY, columns.NOVELTY, columns.REASON), "")
+            row |= dict.fromkeys(columns.COMPUTED, "")
     labels_of = collections.defaultdict(set)
     for example in content.rows:
         labels_of[example.text_key].add(example.label)
@@ -176,13 +174,9 @@ def rows_to_label(fitted: Fitted, known: Sequence[Row], settings: commands.LookS
     for index, p_value, reason in zip(chosen_Q, novelty_Q, _reasons(fitted, p_NC[chosen_Q], novelty_Q), strict=True):
         example = examples[index]
         copied = {name: predictions_file.to_text(cell) for name, cell in example.extra.items() if name in names}
-        added = {
-            columns.PROBABILITY: f"{p_NC[index].max():.3f}",
-            columns.NOVELTY: f"{p_value:.3f}",
-            columns.REASON: reason,
-        }
-        emptied = dict.fromkeys((fitted.content.label_column, columns.SUGGESTED, columns.CHECKED), "")
-        rows.append({**copied, **example.fields, **emptied, **added})
+        emptied = dict.fromkeys((fitted.content.label_column, *columns.ADDED), "")
+        computed = (f"{p_NC[index].max():.3f}", f"{p_value:.3f}", reason)
+        rows.append({**copied, **example.fields, **emptied, **dict(zip(columns.COMPUTED, computed, strict=True))})
     return rows
 
 

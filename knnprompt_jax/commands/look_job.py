@@ -28,8 +28,7 @@ def run(settings: commands.LookSettings) -> str:
         UserError: there is no saved classifier, it has too few anchors, the unlabelled rows cannot be read, or the
             output cannot be written.
     """
-    page.check_libraries()
-    files.check_writable(settings.output, folder=True)
+    page.check(pathlib.Path(settings.output), "look")
     output = pathlib.Path(settings.output)
     saved = classifier_file.read(pathlib.Path(settings.classifier))
     rows = label_table.train_rows(saved.content)
@@ -41,20 +40,17 @@ def run(settings: commands.LookSettings) -> str:
     chosen = label_table.rows_to_label(fitted, table, settings) if settings.input else []
     # The table is written before the page is drawn: a person may edit it meanwhile.
     path = _write_new(output / commands.TABLE, label_table.write([*table, *chosen]))
-    progress.note("drawing the page")
     task = fitted.task
-    suspects = []
-    for anchor in [fitted.content.anchors[index] for index in doubts]:
-        row = rows[anchor.row]
-        suspects.append((task.retrieval_text(anchor), anchor.label, row[columns.PROBABILITY], row[columns.REASON]))
-    added = (columns.PROBABILITY, columns.NOVELTY, columns.REASON)
-    to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in added)) for row in chosen]
+    shown = (columns.PROBABILITY, columns.REASON)
+    anchors = [fitted.content.anchors[index] for index in doubts]
+    suspects = [(task.retrieval_text(row), row.label, *(rows[row.row][name] for name in shown)) for row in anchors]
+    to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in columns.COMPUTED)) for row in chosen]
     sections = build(path.name, suspects, to_label)
     introduction = (
         f"{len(fitted.content.anchors):,} train rows, read by {fitted.model.name}. "
         f"{100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by the others."
     )
-    written = page.write(output, f"Train rows of {saved.path.resolve().name}", introduction, sections)
+    written = page.write(output, "look", f"Train rows of {saved.path.resolve().name}", introduction, sections)
     lines = [f"labels to check: {len(doubts):,} of {len(fitted.content.anchors):,}"]
     if chosen:
         lines.append(f"rows to label: {len(chosen):,}, at the end of the table")
@@ -86,7 +82,7 @@ def build(table: str, suspects: Sequence[tuple[str, ...]], to_label: Sequence[tu
     sections = [_listing("suspects", "Labels to check", to_check, headers, suspects)]
     if to_label:
         text = f"The rows whose labels would teach the classifier most, in this order, are the last ones of {table}."
-        headers = ("text", columns.PROBABILITY, columns.NOVELTY, columns.REASON)
+        headers = ("text", *columns.COMPUTED)
         sections.insert(0, _listing("to_label", "What to label next", text, headers, to_label))
     return sections
 

@@ -95,9 +95,8 @@ def _open(settings: commands.PredictionSettings, saved: classifier_file.Saved) -
         return
     path = pathlib.Path(settings.output)
     options = {name: value for name, value in settings.to_dict().items() if name not in _NOT_IN_JOB}
-    job = hashlib.sha256(
-        json.dumps([saved.digest, unlabelled.digest_input(settings.input), options]).encode()
-    ).hexdigest()
+    content = json.dumps([saved.digest, unlabelled.digest_input(settings.input), options])
+    job = hashlib.sha256(content.encode()).hexdigest()
     with files.lock(path):
         output = predictions_file.FileOutput(path, job, form.header(), settings.overwrite)
         yield (row for row in rows if row.row >= output.rows), total, output, form

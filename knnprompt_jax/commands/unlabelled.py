@@ -23,6 +23,14 @@ _BATCH_STEPS = 16  # The maximum of a batch.
 _BATCH_OPERATIONS = 4e12  # Of a batch on a CPU: less than a minute on two cores.
 
 
+def read_all(table: Table, task: Task) -> list[Example]:
+    """Return the rows of a file; raise UserError if there are none."""
+    rows = list(table.unlabelled(task))
+    if not rows:
+        raise errors.UserError(f"{table.path}: no rows")
+    return rows
+
+
 def count_rows(table: Table, task: Task) -> int | None:
     """Return the number of rows of a file, None of a pipe; raise UserError if a row is bad."""
     if not pathlib.Path(table.path).is_file():

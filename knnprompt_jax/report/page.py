@@ -15,6 +15,7 @@ from knnprompt_jax.report.tables import Table
 
 _LIBRARIES = ("jinja2", "matplotlib")
 _PAGE = "index.html"
+_MARK = '<meta name="generator" content="knnprompt {}">'
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
 
 
@@ -51,19 +52,31 @@ class Section:
     maps: tuple[maps_lib.Map, ...] = ()
 
 
-def check_libraries(alternative: str = "") -> None:
-    """Raise UserError, with an alternative, if a library that a page needs is missing."""
+def check(output: pathlib.Path, writer: str, alternative: str = "") -> None:
+    """Raise UserError if a library is missing, or if the folder cannot be written to or has another command's page.
+
+    Args:
+        output: the folder of the page.
+        writer: the command that writes it.
+        alternative: the end of the message about a missing library.
+    """
     if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
         names = ", ".join(missing)
         raise errors.UserError(f"the page needs {names}: pip install 'knnprompt_jax[report]'{alternative}")
+    files.check_writable(output, folder=True)
+    path = output / _PAGE
+    with files.refusals(path):
+        if path.exists() and _MARK.format(writer) not in path.read_text(encoding="utf-8", errors="replace"):
+            raise errors.UserError(f"{path}: not a page of {writer}; choose another --output=, or remove the file")
 
 
-def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
-    """Write the page, and every table as CSV into tables/; return the path of the page."""
+def write(output: pathlib.Path, writer: str, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
+    """Write the page of a command, and every table as CSV into tables/; return the path of the page."""
     for section in sections:
         for table in section.tables:
             _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
-    _write(output / _PAGE, render(title, text, sections))
+    page = render(title, text, sections).replace("<head>", f"<head>\n{_MARK.format(writer)}", 1)
+    _write(output / _PAGE, page)
     return output / _PAGE
 
 

@@ -261,7 +261,7 @@ def report(settings: commands.ReportSettings) -> str:
     """
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
-        page.check_libraries("; --format=text needs none")
+        page.check(pathlib.Path(settings.output), "report", "; --format=text needs none")
         return f"page: {write(folder, pathlib.Path(settings.output))}"
     return "\n".join(page.to_text(section) for section in sections(folder, with_figures=False) if section.tables)
 
@@ -269,7 +269,7 @@ def report(settings: commands.ReportSettings) -> str:
 def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
     """Write the page of the results in a folder, and its tables, to another folder; return the path of the page."""
     with drawing.style():
-        return page.write(output, _TITLE, _TEXT, sections(folder))
+        return page.write(output, "report", _TITLE, _TEXT, sections(folder))
 
 
 def sections(folder: pathlib.Path, with_figures: bool = True) -> list[page.Section]:

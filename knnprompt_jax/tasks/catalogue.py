@@ -202,7 +202,14 @@ def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
     """
     if split not in source.splits:
         raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")
-    rows = _load_hub(source, split)
+    try:
+        import datasets
+
+        options = {"split": source.splits[split], "revision": source.revision}
+        rows = datasets.load_dataset(source.dataset, source.config, **options)
+    except Exception as error:  # The library raises the errors of its network, cache and file layers.
+        advice = "pip install 'knnprompt_jax[hub]'" if isinstance(error, ModuleNotFoundError) else "see --data_dir="
+        raise errors.UserError(f"cannot load {source.dataset!r}: {errors.one_line(error)}; {advice}") from error
     for column in (*source.columns.values(), source.label_column):
         if column not in rows.column_names:
             choices = errors.join_names(rows.column_names)
@@ -213,15 +220,3 @@ def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
         if value not in _UNLABELLED:
             cells["label"] = source.labels.get(value, value)
         yield f"{source.dataset}/{split}:{number}", cells
-
-
-def _load_hub(source: HubSource, split: str) -> Any:
-    """Return the rows of a split with the Hub's columns."""
-    try:
-        import datasets
-
-        options = {"split": source.splits[split], "revision": source.revision}
-        return datasets.load_dataset(source.dataset, source.config, **options)
-    except Exception as error:  # The library raises the errors of its network, cache and file layers.
-        advice = "pip install 'knnprompt_jax[hub]'" if isinstance(error, ModuleNotFoundError) else "see --data_dir="
-        raise errors.UserError(f"cannot load {source.dataset!r}: {errors.one_line(error)}; {advice}") from error

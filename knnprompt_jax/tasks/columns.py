@@ -3,6 +3,7 @@
 import math
 import numbers
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -15,8 +16,20 @@ REASON = "reason"
 CHECKED = "checked"
 ADDED = (SUGGESTED, PROBABILITY, NOVELTY, REASON, CHECKED)
 """The columns that `look` adds to a table. In a table with `suggested` they are no texts of the task."""
-_SHEET_ERRORS = ("#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!")
-_LIST = re.compile(r"\[(|['\"].*|.*,.*)\]", re.DOTALL)  # A list of Python or JSON.
+COMPUTED = (PROBABILITY, NOVELTY, REASON)
+"""Those of them that `look` fills."""
+_NO_VALUE = re.compile(
+    r"(?=[#=EeFf])(?:"  # Fails fast.
+    r"#[¡¿]?[A-ZÀ-ſΑ-ΩА-Я][^\sa-zß-ÿа-я]+[!?]"  # Errors of spreadsheets in any language: #VALUE!, #WERT!, #¿NOMBRE?
+    r"|(?i:#([^\W\d]/[^\W\d]!?|(ref|value|name|num|null|div/0)[!?]|nv|yok|hiányzik|není_k_dispozici|getting_data))"
+    r"|(?i:err|fehler):5\d\d"
+    r"|=[-+(]*([\w.]+\(.*\)|('.*'!|\S*!)?\$?[A-Za-z]{1,3}\$?\d+)([-+*/&^:].*)?)",  # Formulas: =VLOOKUP(…), =A2
+    re.DOTALL,
+)
+# Labels on several lines, lists, and objects.
+_NO_LABEL = re.compile(r".*[\n\v\f\r\x85\u2028\u2029].*|[\[({](|['\"].*|.*,.*)[\])}]|\[[\d\s.]*\]|\{.*:.*\}", re.DOTALL)
+_SPACING = re.compile("[\\s_\u00ad\u200b-\u200f\u2060\ufeff]+")  # Blanks, underscores, invisible characters.
+_MARKS = "\ufeff\"' \t"  # Around the names in the header of a file that was appended to another.
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _INDEX = "__index_level_"  # Begins pandas's name of an index without one.
 _MIN_TEXTS = 0.9  # The share of rows that hold a text in a column of texts.
@@ -77,7 +90,7 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
 
     Raises:
         UserError: a column is missing, or a cell is not a text.
-        EmptyCell: all texts are empty, or one is an error value of a spreadsheet.
+        EmptyCell: all texts are empty, one is an error or a formula of a spreadsheet, or the row is the header again.
     """
     texts = {}
     for field, column in columns.items():
@@ -88,8 +101,11 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
             raise errors.UserError(f"{place}: the text {column!r} is {kind}; the columns are {names}{advice}")
         _check_text(f"{place}: {column!r}", text)
         texts[field] = text
-    if not any(texts.values()):
-        raise errors.EmptyCell(f"{place}: no text in {errors.join_names(columns.values())}")
+    may_be_header = column.lower() in texts[field][: len(column) + 2].lower() and len(row) > 1  # Saves time.
+    is_header = may_be_header and all(str(row[name]).strip(_MARKS).lower() == str(name).lower() for name in row)
+    if is_header or not any(texts.values()):
+        names = errors.join_names(columns.values())
+        raise errors.EmptyCell(f"{place}: {'the header again' if is_header else f'no text in {names}'}")
     return texts
 
 
@@ -99,19 +115,19 @@ def label_string(place: str, label: Any) -> str:
     A whole number may be a float: pandas converts a column of integers with an empty cell.
 
     Raises:
-        UserError: it is something else, or a list of labels.
-        EmptyCell: it is missing, or an error value of a spreadsheet.
+        EmptyCell: it is missing or something else, such as a list, an object or an error value of a spreadsheet.
+        UserError: no file holds it.
     """
-    if is_empty(label) or label in ("nan", "NaN"):  # pandas writes a missing label as a text, too.
+    if is_empty(label) or label in ("nan", "NaN", "<NA>"):  # pandas writes a missing label as a text, too.
         raise errors.EmptyCell(f"{place}: the label is missing")
     number = whole_number(label)
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
         label = str(bool(label))
     elif number is not None:
         label = str(number)
-    if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
-        kind = "list" if isinstance(label, str) else type(label).__name__
-        raise errors.UserError(f"{place}: label {label!r} is a {kind}: give each row one text or whole number")
+    if not isinstance(label, str) or _NO_LABEL.fullmatch(label.strip()):
+        kind = "not one value" if isinstance(label, str) else f"a {type(label).__name__}"
+        raise errors.EmptyCell(f"{place}: label {label!r} is {kind}: give each row one text or whole number")
     _check_text(f"{place}: label", label)
     return label.strip()
 
@@ -137,13 +153,18 @@ def is_empty(value: Any) -> bool:
 
 
 def _check_text(place: str, text: str) -> None:
-    """Raise UserError on an error value of a spreadsheet, and on a text that no file holds."""
-    if text.strip() in _SHEET_ERRORS:
-        raise errors.EmptyCell(f"{place} is the spreadsheet error {text!r}")
+    """Raise EmptyCell on an error value or formula of a spreadsheet, and UserError on a text that no file holds."""
+    if _NO_VALUE.fullmatch(text.strip()):
+        raise errors.EmptyCell(f"{place} is an error or a formula of a spreadsheet: {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise errors.UserError(f"{place} holds half a character: {text!r}") from None
+
+
+def fold_name(name: str) -> str:
+    """Return a label or column name without case, blanks, underscores, invisible characters and forms of Unicode."""
+    return _SPACING.sub("", unicodedata.normalize("NFKC", name).casefold())
 
 
 def text_columns(rows: Sequence[Mapping[str, Any]], label: str | None) -> list[str]:
@@ -152,9 +173,13 @@ def text_columns(rows: Sequence[Mapping[str, Any]], label: str | None) -> list[s
     At least nine tenths of the rows hold a text there. Identifiers are excluded unless every column is one.
 
     Raises:
-        UserError: there is no such column, or its name is not a text.
+        UserError: there is no such column, its name is not a text, or a column is named like `label` but for case,
+            blanks and underscores.
     """
     names = dict.fromkeys(column for row in rows for column in row)
+    alike = [name for name in names if label in names and fold_name(str(name)) == fold_name(str(label))]
+    if len(alike) > 1:
+        raise errors.UserError(f"columns {errors.join_names(alike)}: which has the labels? Rename the other")
     excluded = {label, *(ADDED if SUGGESTED in names else ())}
     cells = {name: [row[name] for row in rows if name in row] for name in names if name not in excluded}
     texts = {name: values for name, values in cells.items() if _are_texts(values, len(rows))}

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.tasks import task as task_lib
+from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.task import Example, Task
 
 T = TypeVar("T")
 ALL_ROWS = -1  # Instead of a number of rows per class.
 _MAX_NAMED = 5  # Rows that a message names.
-_SEPARATOR = re.compile(r"[,;|/+&]")  # Between several labels in one cell.
+_SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"\s+")  # Between several labels in one cell.
+_WHOLE_NUMBER = re.compile(r"^(-?)0*(\d+)(\.0*)?$")
 
 
 class ClassCounts(NamedTuple):
@@ -83,17 +84,12 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
         shots=largest if shots == ALL_ROWS else shots,
         demo_shots=demo_shots,
         class_counts=counts,
-        warnings=_warnings(task, counts, shots),
-    )
-
-
-def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int) -> tuple[str, ...]:
-    """Return a warning for each class with fewer rows than requested."""
-    return tuple(
-        f"task {task.name!r}: class {label!r} ({word}) has {count.train} train rows of the {shots} "
-        f"asked for: {count.demonstrations} are demonstrations, {count.anchors} anchors"
-        for (label, count), word in zip(counts.items(), task.label_words, strict=True)
-        if count.demonstrations + count.anchors < shots
+        warnings=tuple(
+            f"task {task.name!r}: class {label!r} ({word}) has {count.train} train rows of the {shots} "
+            f"asked for: {count.demonstrations} are demonstrations, {count.anchors} anchors"
+            for (label, count), word in zip(counts.items(), task.label_words, strict=True)
+            if count.demonstrations + count.anchors < shots
+        ),
     )
 
 
@@ -202,25 +198,29 @@ def drop_defects(train: Sequence[Example], evaluation: Iterable[Example]) -> lis
 
 
 def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
-    """Yield warnings about labels of train rows that differ only in case and blanks, or that join other labels."""
+    """Yield warnings about labels of train rows that differ only in spelling, or that join other labels.
+
+    A part of a joined label may be no label of its own if another label has the part, too.
+    """
     counts = collections.Counter(row.label for row in rows)
     same = collections.defaultdict(list)
     for label in counts:
-        same[task_lib.fold(label)].append(label)
+        same[_fold_label(label)].append(label)
     for labels in same.values():
         if len(labels) > 1:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
-            yield f"labels that differ only in case and blanks are different classes (rows): {counted}"
-    if joined := [label for label in counts if _SEPARATOR.search(label) and _parts(label) <= same.keys()]:
-        yield (
-            f"labels that join other labels are classes of their own: {errors.join_names(map(repr, joined))}; give each "
-            "row one label"
-        )
+            yield f"labels that differ only in spelling are different classes (rows): {counted}"
+    parts = [(label, [*map(_fold_label, separator.split(label))]) for separator in _SEPARATORS for label in counts]
+    known = {*same, *errors.repeated(part for _, found in parts[: len(counts)] for part in {*found} if part)}
+    joined = [label for label, found in parts if len(found) > 1 and known.issuperset(found) and {*found} & same.keys()]
+    if joined:
+        names = errors.join_names(map(repr, dict.fromkeys(joined)))
+        yield f"labels that join other labels are classes of their own: {names}; give each row one label"
 
 
-def _parts(label: str) -> set[str]:
-    """Return the labels that a label joins, folded."""
-    return {task_lib.fold(part) for part in _SEPARATOR.split(label)}
+def _fold_label(label: str) -> str:
+    """Return a label without differences of spelling; whole numbers lose leading zeros and `.0`."""
+    return _WHOLE_NUMBER.sub(r"\1\2", columns.fold_name(label))
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

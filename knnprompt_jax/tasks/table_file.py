@@ -5,6 +5,7 @@ with or without a byte order mark, or in the given encoding.
 """
 
 import codecs
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -20,7 +21,7 @@ from absl import logging
 
 from knnprompt_jax.common import errors, text_tables
 from knnprompt_jax.tasks import columns
-from knnprompt_jax.tasks.columns import SUGGESTED
+from knnprompt_jax.tasks.columns import CHECKED, SUGGESTED
 from knnprompt_jax.tasks.task import Example, Task
 
 Row = tuple[str, dict[str, Any]]
@@ -33,8 +34,10 @@ KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
 _HEAD = 100  # Lines from which the delimiter is chosen.
 _MAX_CELL = 2**26  # Characters.
 _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
+_ADVICE = "; name the text columns with --text_columns=, alike in every file"
 _BATCH = 1024  # Rows of a Parquet file.
-_REJECTED = ("reject", "ignore")  # In the column `answer` of labelling tools.
+_REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped")
+_ACCEPTED = ("accept", "accepted", "approve", "approved", "submitted")  # Labelling tools write these words, too.
 
 csv.field_size_limit(_MAX_CELL)
 codecs.register_error("undecodable", lambda error: (_UNDECODABLE, getattr(error, "end", 0)))
@@ -49,7 +52,7 @@ class Table:
         label_column: the column of the labels.
         text_columns: the columns of the task's fields, in their order; by default named like the fields.
         on_bad: "stop" at a row without a text or a label, or "skip" it: a warning counts such rows.
-        encoding: the encoding of a text file without a UTF-8 byte order mark.
+        encoding: the encoding of a text file without a byte order mark of UTF-8 or UTF-16.
         delimiter: one of `DELIMITERS`; by default the one that splits the header and the first records alike.
         kind: one of `KINDS`; by default the ending of the file's name.
     """
@@ -103,34 +106,40 @@ class Table:
         rows = list(self.rows())
         if not rows:
             raise errors.UserError(f"{self.path}: no rows")
-        self._check_suggestions(rows)
         with errors.prefixed(self.path):
             fields = self.text_columns or columns.text_columns([row for _, row in rows], self.label_column)
-        examples = dataclasses.replace(self, text_columns=())._labelled(rows, fields, columns.label_string)
+        examples = self._labelled(rows, fields, columns.label_string)
         labels = [example.label for example in examples]
         with errors.prefixed(self.path):
             task = Task.infer([row.fields for row in examples], labels, label=self.label_column, fields=fields)
         return task, examples
 
-    def _check_suggestions(self, rows: Iterable[Row]) -> None:
-        """Raise UserError unless each label in `suggested` is in the label column: it may be misspelt, or an x."""
-        cells = [(place, row.get(SUGGESTED), row.get(self.label_column)) for place, row in rows]
-        labels = {str(label).strip() for _, _, label in cells if not columns.is_empty(label)}
-        for place, suggested, _ in cells:
-            if not columns.is_empty(suggested) and str(suggested).strip() not in labels:
-                advice = f"correct it, or write a new label into {self.label_column!r}"
-                raise errors.UserError(f"{place}: no row has the label {suggested!r} of 'suggested': {advice}")
+    def _check_suggestions(self, rows: Sequence[Row]) -> None:
+        """Raise UserError unless a label in `suggested` is in the label column, and its row is not `checked`."""
+        labels = {str(row.get(self.label_column)).strip() for _, row in rows}
+        for place, row in rows:
+            suggested = row.get(SUGGESTED)
+            is_checked = not columns.is_empty(row.get(CHECKED))
+            if not columns.is_empty(suggested) and (is_checked or str(suggested).strip() not in labels):
+                reason = "no row has this label: correct it, or write a new label into the label column"
+                if is_checked:
+                    reason = "'checked' says that the label is right: empty one of them"
+                raise errors.UserError(f"{place}: 'suggested' is {suggested!r}, but {reason}")
 
     def _labelled(
         self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str]
     ) -> list[Example]:
+        rows = list(rows)
+        self._check_suggestions(rows)
         examples = list(self._examples(rows, fields, label_of))
         if not examples:
             raise errors.UserError(f"{self.path}: no rows with a text and a label")
-        answers = [str({**row.fields, **row.extra}.get("answer")).strip().lower() for row in examples]
-        if rejected := sum(answer in _REJECTED for answer in answers):
-            message = "%s: %d rows say reject or ignore in the column 'answer': remove them if their labels are wrong"
-            logging.warning(message, self.path, rejected)
+        for column in dict.fromkeys(name for _, row in rows for name in row if name != self.label_column):
+            said = collections.Counter(columns.fold_name(str(row.get(column))) for _, row in rows)
+            rejected = sum(said[word] for word in _REJECTED)
+            if rejected and (columns.fold_name(column) == "answer" or any(said[word] for word in _ACCEPTED)):
+                message = "%s: %d rows say reject or ignore in the column %r: remove them if their labels are wrong"
+                logging.warning(message, self.path, rejected, column)
         return examples
 
     def _examples(
@@ -143,7 +152,7 @@ class Table:
         for index, (place, row) in enumerate(rows):
             label = self._label(place, row) if label_of else None
             try:
-                texts = columns.text_cells(place, row, column_of, "; name the text columns with --text_columns=")
+                texts = columns.text_cells(place, row, column_of, _ADVICE)
                 name = label_of(place, label) if label_of else ""
             except errors.EmptyCell as error:
                 waits_for_label = SUGGESTED in row and label_of and columns.is_empty(label)
@@ -163,9 +172,7 @@ class Table:
             return {fields[0]: "text"}
         named = self.text_columns or fields
         if len(named) != len(fields) or (is_labelled and self.label_column in named):
-            advice = (
-                f"give a column for each text, in the order {errors.join_names(fields)}, without that of the labels"
-            )
+            advice = f"give a column for each of {errors.join_names(fields)}, in this order, but not the label column"
             raise errors.UserError(f"--text_columns={','.join(named)}: {advice}")
         return dict(zip(fields, named, strict=True))
 
@@ -198,14 +205,16 @@ class Table:
 
     def _lines(self, file: Any, name: str) -> Iterator[str]:
         """Yield the lines of a file with their ends; raise UserError at the first one in another encoding."""
-        encoding = "utf-8-sig" if file.peek(3).startswith(codecs.BOM_UTF8) else self.encoding
+        mark = file.peek(4)[:4]
+        is_utf16 = mark[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and mark != codecs.BOM_UTF32_LE
+        encoding = "utf-8-sig" if mark.startswith(codecs.BOM_UTF8) else "utf-16" if is_utf16 else self.encoding
         try:
             text = io.TextIOWrapper(file, encoding, errors="undecodable", newline="")
             is_unicode = codecs.lookup(encoding).name.startswith("utf")
             for number, line in enumerate(text, start=1):
                 is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
                 if is_other or _UNDECODABLE in line:
-                    advice = "name the file's encoding with --encoding= (cp1252 is common), or save it as UTF-8"
+                    advice = "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252 is common)"
                     raise errors.UserError(f"{name}:{number}: not {encoding.upper()}: {advice}")
                 yield line
         except (LookupError, UnicodeError) as error:
@@ -222,59 +231,48 @@ def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
     The place of a record is its first line.
     """
     head = list(itertools.islice(lines, _HEAD))
-    delimiter = delimiter or _delimiter(name, head)
-    reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True)
-    header: list[str] = []
     line = 1
     try:
+        delimiter = delimiter or _delimiter(name, head)
+        reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True)
+        header = [cell.strip() for cell in next(filter(None, reader), [])]
+        _check_header(header)
+        line = reader.line_num + 1
         for cells in reader:
             is_blank = len(cells) != 1 and not any(map(str.strip, cells))
-            if not header:
-                header = [cell.strip() for cell in cells]
-                _check_header(header)
-            elif not is_blank:
-                _check_width(cells, header)
-                yield f"{name}:{line}", {column: cell for column, cell in zip(header, cells, strict=True) if column}
+            if not is_blank and len(cells) != len(header):
+                advice = "is a quote missing, or is it another --delimiter=?"
+                raise csv.Error(f"{len(cells)} cells, but the header has {len(header)}; {advice}")
+            if not is_blank:
+                row = dict(zip(header, cells, strict=True))
+                row.pop("", None)  # A column without a name.
+                yield f"{name}:{line}", row
             line = reader.line_num + 1
     except csv.Error as error:
         raise errors.UserError(f"{name}:{line}: not CSV with the delimiter {delimiter!r}: {error}") from None
 
 
 def _check_header(names: Sequence[str]) -> None:
-    """Raise csv.Error if two columns have one name."""
+    """Raise csv.Error if two columns have one name, or if the line is not the header but for Excel."""
+    if names and names[0].lower().startswith("sep="):
+        raise csv.Error(f"remove this line, {names[0]!r}")
     if repeated := errors.repeated(filter(None, names)):
         raise csv.Error(f"more than one column is named {repeated[0]!r}: {errors.join_names(names)}")
 
 
-def _check_width(cells: Sequence[str], header: Sequence[str]) -> None:
-    """Raise csv.Error unless a record has a cell for each column."""
-    if len(cells) != len(header):
-        advice = "is a quote missing, or is it another --delimiter=?"
-        raise csv.Error(f"{len(cells)} cells, but the header has {len(header)}; {advice}")
-
-
 def _delimiter(name: str, head: Sequence[str]) -> str:
     """Return the delimiter that splits the header, and if several do, splits it like the first records."""
-    widths = {delimiter: _widths(head, delimiter) for delimiter in DELIMITERS.values()}
-    found = [delimiter for delimiter, numbers in widths.items() if numbers and numbers[0] > 1]
+    found = {}
+    for delimiter in DELIMITERS.values():
+        widths = [len(cells) for cells in csv.reader(head, delimiter=delimiter) if cells]
+        if widths and widths[0] > 1:
+            found[delimiter] = {*widths[: -1 if len(head) == _HEAD else None]}  # The head may end within a record.
     if len(found) > 1:
-        found = [delimiter for delimiter in found if len(set(widths[delimiter])) == 1]
+        found = {delimiter: widths for delimiter, widths in found.items() if len(widths) == 1}
         if len(found) != 1:
             choices = ", ".join(DELIMITERS)
             raise errors.UserError(f"{name}: cannot tell what separates its cells: give --delimiter= ({choices})")
-    return found[0] if found else ","
-
-
-def _widths(head: Sequence[str], delimiter: str) -> list[int]:
-    """Return the numbers of cells of the header and the first records; 0 for a malformed record."""
-    reader = csv.reader(head, delimiter=delimiter, strict=True)
-    widths: list[int] = []
-    try:
-        widths.extend(len(cells) for cells in reader if cells)
-    except csv.Error:
-        if reader.line_num < _HEAD:  # Otherwise the head may end within a record.
-            widths.append(0)
-    return widths
+    return next(iter(found), ",")
 
 
 def _read_jsonl(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -283,12 +281,23 @@ def _read_jsonl(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = _JSON.decode(line)
             if not isinstance(row, dict):
                 raise ValueError(f"a {type(row).__name__}")
-        except (ValueError, RecursionError) as error:
+        except (csv.Error, ValueError, RecursionError) as error:
             raise errors.UserError(f"{name}:{number}: not a JSON object: {error}; each line should hold one") from None
         yield f"{name}:{number}", row
+
+
+def _json_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise csv.Error if it has a key twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        _check_header([name for name, _ in pairs])
+    return row
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_json_object)
 
 
 def _read_lines(lines: Iterator[str], name: str) -> Iterator[Row]:

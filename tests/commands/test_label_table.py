@@ -10,7 +10,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import tasks
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import fit_job, label_table, look_job
-from knnprompt_jax.common import errors
+from knnprompt_jax.common import errors, files
 from knnprompt_jax.tasks import columns
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
@@ -153,6 +153,9 @@ def test_rows_of_python_make_a_table_and_contradictions_are_named(tiny, tmp_path
 
 def test_invalid_tables_and_inputs_are_one_line(work, given, tmp_path):
     content = fit_job.run(work).content
+    files.write(tmp_path / "other/index.html", "the page of another command")
+    with pytest.raises(errors.UserError, match="other/index.html: not a page of look; choose another --output="):
+        look(output="other")
     write(tmp_path / "known.csv", ("text",), [[text] for _, text, _ in given[:3]])
     with pytest.raises(errors.UserError, match="known.csv: no row to label: 3 rows have a label, or the text of"):
         look(input="known.csv")

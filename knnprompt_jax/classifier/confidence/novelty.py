@@ -103,7 +103,7 @@ def check_threshold(reject_novel: float, num_rows: int) -> None:
     if 1 / (num_rows + 1) > reject_novel:
         raise errors.UserError(
             f"reject_novel={reject_novel:g}: the smallest p-value from {num_rows:,} rows is {1 / (num_rows + 1):.2g}; "
-            f"fit at least {math.ceil(1 / reject_novel) - 1:,} rows, or choose a larger p-value"
+            f"fit at least {math.ceil(1 / reject_novel) - 1:,} rows, or give --reject_novel={math.ceil(1000 / (num_rows + 1)) / 1000:g}"
         )
 
 
