@@ -116,10 +116,10 @@ def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int) -> Scorer:
     The cosine is that of inputs whitened by the covariance within classes, shrunk towards the identity.
     """
     present = np.unique(y_N)
-    means_CF = np.zeros((num_classes, x_NF.shape[1]))
-    for label in present:
-        means_CF[label] = x_NF[y_N == label].mean(0)
-    centre_F = means_CF[present].mean(0)
+    means_PF = np.stack([x_NF[y_N == label].mean(0) for label in present])
+    centre_F = means_PF.mean(0)
+    means_CF = np.tile(centre_F, (num_classes, 1))  # An absent class scores 0.
+    means_CF[present] = means_PF
     within = _within_classes(x_NF - means_CF[y_N])
 
     def normalised(x_QF: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,9 +134,6 @@ def fit_means(x_NF: np.ndarray, y_N: np.ndarray, num_classes: int) -> Scorer:
         return centred_QF @ directions_CF.T - within_QR @ within_CR.T
 
     directions_CF, within_CR = normalised(means_CF)
-    is_absent_C = np.isin(np.arange(num_classes), present, invert=True)
-    directions_CF[is_absent_C] = 0
-    within_CR[is_absent_C] = 0
     return score
 
 
@@ -154,7 +151,6 @@ def _within_classes(residuals_NF: np.ndarray) -> Scorer:
     gram_RR = residuals_NF @ residuals_NF.T
     penalty = _SHRINKAGE / (1 - _SHRINKAGE) * variance
     triangle_RR = np.linalg.cholesky(gram_RR + penalty * np.eye(len(gram_RR)))
-    whitened_RF = np.linalg.solve(
-        triangle_RR, residuals_NF
-    )  # SciPy's import takes longer than the prediction of a text.
+    # SciPy's import takes longer than the prediction of a text.
+    whitened_RF = np.linalg.solve(triangle_RR, residuals_NF)
     return lambda x_QF: x_QF @ whitened_RF.T

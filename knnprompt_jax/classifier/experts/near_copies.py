@@ -4,7 +4,7 @@ A row that is predicted by its own copy says nothing about new texts. Two texts 
 same but for case, punctuation, invisible characters and the order of fields, or if their terms are similar. The copy of
 a near copy is a near copy, too.
 
-The terms of a text are its words without digits, and its pairs of adjacent words that occur in other texts. Each has
+The terms of a text are its words of letters, and its pairs of adjacent words that occur in other texts. Each has
 its inverse document frequency, log(U / n) for n of U texts, and the similarity of two texts is Tanimoto's,
 a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few annotators. The words of a
 longer signature occur in the same texts: together they are one term. Texts of a template are no copies, because they
@@ -30,7 +30,6 @@ _CHUNK = 256  # Texts that are compared with all others at a time.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 # Symbols and characters of scripts without blanks (Thai, Lao, Japanese, Chinese) are words of their own.
 _WORD = re.compile("[\u0e00-\u0eff\u2600-\u27bf\u3041-\u9fff\U0001f000-\U0001ffff]|[^\\W_]+")
-_DIGIT = re.compile(r"\d")
 
 
 def number_texts(rows: Sequence[Example]) -> np.ndarray:
@@ -69,11 +68,9 @@ def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
 
     texts_with = collections.defaultdict(list)
     for index, fields in enumerate(texts):
-        terms: set[str] = set()
-        for field in fields:
-            words = [word for word in field.split() if not _DIGIT.search(word)]
-            terms.update(words, map(" ".join, itertools.pairwise(words)))
-        for term in terms:
+        words = [[word for word in field.split() if word.isalpha()] for field in fields]
+        pairs = [" ".join(pair) for field in words for pair in itertools.pairwise(field)]
+        for term in dict.fromkeys([*itertools.chain(*words), *pairs]):
             texts_with[term].append(index)
     kept: dict[str | tuple[int, ...], list[int]] = {}
     for term, found in texts_with.items():
