@@ -18,58 +18,44 @@ from lm_eval.api import model as model_lib
 from lm_eval.api import registry
 
 from knnprompt_jax.cli import app
-from knnprompt_jax.common import errors, parallel, progress
+from knnprompt_jax.common import errors, options, parallel, progress
 from knnprompt_jax.inference import lm as lm_lib
 from knnprompt_jax.inference.prompts import continuations, layout
+from knnprompt_jax.models import DTYPES, hub
 
 Text = tuple[tuple[int, ...], tuple[int, ...]]
 """The tokens of a context and of the continuation to score."""
 
 _MIN_PREFIX = 64  # A prefix is read separately and padded to the longest, so it needs this many more common tokens
 _MIN_TEXTS = 32  # and this many texts.
-_NO_TOKENS = "an option has no tokens of its own after its context: change the task's options"
+
+
+class Arguments(options.Options):
+    """The arguments of the model besides its name."""
+
+    dtype: str = options.option("float32", "Dtype of weights and activations.", choices=DTYPES)
+    mesh_model: int = options.option(1, "Devices that share the weights; the others share the texts.", least=1)
+    max_length: int = options.option(0, "Tokens of context; 0: as many as the model reads.", least=0)
 
 
 @registry.register_model("knnprompt")
 class HarnessModel(model_lib.TemplateLM):
     """A model that `LanguageModel.from_pretrained` loads; it scores texts and does not generate."""
 
-    def __init__(
-        self,
-        pretrained: str = "smollm2",
-        dtype: str = "float32",
-        mesh_model: int = 1,
-        max_length: int | None = None,
-        batch_size: Any = None,
-        max_batch_size: Any = None,
-        device: Any = None,
-        **unknown: Any,
-    ):
+    def __init__(self, pretrained: str = hub.DEFAULT, **arguments: Any):
         """Load the model.
 
-        Args:
-            mesh_model: number of devices that share the weights; the other devices share the texts.
-            max_length: tokens of context; None for all that the model reads.
-
         Raises:
-            UserError: as `LanguageModel.from_pretrained`; an unknown argument; a `mesh_model` or `max_length` that is
-                no whole number; a `max_length` that exceeds the model's context.
+            UserError: as `LanguageModel.from_pretrained`; or arguments that `Arguments` does not allow.
         """
         super().__init__()
-        del batch_size, max_batch_size, device  # The packed pass chooses its own.
-        if unknown:
-            raise errors.UserError(
-                f"{min(unknown)}: no argument of this model; choose from pretrained, dtype, mesh_model, max_length"
-            )
-        for argument, number in (("mesh_model", mesh_model), ("max_length", max_length or 0)):
-            if type(number) is not int:
-                raise errors.UserError(f"{argument}={number!r}: give a whole number")
-        mesh = parallel.make_mesh(0, mesh_model)
-        self.lm = lm_lib.LanguageModel.from_pretrained(pretrained, dtype, mesh=mesh)
+        for name in ("batch_size", "max_batch_size", "device"):  # The packed pass chooses its own.
+            arguments.pop(name, None)
+        given = options.from_config(Arguments, arguments)
+        mesh = parallel.make_mesh(0, given.mesh_model)
+        self.lm = lm_lib.LanguageModel.from_pretrained(pretrained, given.dtype, mesh=mesh, context=given.max_length)
         self.tokenizer = self.lm.tokenizer
-        self.max_length = max_length or self.lm.context
-        if not 1 <= self.max_length <= self.lm.context:
-            raise errors.UserError(f"max_length={max_length}: {pretrained} reads 1 to {self.lm.context} tokens")
+        self.max_length = self.lm.context
 
     @property
     def eot_token_id(self) -> int:
@@ -92,7 +78,10 @@ class HarnessModel(model_lib.TemplateLM):
         """
         if add_special_tokens is None:
             add_special_tokens = not string.startswith(self.tokenizer.decode(self.prefix_token_id))
-        return self.tokenizer.encode(string, add_special_tokens=add_special_tokens, split_special_tokens=False)
+        try:
+            return self.tokenizer.encode(string, add_special_tokens=add_special_tokens, split_special_tokens=False)
+        except TypeError:  # `tokenizers` takes only what UTF-8 can encode.
+            raise errors.UserError(f"the task has a text with half a character: {string[:100]!r}") from None
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         return self.tokenizer.apply_chat_template(
@@ -103,18 +92,19 @@ class HarnessModel(model_lib.TemplateLM):
         )
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        if not all(continuation for _, continuation in (request.args for request in requests)):
-            raise errors.UserError(_NO_TOKENS)
-        return super().loglikelihood(requests, disable_tqdm)
+        texts = []
+        for context, continuation in (request.args for request in requests):
+            tokens = self._encode_pair(context, continuation) if context else ([], self.tok_encode(continuation, False))
+            texts.append(((context, continuation), *tokens))
+        return self._loglikelihood_tokens(texts, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log p of whole texts in nats, each token after as many tokens as fit before it."""
         windows = []
         owners = []
         for number, (string,) in enumerate(request.args for request in requests):
-            for window in utils.get_rolling_token_windows(
-                self.tok_encode(string), self.prefix_token_id, self.max_length, 1
-            ):
+            tokens = self.tok_encode(string)
+            for window in utils.get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1):
                 windows.append((None, *utils.make_disjoint_window(window)))
                 owners.append(number)
         scores = [score for score, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
@@ -124,9 +114,14 @@ class HarnessModel(model_lib.TemplateLM):
         return totals
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        raise errors.UserError(
-            "knnprompt scores texts and does not generate: choose tasks that ask for log-likelihoods"
-        )
+        raise errors.UserError("knnprompt scores texts and does not generate: choose tasks of log-likelihoods")
+
+    def _text(self, context: Sequence[int], target: Sequence[int]) -> Text:
+        """Return a text; if no token precedes the target, it gets the beginning of a text, as the harness gives it."""
+        if context:
+            return tuple(context), tuple(target)
+        whole = (self.prefix_token_id, *target)[target[:1] == [self.prefix_token_id] :]
+        return whole[:1], whole[1:]
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
@@ -136,9 +131,9 @@ class HarnessModel(model_lib.TemplateLM):
         Raises:
             UserError: a continuation has no tokens; an empty sum would win against every other option.
         """
-        wanted = [(tuple(context), tuple(target)) for _, context, target in requests]
+        wanted = [self._text(context, target) for _, context, target in requests]
         if () in (target for _, target in wanted):
-            raise errors.UserError(_NO_TOKENS)
+            raise errors.UserError("an option has no tokens of its own after its context: change the task's options")
         texts = sorted(set(wanted))
         grouped = list(families(list(enumerate(texts))))
         order = [index for indices, _ in grouped for index in indices]

@@ -99,6 +99,8 @@ def test_scores_do_not_depend_on_order_or_duplicates(ours, theirs, monkeypatch):
     shuffled = random.Random(3).sample([*range(len(TEXTS)), *range(0, len(TEXTS), 5)], k=len(TEXTS) + 16)
     again = ours.loglikelihood(requests(*(TEXTS[place] for place in shuffled)), disable_tqdm=True)
     assert again == [got[place] for place in shuffled]
+    blank, empty = ours.loglikelihood(requests(("\n", " down"), ("", "\n down")), disable_tqdm=True)
+    assert blank == empty, "a context without tokens is empty"
     monkeypatch.setattr(progress, "bar", lambda *_, **__: pytest.fail("a bar is shown"))
     few = ours.loglikelihood(requests(*TEXTS[:6]), disable_tqdm=True)
     np.testing.assert_allclose([score for score, _ in few], [score for score, _ in got[:6]], atol=1e-4)
@@ -113,19 +115,19 @@ def test_greedy_continuations(ours, theirs):
     assert [greedy for _, greedy in scores] == [True, False]
 
 
-@pytest.mark.parametrize("texts", [("The site", ""), ("", ""), ("hello wor", "ld")])
+@pytest.mark.parametrize("texts", [("The site", ""), ("", ""), ("hello wor", "ld"), ("half a \ud800", "character")])
 def test_an_option_without_tokens_is_refused(ours, texts):
     """A score of nothing, 0 nats, would win against every other option."""
-    with pytest.raises(errors.UserError, match="no tokens of its own"):
+    with pytest.raises(errors.UserError, match="no tokens of its own|half a character"):
         ours.loglikelihood(requests(texts), disable_tqdm=True)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"dtpye": "bfloat16"}, "dtpye: no argument of this model; choose from pretrained"),
-        ({"mesh_model": "two"}, "mesh_model='two': give a whole number"),
-        ({"max_length": 10**6}, "max_length="),
+        ({"dtpye": "bfloat16"}, "dtpye: no such option; choose from dtype, max_length"),
+        ({"mesh_model": "two"}, "mesh_model=two: give a whole number"),
+        ({"max_length": 10**6}, "context=1000000: tiny reads at most"),
         ({"max_length": 0.5}, "max_length="),
     ],
 )

@@ -204,10 +204,7 @@ def distributed_options(processes: int = 2) -> list[str]:
 
 
 def test_a_platform_that_this_machine_lacks_is_named(monkeypatch):
-    def fail():
-        raise RuntimeError("Unable to initialize backend 'cuda'")
-
-    monkeypatch.setattr(parallel.jax, "devices", fail)
-    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    with pytest.raises(errors.UserError, match="^JAX_PLATFORMS=cuda: no such devices here; choose cpu"):
+    """JAX alone would run on the second platform without a word."""
+    monkeypatch.setenv("JAX_PLATFORMS", "rocm,cpu")
+    with pytest.raises(errors.UserError, match="^JAX_PLATFORMS=rocm,cpu: unset this to use what exists here"):
         parallel.is_main()

@@ -1,6 +1,9 @@
 """Fitted classifiers, the two classes with scikit-learn's interface, and their options."""
 
-from knnprompt_jax.common import options
+from collections.abc import Sequence
+from typing import Any
+
+from knnprompt_jax.common import errors, options
 
 SMALLEST_P = 0.0001  # Limits of `reject_novel`.
 LARGEST_P = 0.9999
@@ -28,3 +31,13 @@ class AnswerOptions(PromiseOptions):
     """The texts that get no label, also by their probability."""
 
     abstain: float = options.option(0.0, "Smallest probability of a label; others are empty.", least=0, most=1)
+
+
+def check_unlabelled(is_given: bool, class_prior: Any, experts: Sequence[str]) -> None:
+    """Raise UserError unless texts without labels have an effect on predictions, or none are given and required."""
+    is_required = isinstance(class_prior, str) and class_prior == ESTIMATE
+    has_effect = is_required or (class_prior is None and "labels" in experts)
+    if not is_required <= is_given <= has_effect:
+        advice = "are required" if is_required else f"have no effect; leave them out, or set class_prior={ESTIMATE}"
+        given = f"class_prior={class_prior}, experts={','.join(experts)}"
+        raise errors.UserError(f"{given}: texts without labels (unlabelled_file, in Python unlabelled) {advice}")

@@ -101,10 +101,8 @@ class Saved:
         given["encoder"] = fit_classifier.encoder_fingerprint(content.options)
         for name in ("fingerprint", "dtype", "deterministic", "context", "encoder"):
             if made[name] != given[name]:
-                raise errors.UserError(
-                    f"{self.path}: made with another model: {made['name']} with {name}={made[name]}, not {given['name']} "
-                    f"with {name}={given[name]}: give that model, or fit again"
-                )
+                models = ", not ".join(f"{each['name']} with {name}={each[name]}" for each in (made, given))
+                raise errors.UserError(f"{self.path}: made with another model: {models}: give that model, or fit again")
 
 
 def save(fitted: Fitted, path: pathlib.Path) -> None:

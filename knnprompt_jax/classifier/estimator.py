@@ -15,12 +15,13 @@ from jax.sharding import Mesh
 from sklearn import base
 from sklearn.utils import validation
 
-from knnprompt_jax.classifier import AnswerOptions, arguments, classifier_file, explanation, fit_classifier
+from knnprompt_jax import classifier as classifier_lib
+from knnprompt_jax.classifier import arguments, classifier_file, explanation, fit_classifier
 from knnprompt_jax.classifier.arguments import AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.confidence import novelty, selective
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.classifier.fitted import Fitted
-from knnprompt_jax.common import errors
+from knnprompt_jax.common import errors, files
 from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.datastore import search
 from knnprompt_jax.inference import lm as lm_lib
@@ -111,18 +112,20 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             y: their labels, as the task writes them; whole numbers and booleans match the strings of the task.
 
         Raises:
-            UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
+            UserError: a row without its fields, an unknown label, one class, an invalid option, or under k anchors.
         """
-        return self._fit(X, y, ())
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any, unlabelled: Any) -> Self:
+    def _fit(self, X: Any, y: Any, unlabelled: Any = None) -> Self:
         arguments.check_model(self.model)
         X = list(X) if isinstance(X, Iterator) else X
         y = arguments.label_list(y)
         task = Task.infer(X, y) if self.task is None else self.task
         rows = arguments.labelled(task, X, y)
-        if not rows:
-            raise errors.UserError("X is empty: at least one row is required")
+        if len(labels := {row.label for row in rows}) < 2:
+            raise errors.UserError(f"y: the labels are {errors.join_names(labels)}; give rows of two classes or more")
+        with errors.prefixed("unlabelled"):
+            texts = [] if unlabelled is None else arguments.queries(task, unlabelled)
         for warning in splits.label_warnings(rows):
             logging.warning("%s", warning)
         if found := splits.describe_defects(rows, ()):
@@ -135,7 +138,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             labels=arguments.labels_like(task, y),
             cache=_CACHE,
             repeated=True,
-            unlabelled=arguments.queries(task, unlabelled),
+            unlabelled=texts,
         )
         return self
 
@@ -162,7 +165,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
                 message says how many rows would do.
         """
         fitted = self._check_fitted()
-        promise = AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
+        promise = classifier_lib.AnswerOptions(abstain=abstain, max_error=max_error, reject_novel=reject_novel)
         least = 0.0 if promise.max_error is None else selective.certify(*fitted.held_out(), promise.max_error)
         if promise.reject_novel is not None:
             novelty.check_threshold(promise.reject_novel, fitted.content.num_novelty_rows)
@@ -220,7 +223,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             UserError: the file exists, and `overwrite` is False or it is not a classifier; or the system refuses.
         """
         fitted = self._check_fitted()
-        path = pathlib.Path(path).expanduser()
+        path = pathlib.Path(files.expand_home(path))
         classifier_file.check_replaceable(path, overwrite)
         classifier_file.save(fitted, path)
 
@@ -249,7 +252,7 @@ class AutoClassifier(Classifier):
 
     options_kind = AutoOptions
 
-    def fit(self, X: Any, y: Any, unlabelled: Any = ()) -> Self:
+    def fit(self, X: Any, y: Any, unlabelled: Any = None) -> Self:
         """Read the rows, and weigh the experts.
 
         Args:
@@ -259,6 +262,7 @@ class AutoClassifier(Classifier):
                 are then relative to their mean over these texts, too, and `class_prior="estimate"` takes the shares of
                 classes among them.
         """
+        classifier_lib.check_unlabelled(unlabelled is not None, self.options_.class_prior, self.options_.names)
         return self._fit(X, y, unlabelled)
 
     @property
@@ -283,7 +287,7 @@ def load(
     """
     if model is not None:
         arguments.check_model(model)
-    saved = classifier_file.read(pathlib.Path(path).expanduser())
+    saved = classifier_file.read(pathlib.Path(files.expand_home(path)))
     fitted = saved.restore(model or saved.load_model(mesh))
     kind = KNNPrompting if fitted.content.is_published else AutoClassifier
     classifier = kind(fitted.model, fitted.task, **vars(fitted.content.options))

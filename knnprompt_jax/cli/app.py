@@ -125,6 +125,10 @@ def one_line_errors() -> Iterator[None]:
         _fail(str(error))
     except OSError as error:
         _fail(files.refusal(error))
+    except ValueError as error:
+        if "jax" in sys.modules or "jax._src" not in sys.modules:  # Only JAX's failed import leaves just the latter.
+            raise
+        _fail(f"JAX does not start: {error}; correct or unset this variable of the environment")
     except (MemoryError, RuntimeError, ImportError) as error:
         if not errors.is_out_of_memory(error):
             raise
@@ -148,7 +152,11 @@ def _read_config(default: str, kind: type[Kind]) -> Kind:
     text = "Python file whose get_config() returns the values that are the defaults of the options below."
     flags.DEFINE_string("config", default, text, module_name=sys.argv[0], allow_overwrite=False)
     # The file decides which other flags there are, so it is read before they are parsed.
-    file = next((given.partition("=")[2] for given in sys.argv if given.startswith("--config=")), default)
+    known = flags.FlagValues()
+    known.set_gnu_getopt(True)
+    flags.DEFINE_string("config", default, text, flag_values=known)
+    known(sys.argv, known_only=True)
+    file = files.expand_home(known.config)
     shipped = console.locate(file)
     path = shipped if shipped.is_file() and not pathlib.Path(file).is_file() else file
     given = runpy.run_path(str(path))["get_config"]()

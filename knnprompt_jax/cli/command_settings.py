@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from knnprompt_jax.classifier import ESTIMATE, LARGEST_P, SMALLEST_P, PromiseOptions
+from knnprompt_jax.classifier import LARGEST_P, SMALLEST_P, PromiseOptions, check_unlabelled
 from knnprompt_jax.classifier.experts import PoolOptions
 from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.cli.shared_settings import DistributedOptions
@@ -30,14 +30,13 @@ TABLE = "table.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 FINE_TUNING_METHODS = ("fine_tuning", "fine_tuning_bert", "fine_tuning_gpt2")
-_WITH_TEXT = {"text", "classifier", "mesh", "output", "probabilities", "overwrite"}
-_WITH_TEXT |= {"max_error", "reject_novel", "neighbours", "class_prior"}  # The options that --text allows.
+_WITH_TEXT = ("text", "classifier", "mesh", "output", "overwrite", "probabilities", "neighbours", "class_prior")
 
 
 class PriorOptions(options.Options):
     """The shares of classes."""
 
-    class_prior: str = options.option("", PRIOR_HELP)
+    class_prior: str = options.option("", PRIOR_HELP, verbatim=True)
 
     @property
     def prior(self) -> Any:
@@ -85,10 +84,7 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.class_prior == ESTIMATE and not self.unlabelled_file:
-            raise errors.UserError(f"--class_prior={ESTIMATE}: give texts without labels (--unlabelled_file)")
-        if not self.train_file and self.task in (None, catalogue.OWN):
-            raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
+        check_unlabelled(bool(self.unlabelled_file), self.prior, self.names)
         self.check_rows(self.task or catalogue.OWN, bool(self.train_file))
 
 
@@ -101,11 +97,11 @@ class PredictionSettings(
 
     input: str = options.option("", "File of rows, or - for standard input.")
     output: str = options.option(STANDARD, "File to write, or - for standard output.", nonempty=True)
-    text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
+    text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}", verbatim=True)
     format: str | None = options.option(None, "Input format; by default the name's ending.", choices=INPUT_KINDS)
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     neighbours: bool = options.option(False, "Write the nearest train rows with their distances too.")
-    keep: tuple[str, ...] | None = options.option(None, "Columns to copy; by default those named like ids.")
+    keep: tuple[str, ...] | None = options.option(None, "Columns to copy; by default named like ids.", verbatim=True)
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
     distributed: DistributedOptions = options.group(DistributedOptions)
 
@@ -116,7 +112,8 @@ class PredictionSettings(
         if self.input == STANDARD and not self.format:
             raise errors.UserError(f"--input=-: choose its --format from {', '.join(INPUT_KINDS)}")
         if self.text:
-            self.refuse((name for name in vars(self) if name not in _WITH_TEXT), "with --text")
+            allowed = {*_WITH_TEXT, *vars(PromiseOptions())}
+            self.refuse((name for name in vars(self) if name not in allowed), "with --text")
         for path in (self.input, self.classifier):
             if self.output != STANDARD and os.path.realpath(self.output) == os.path.realpath(path):
                 raise errors.UserError(f"--output={self.output}: it is {path}, which would be lost")
@@ -163,7 +160,7 @@ class LookSettings(shared.ColumnOptions, shared.FileOptions, shared.CacheOptions
 class ExplanationSettings(shared.SavedOptions):
     """The classifier and the text."""
 
-    text: str = options.option("", f"The text to explain. {TEXT_HELP}", nonempty=True)
+    text: str = options.option("", f"The text to explain. {TEXT_HELP}", nonempty=True, verbatim=True)
     tokens: int = options.option(0, "Tokens that add most to a KL divergence, printed below each neighbour.", least=0)
 
 
@@ -194,7 +191,7 @@ class BenchmarkSettings(shared.DrawOptions, shared.RowOptions, shared.ModelOptio
         None, "Devices of a dry run, such as v5e:4x4, h100:8 or cpu:8; an unknown name lists all.", nonempty=True
     )
     model: str = options.option(
-        "smollm2", "A model with its weights, or a published shape (gpt2-xl) with random weights.", nonempty=True
+        "smollm2", "A model, or a published shape (gpt2-xl) with random weights.", nonempty=True
     )
     tokenizer: str = options.option("", "Folder of a tokenizer; empty: the model's own, otherwise smollm2's.")
     dtype: str = options.option("float32", "float32 is the reference, bfloat16 for accelerators.", choices=DTYPES)
@@ -280,7 +277,5 @@ class ReportSettings(options.Options):
     """The records to report and the form of the report."""
 
     records: str = options.option("results", "Folder of records, or packed file (*.jsonl.gz).", nonempty=True)
-    output: str = options.option(
-        "report", "Folder to write index.html and tables/ to, with --format=html.", nonempty=True
-    )
+    output: str = options.option("report", "Folder of index.html and tables/, with --format=html.", nonempty=True)
     format: str = options.option("html", "A page, or tables on the terminal.", choices=("html", "text"))

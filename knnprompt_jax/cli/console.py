@@ -26,7 +26,10 @@ def main() -> None:
         print(f"knnprompt_jax {knnprompt_jax.__version__}")
     elif name in COMMANDS:
         sys.argv = [f"knnprompt {name}", *rest]
-        binary = runpy.run_path(str(path_of(name)), run_name=f"experiments.{name}")
+        from knnprompt_jax.cli import app
+
+        with app.one_line_errors():
+            binary = runpy.run_path(str(path_of(name)), run_name=f"experiments.{name}")
         binary["FLAGS"].run(binary["main"])
     else:
         print(f"error: unknown command {name!r}: choose from {', '.join(COMMANDS)}", file=sys.stderr)

@@ -19,7 +19,7 @@ _FEW_SHOT = "few-shot"
 METHODS_HELP = "Comma-separated names (docs/methods.md), or all: those that apply, except those marked 'by name' there."
 
 
-def _parse_shard(shard: str) -> tuple[int, int]:
+def parse_shard(shard: str) -> tuple[int, int]:
     """Return i - 1 and n of i/n; raise UserError unless i is from 1 to n."""
     numbers = re.fullmatch(r"(\d+)/(\d+)", shard)
     if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
@@ -62,9 +62,7 @@ class GridSettings(SharedSettings):
 
     experiment: str = options.option("", "Table or figure, and the folder of its records.", nonempty=True)
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
-    models: tuple[str, ...] = options.option(
-        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
-    )
+    models: tuple[str, ...] = options.option(("gpt2-xl",), "Hub names, folders, .gguf files, smollm2, tiny.")
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)
@@ -90,13 +88,8 @@ class GridSettings(SharedSettings):
             catalogue.get(task)
         for model in self.models:
             hub.check_name(model)
-        _parse_shard(self.shard)
+        parse_shard(self.shard)
         self.check_rows(self.tasks[0])
-
-    @property
-    def shard_of(self) -> tuple[int, int]:
-        """The index of this shard, from 0, and the number of shards."""
-        return _parse_shard(self.shard)
 
     @property
     def regime_shots(self) -> list[tuple[str, int]]:

@@ -42,10 +42,12 @@ class DistributedOptions(options.Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         is_given = self.address or self.num_processes or self.process_id
-        has_port = re.fullmatch(r".*:[1-9]\d{0,4}", self.address)
-        if is_given and not self.auto and not (has_port and self.process_id < self.num_processes):
-            given = f"address={self.address} num_processes={self.num_processes} process_id={self.process_id}"
-            raise errors.UserError(f"{given}: give the address of process 0 as host:port")
+        port = re.fullmatch(r".+:([1-9]\d{0,4})", self.address)
+        is_valid = port and int(port[1]) < 2**16 and self.process_id < self.num_processes
+        if is_given and (self.auto or not is_valid):
+            given = ", ".join(f"{name}={value}" for name, value in self.to_dict().items())
+            advice = "give process 0 as host:port (1 to 65535), and process_id < num_processes, or only auto"
+            raise errors.UserError(f"{given}: {advice}")
 
 
 class ModelOptions(options.Options):
@@ -72,9 +74,7 @@ class SavedOptions(options.Options):
 class CacheOptions(options.Options):
     """The cache of states."""
 
-    cache_gb: float = options.option(
-        2.0, "GiB of prompt states in the user's cache folder, which later runs reuse; 0: none are kept.", least=0
-    )
+    cache_gb: float = options.option(2.0, "GiB of prompt states kept in the user's cache folder; 0: none.", least=0)
 
 
 class PassOptions(CacheOptions, PromptOptions, ModelOptions):
@@ -100,9 +100,7 @@ class DrawOptions(NameOptions):
     """The model, the task and the numbers of train rows drawn."""
 
     task: str = options.option("demo", TASK_HELP, nonempty=True)
-    train_file: str = options.option(
-        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own."
-    )
+    train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file of train rows; replaces the task's own.")
 
     shots: int | None = options.option(
         None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": splits.ALL_ROWS}
@@ -138,7 +136,7 @@ class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
     label_column: str | None = options.option(
-        None, "Label column; by default label, or the one that the classifier in use was fitted with.", nonempty=True
+        None, "Label column; by default label, or that of the classifier in use.", nonempty=True, verbatim=True
     )
 
 
@@ -146,7 +144,7 @@ class ColumnOptions(options.Options):
     """The columns of a saved classifier's texts."""
 
     text_columns: tuple[str, ...] = options.option(
-        (), "Columns of the classifier's texts, in the order that fit printed; by default with the same names."
+        (), "Columns of the texts, in the order that fit printed; by default with the same names.", verbatim=True
     )
 
 
@@ -155,12 +153,14 @@ class RowOptions(LabelledFileOptions):
 
     data_dir: str = options.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
     text_columns: tuple[str, ...] = options.option(
-        (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates."
+        (), f"Text columns, for task {catalogue.OWN}; by default all except ids, numbers and dates.", verbatim=True
     )
     hub: bool = options.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
 
     def check_rows(self, task: str, has_file: bool = False) -> None:
         """Raise UserError if there is no such task, or on an option without effect on its rows."""
+        if task == catalogue.OWN and not has_file:
+            raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
         if task != catalogue.OWN:
             catalogue.get(task)  # Raises UserError.
             self.refuse(("text_columns",), f"with --task={task}, which names its fields")

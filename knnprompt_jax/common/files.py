@@ -5,6 +5,7 @@ the work: the name of an entry is a hash of the program, the compiler's options 
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 import filelock
+from absl import logging
 
 from knnprompt_jax.common import errors
 
@@ -102,12 +104,21 @@ def check_writable(name: str | pathlib.Path, *, folder: bool = False) -> None:
     """
     path = pathlib.Path(name)
     target = real(path)
-    with refusals(path):
+    try:
         if target.exists() and not (target.is_dir() if folder else target.is_file()):
             raise errors.UserError(f"{path}: it exists and is not {'a folder' if folder else 'a file'}")
         nearest = next(part for part in (target, *target.parents) if part.exists() and (folder or part != target))
-        with tempfile.NamedTemporaryFile(prefix=target.name, suffix=_LONGEST_ENDING, dir=nearest):
-            pass
+        tempfile.NamedTemporaryFile(prefix=target.name, suffix=_LONGEST_ENDING, dir=nearest).close()
+    except OSError as error:  # It names the temporary file.
+        raise errors.UserError(f"{path}: {error.strerror}") from error
+
+
+def expand_home(path: str | pathlib.Path) -> str:
+    """Return the path with the home folder in place of a leading `~` or `~user`; raise UserError if there is none."""
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise errors.UserError(f"{path}: there is no such home folder (a file's name may begin with ./~)")
+    return expanded
 
 
 def find_cache_folder() -> pathlib.Path | None:
@@ -116,17 +127,26 @@ def find_cache_folder() -> pathlib.Path | None:
     The folder is KNNPROMPT_CACHE, by default `knnprompt_jax` in the user's cache folder (XDG).
 
     Returns:
-        The folder; None if it has no absolute path (KNNPROMPT_CACHE=off), or cannot be made or written to.
+        The folder; None if KNNPROMPT_CACHE is off or, after one warning, if the folder has no absolute path, or cannot
+        be made or written to.
     """
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = pathlib.Path(os.path.expanduser(os.environ.get("KNNPROMPT_CACHE") or f"{base}/knnprompt_jax"))
-    if not folder.is_absolute():
-        return None
+    name = os.environ.get("KNNPROMPT_CACHE") or f"{base}/knnprompt_jax"
+    return None if name == "off" else _make_cache_folder(name)
+
+
+@functools.cache
+def _make_cache_folder(name: str) -> pathlib.Path | None:
     try:
+        folder = pathlib.Path(expand_home(name))
+        if not folder.is_absolute():
+            raise errors.UserError(f"{name}: not an absolute path")
+        check_writable(folder, folder=True)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
+    except errors.UserError as error:
+        logging.warning("no cache: %s; set KNNPROMPT_CACHE to the absolute path of a folder, or to off", error)
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    return folder
 
 
 def keep_programs() -> None:

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from knnprompt_jax.common import errors
+from knnprompt_jax.common import errors, files
 
 T = TypeVar("T")
 _LARGEST = 2**31 - 1  # NumPy and JAX take seeds and sizes up to here.
@@ -29,6 +29,7 @@ def option(
     least: float = -_LARGEST,
     most: float = _LARGEST,
     nonempty: bool = False,
+    verbatim: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
     """Declare a field as an option.
@@ -40,10 +41,11 @@ def option(
         least: the smallest number allowed, also in a tuple.
         most: the largest number allowed, also in a tuple.
         nonempty: whether an empty value is refused.
+        verbatim: whether a `~` at the beginning of a text stays; otherwise it is the home folder, as in a shell.
         words: special values by word, such as {"all": 0}; the limits do not apply to them.
     """
     declared: dict[str, Any] = {"help": help, "choices": tuple(choices), "least": least, "most": most}
-    declared |= {"nonempty": nonempty, "words": words}
+    declared |= {"nonempty": nonempty, "verbatim": verbatim, "words": words}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -184,6 +186,8 @@ def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:
     if has_items != is_tuple or not all(_is_allowed(kind, declared, item) for item in items):
         several = "for each value, " if is_tuple else ""
         raise errors.UserError(f"{field.name}={shown}: {several}{_describe_allowed(kind, declared)}")
+    if kind is str and not declared["verbatim"]:
+        items = list(map(files.expand_home, items))
     return tuple(map(kind, items)) if is_tuple else kind(items[0])
 
 

@@ -34,6 +34,8 @@ _MESSAGES = itertools.count()
 _deleted = [0]  # The number of the first message that is not deleted.
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
+_CHOOSE_DEVICES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")
+_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 # An error of a collective operation contains one of these when a participating process is gone or communication fails.
 _LOST_PROCESS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
 
@@ -63,10 +65,12 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     try:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError, KeyError) as error:
-        advice = "give --distributed.address, num_processes and process_id"
-        raise errors.UserError(
-            f"the processes of this run cannot be joined: {errors.one_line(error)}; {advice}"
-        ) from error
+        reason = errors.one_line(error)
+        if auto:
+            missing = errors.join_names(name for name in _SLURM if name not in os.environ)
+            reason += f" (missing for Slurm, whose srun sets them: {missing}; for Open MPI, start by mpirun)"
+        advice = "or give --distributed.address, num_processes and process_id"
+        raise errors.UserError(f"the processes of this run cannot be joined: {reason}; {advice}") from error
     if jax.process_count() > 1:
         _exit_when_a_process_is_lost()
 
@@ -101,13 +105,14 @@ def _exit_when_a_process_is_lost() -> None:
 
 
 def find_devices() -> list[jax.Device]:
-    """Return all devices; raise UserError if this machine has none of the platform that JAX_PLATFORMS names."""
+    """Return all devices; raise UserError if this machine has none of a platform that JAX_PLATFORMS names."""
     try:
+        for name in filter(None, os.environ.get("JAX_PLATFORMS", "").split(",")):
+            jax.devices(name)
         return jax.devices()
     except (RuntimeError, AssertionError) as error:
-        advice = f"choose cpu, or unset it to use what this machine has ({errors.one_line(error)})"
-        platforms = os.environ.get("JAX_PLATFORMS", "")
-        raise errors.UserError(f"JAX_PLATFORMS={platforms}: no such devices here; {advice}") from error
+        given = " ".join(f"{name}={os.environ[name]}" for name in _CHOOSE_DEVICES if name in os.environ)
+        raise errors.UserError(f"{given}: unset this to use what exists here ({errors.one_line(error)})") from error
 
 
 def is_main() -> bool:

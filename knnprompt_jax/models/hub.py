@@ -67,7 +67,7 @@ def check_name(name: str) -> None:
 
     A name that may be on the Hub is not looked up.
     """
-    path = os.path.expanduser(name)
+    path = files.expand_home(name)
     owner_and_name = name.partition("@")[0].partition(":")[0]
     is_path = name.startswith((".", "~", os.sep)) or owner_and_name.count("/") > 1 or owner_and_name.endswith(".gguf")
     if name in _PACKAGES and not os.path.isdir(path):
@@ -171,7 +171,7 @@ def find(name_or_path: str, config_only: bool = False, weights: bool = True) -> 
             neither the Hub nor the cache has the model.
     """
     check_name(name_or_path)
-    path = pathlib.Path(os.path.expanduser(name_or_path))
+    path = pathlib.Path(files.expand_home(name_or_path))
     if os.path.isdir(path):
         ggufs = [] if _pick_weights(os.listdir(path)) else sorted(path.glob("*.gguf"))
         if len(ggufs) > 1:

@@ -50,9 +50,8 @@ def check(config: config_lib.DecoderConfig, mesh: AnyMesh) -> None:
     model_shards = mesh.shape[parallel.MODEL]
     if parts := uneven(config, model_shards):
         possible = [size for size in range(1, len(jax.devices()) + 1) if not uneven(config, size)]
-        raise errors.UserError(
-            f"mesh model={model_shards} does not divide the model's {' and '.join(parts)}: choose from {errors.join_names(possible)}"
-        )
+        advice = f"choose from {errors.join_names(possible)}"
+        raise errors.UserError(f"mesh model={model_shards} does not divide the model's {' and '.join(parts)}: {advice}")
 
 
 def uneven(config: config_lib.DecoderConfig, model_shards: int) -> list[str]:

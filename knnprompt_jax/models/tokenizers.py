@@ -73,9 +73,8 @@ def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None 
         try:
             tokenizer = Tokenizer(folder)
         except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
-            raise errors.UserError(
-                f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {errors.one_line(error)}"
-            ) from error
+            reason = errors.one_line(error)
+            raise errors.UserError(f"{folder}: no usable tokenizer (tokenizer.json, vocab.json): {reason}") from error
         bare, bare_b = tokenizer(["a", "b"], add_special_tokens=False)["input_ids"]
         whole = tokenizer("a")["input_ids"]
     if bare == bare_b:
@@ -84,10 +83,8 @@ def load(folder: pathlib.Path, for_prompts: bool = True, vocab_size: int | None 
     special = {id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special}
     largest = max((id_ for id_ in backend.get_vocab().values() if id_ not in special), default=0)
     if vocab_size and max(largest, *whole) >= vocab_size:
-        raise errors.UserError(
-            f"{folder}: its tokenizer has token id {max(largest, *whole)}, but the model has {vocab_size} tokens: take "
-            "the tokenizer that was published with the model"
-        )
+        has = f"its tokenizer has token id {max(largest, *whole)}, but the model has {vocab_size} tokens"
+        raise errors.UserError(f"{folder}: {has}: take the tokenizer that was published with the model")
     first = whole[: len(whole) - len(bare)]
     if for_prompts and (whole != first + bare or len(set(first)) < len(first)):
         tokens = [backend.id_to_token(id_) for id_ in whole]

@@ -54,8 +54,7 @@ def read_problems(settings: grids.ComparisonSettings, model: lm.LanguageModel) -
     problems = []
     for seed in dict.fromkeys(settings.seeds or shared.SEEDS):
         split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=per_class_demos, seed=seed)
-        problem = method_lib.Problem(rows.task, split, rows.evaluation, model.tokenize, settings.label_token)
-        problems.append(problem)
+        problems.append(method_lib.Problem(rows.task, split, rows.evaluation, model.tokenize, settings.label_token))
     return problems
 
 

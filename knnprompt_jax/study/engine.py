@@ -19,6 +19,7 @@ from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.report import records
+from knnprompt_jax.study import job_inputs
 from knnprompt_jax.tasks.task import Example
 
 BeforeWriting = Callable[[records.Record, method_lib.Inputs], None]
@@ -149,29 +150,18 @@ def run_groups(
         for _, same_shape in itertools.groupby(model_groups, lambda group: (group.task, len(group.demonstrations))):
             members = list(same_shape)
             titles = [f"{number_of[id(group)]}/{len(groups)} {group.title}" for group in members]
-            _log_row_warnings(members[0])
+            # Only the first group's, because other seeds have the same warnings.
+            warnings = dict.fromkeys(text for run in members[0].runs for text in run.problem.split.warnings)
+            job_inputs.log_warnings(warnings)
             prompts = [group.build_prompts() for group in members]
             results = states.read_sets(members[0].model, prompts, cache, titles)
             for group, group_prompts, result in zip(members, prompts, results, strict=True):
                 yield from _write_records(group, group_prompts, result, cache, folder, before_writing)
-            _warn_of_oversized(prompts, members[0].model.context)
+            if oversized := max(group_prompts.num_oversized for group_prompts in prompts):
+                without = f"the context of {members[0].model.context} tokens even without demonstrations"
+                logging.warning("%d texts exceed %s; their first tokens were cut off", oversized, without)
         members[0].model.free()
     parallel.wait_for_all("records")
-
-
-def _log_row_warnings(group: RunGroup) -> None:
-    """Log each warning about the rows once; only the first group's are logged, because other seeds have them too."""
-    for warning in dict.fromkeys(text for run in group.runs for text in run.problem.split.warnings):
-        logging.warning(warning)
-
-
-def _warn_of_oversized(sets: Sequence[layout.Prompts], context: int) -> None:
-    """Log how many texts exceed the context even without demonstrations, for the set with the most."""
-    if oversized := max(prompts.num_oversized for prompts in sets):
-        message = (
-            "%d texts exceed the context of %d tokens even without demonstrations; their first tokens were cut off"
-        )
-        logging.warning(message, oversized, context)
 
 
 def _write_records(
@@ -193,44 +183,22 @@ def _write_records(
             prediction = run.method.predict(inputs, run.options)
             predictions[run.key] = prediction, time.monotonic() - started
         own_prompts = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
-        record = _make_record(run, prompts, own_prompts, result, *predictions[run.key])
+        prediction, seconds = predictions[run.key]
+        record = records.Record.of(
+            run,
+            tuple(run.problem.task.labels[index] for index in np.asarray(prediction.classes_Q)),
+            prompts=len(own_prompts) + prediction.prompts,
+            truncated_prompts=int(np.isin(prompts.truncated_index, own_prompts).sum()) + prediction.truncated,
+            seconds={"language_model": round(result.seconds, 3), "method": round(seconds, 3)},
+            prompts_per_second=round(result.num_read / max(1e-9, result.seconds), 2),
+            lm_tokens=_num_tokens(prompts, own_prompts) + prediction.tokens,
+            note="; ".join(filter(None, (run.note, prediction.note))),
+            candidates=prediction.candidates,
+        )
         if before_writing:
             before_writing(record, inputs)
         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
         yield record
-
-
-def _make_record(
-    run: MethodRun,
-    prompts: layout.Prompts,
-    own_prompts: np.ndarray,
-    result: states.PassResult,
-    prediction: method_lib.Prediction,
-    seconds: float,
-) -> records.Record:
-    """Return the record of a run.
-
-    Args:
-        run: the run.
-        prompts: the shared prompts of its group.
-        own_prompts: the indices of the prompts that it used.
-        result: the states of the shared prompts.
-        prediction: the method's prediction.
-        seconds: wall time of the method.
-    """
-    labels = run.problem.task.labels
-    num_truncated = np.isin(prompts.truncated_index, own_prompts).sum()
-    return records.Record.of(
-        run,
-        tuple(labels[index] for index in np.asarray(prediction.classes_Q)),
-        prompts=len(own_prompts) + prediction.prompts,
-        truncated_prompts=int(num_truncated) + prediction.truncated,
-        seconds={"language_model": round(result.seconds, 3), "method": round(seconds, 3)},
-        prompts_per_second=round(result.num_read / max(1e-9, result.seconds), 2),
-        lm_tokens=_num_tokens(prompts, own_prompts) + prediction.tokens,
-        note="; ".join(filter(None, (run.note, prediction.note))),
-        candidates=prediction.candidates,
-    )
 
 
 def _num_tokens(prompts: layout.Prompts, indices: np.ndarray) -> int:

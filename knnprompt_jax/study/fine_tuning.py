@@ -96,13 +96,12 @@ def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
         rows = job_inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
         for shots, seed in dict.fromkeys(itertools.product(settings.shots, settings.seeds)):
             split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
+            tokenize = word_tokenizer.WordTokenizer(model.tokenizer)
             job_inputs.log_warnings(split.warnings)
             yield FineTuningRun(
                 name=settings.method,
                 model=model,
-                problem=method.Problem(
-                    rows.task, split, rows.evaluation, word_tokenizer.WordTokenizer(model.tokenizer)
-                ),
+                problem=method.Problem(rows.task, split, rows.evaluation, tokenize),
                 hyperparameters=settings.hyperparameters(rows.task.name, shots),
                 source=job_inputs.row_options(settings),
                 experiment=settings.experiment or "",

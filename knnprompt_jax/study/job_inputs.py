@@ -10,7 +10,7 @@ from absl import logging
 from jax.sharding import Mesh
 
 from knnprompt_jax.cli import shared_settings as shared
-from knnprompt_jax.common import errors, parallel
+from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.lm import memory
 from knnprompt_jax.inference.prompts import statistics
@@ -122,8 +122,6 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
         UserError: the task or its rows cannot be read (`Table.labelled`, `catalogue.load_rows`).
     """
     if name == catalogue.OWN:
-        if not path:
-            raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
         return settings.table(path).infer()
     task = catalogue.get(name)
     return task, settings.table(path).labelled(task) if path else _load_split(settings, task, name, "train")

@@ -63,7 +63,7 @@ def plan(settings: grids.GridSettings, needs_weights: bool = True) -> list[engin
             groups += engine.group_runs(_make_runs(settings, model, rows))
     if not groups:
         raise errors.UserError(f"{settings.experiment}: no shots, methods or seeds to run")
-    index, count = settings.shard_of
+    index, count = grids.parse_shard(settings.shard)
     indices = np.array_split(np.arange(len(groups)), count)[index]
     return [groups[number] for number in indices]
 

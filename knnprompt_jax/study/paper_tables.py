@@ -246,10 +246,8 @@ def of(settings: grids.GridSettings) -> Experiment:
     """Return the experiment that the settings name; raise UserError if there is none, or if it has other options."""
     experiment = EXPERIMENTS.get(settings.experiment)
     if experiment is None or not isinstance(settings, experiment.settings):
-        raise errors.UserError(
-            f"--experiment={settings.experiment}: give --config=configs/NAME.py instead, with one of the names "
-            f"{', '.join(EXPERIMENTS)}"
-        )
+        advice = f"give --config=configs/NAME.py instead, with one of the names {', '.join(EXPERIMENTS)}"
+        raise errors.UserError(f"--experiment={settings.experiment}: {advice}")
     return experiment
 
 

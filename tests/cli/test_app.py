@@ -29,11 +29,12 @@ class Settings(options.Options):
     seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", nonempty=True)
     names: tuple[str, ...] = options.option(("a",), "Names.")
     hub: bool = options.option(False, "Rows from the Hub.")
+    text: str = options.option("", "A text.", verbatim=True)
     seed: int | None = options.option(None, "Seed of the draw.", least=0)
     store: Inner = options.group(Inner)
 
 
-DEFAULTS = {"k": 3, "shots": 0, "seeds": (1, 2), "names": ("a",), "hub": False, "seed": None}
+DEFAULTS = {"text": "", "k": 3, "shots": 0, "seeds": (1, 2), "names": ("a",), "hub": False, "seed": None}
 DEFAULTS |= {"store": {"memory_mb": 512.0}}
 CONFIG = """
 from tests.cli.test_app import Inner, Settings
@@ -68,7 +69,9 @@ def parse(tmp_path, monkeypatch):
         ([], "", {}),
         (["--k=7", "--seeds=5", "--names=a/*, b", "--hub"], "", {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True}),
         (["--nohub", "--shots=all", "--seed=0", "--k=4"], "", {"seed": 0, "k": 4}),
+        (["--names=~/a,./~b", "--text=~/a"], "", {"names": (str(pathlib.Path.home() / "a"), "./~b"), "text": "~/a"}),
         ([], "good.py", {"k": 5, "store": {"memory_mb": 64.0}}),
+        (["--config", "good.py"], "zero.py", {"k": 5, "store": {"memory_mb": 64.0}}),
         (["--config=good.py", "--store.memory_mb=3"], "zero.py", {"k": 5, "store": {"memory_mb": 3.0}}),
     ],
 )  # fmt: skip
@@ -91,6 +94,7 @@ def test_help_lists_the_main_options_and_helpfull_all(parse):
         (["--k=2", "--hub", "--k=4"], "flag --k=4: already defined as 2"),
         (["surplus"], "unexpected argument 'surplus': write options as --name=value"),
         (["--nothing"], "Unknown command line flag 'nothing'"),
+        (["--names=a,~nosuchuser/b"], "~nosuchuser/b: there is no such home folder"),
         (["--config=nowhere.py"], "nowhere.py: No such file or directory"),
         (["--config=zero.py"], "k=0: give a whole number from 1 to"),
         (["--config=other.py"], "--config=other.py: get_config() must return Settings or a subclass of it"),

@@ -11,7 +11,7 @@ from knnprompt_jax.common import errors
 
 def test_a_repeated_name_counts_once_and_a_shard_has_an_index_from_0():
     settings = grids.GridSettings(experiment="robustness", tasks=("mr", "cr", "mr"), models=("tiny",) * 2, shard="3/8")
-    assert (settings.tasks, settings.models, settings.shard_of) == (("mr", "cr"), ("tiny",), (2, 8))
+    assert (settings.tasks, settings.models, grids.parse_shard(settings.shard)) == (("mr", "cr"), ("tiny",), (2, 8))
 
 
 @pytest.mark.parametrize("shard", ["9/8", "0/8", "half"])

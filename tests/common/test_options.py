@@ -71,6 +71,7 @@ def test_a_config_replaces_defaults():
 
 
 def test_the_processes_of_a_run_need_an_address_and_an_index_each():
-    for values in ({"num_processes": 2}, {"address": "host:1", "num_processes": 2, "process_id": 2}):
-        with pytest.raises(errors.UserError, match="give the address of process 0 as host:port"):
+    two = {"address": "a:1", "num_processes": 2}
+    for values in ({"num_processes": 2}, two | {"process_id": 2}, two | {"address": "a:65536"}, two | {"auto": True}):
+        with pytest.raises(errors.UserError, match="give process 0 as host:port"):
             shared.DistributedOptions(**values)

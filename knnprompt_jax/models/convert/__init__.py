@@ -57,9 +57,7 @@ def write_folder(
     except (errors.UserError, OSError):
         raise
     except Exception as error:  # The readers of foreign formats raise whatever damaged bytes lead to.
-        raise errors.UserError(
-            f"{source}: it cannot be converted; it may be truncated or damaged: {errors.one_line(error)}"
-        ) from error
+        raise errors.UserError(f"{source}: it cannot be converted (damaged?): {errors.one_line(error)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
