@@ -4,7 +4,7 @@ Each anchor is classified by the others: the least probable labels may be wrong.
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -158,13 +158,28 @@ def mark_doubts(fitted: Fitted, shares_NC: np.ndarray, rows: Mapping[int, Row]) 
 def rows_to_label(fitted: Fitted, known: Sequence[Row], settings: commands.LookSettings) -> list[Row]:
     """Return at most `budget` rows of the input to label, the most valuable first.
 
+    Rows with a label, and texts that occurred before, are left out.
+
     Args:
         known: the rows of the train table, whose texts are left out.
 
     Raises:
         UserError: the file cannot be read, or every row is labelled or repeats another.
     """
-    examples = _new(fitted, known, settings)
+    seen = {Example({field: row.get(field, "") for field in fitted.task.fields}, "").text_key for row in known}
+    table = settings.table(settings.input, fitted.content.label_column)
+    examples = []
+    left_out = 0
+    for example in table.unlabelled(fitted.task):
+        if example.text_key in seen or not columns.is_empty(example.extra.get(table.label_column)):
+            left_out += 1
+        else:
+            examples.append(example)
+        seen.add(example.text_key)
+    note = f"{left_out:,} rows have a label, or the text of a train row or an earlier row"
+    if not examples:
+        raise errors.UserError(f"{settings.input}: no row to label: {note}")
+    progress.note(f"{settings.input}: {len(examples):,} rows can be labelled; {note}")
     readings = fitted.read(examples, states.open_disk_cache(settings.cache_gb))
     p_NC = np.asarray(fitted.answer(readings).probabilities, np.float64)
     chosen_Q = order_by_value(fitted, readings, p_NC, settings.budget)
@@ -178,26 +193,6 @@ def rows_to_label(fitted: Fitted, known: Sequence[Row], settings: commands.LookS
         computed = (f"{p_NC[index].max():.3f}", f"{p_value:.3f}", reason)
         rows.append({**copied, **example.fields, **emptied, **dict(zip(columns.COMPUTED, computed, strict=True))})
     return rows
-
-
-def _new(fitted: Fitted, known: Iterable[Row], settings: commands.LookSettings) -> list[Example]:
-    """Return the rows of the input without a label whose text occurs for the first time."""
-    task = fitted.task
-    seen = {Example({field: row.get(field, "") for field in task.fields}, "").text_key for row in known}
-    table = settings.table(settings.input, fitted.content.label_column)
-    examples = []
-    left_out = 0
-    for example in table.unlabelled(task):
-        if example.text_key in seen or not columns.is_empty(example.extra.get(table.label_column)):
-            left_out += 1
-        else:
-            examples.append(example)
-        seen.add(example.text_key)
-    note = f"{left_out:,} rows have a label, or the text of a train row or an earlier row"
-    if not examples:
-        raise errors.UserError(f"{settings.input}: no row to label: {note}")
-    progress.note(f"{settings.input}: {len(examples):,} rows can be labelled; {note}")
-    return examples
 
 
 def order_by_value(fitted: Fitted, readings: Readings, p_NC: np.ndarray, count: int) -> np.ndarray:

@@ -29,6 +29,7 @@ _NO_VALUE = re.compile(
 # Labels on several lines, lists, and objects.
 _NO_LABEL = re.compile(r".*[\n\v\f\r\x85\u2028\u2029].*|[\[({](|['\"].*|.*,.*)[\])}]|\[[\d\s.]*\]|\{.*:.*\}", re.DOTALL)
 _SPACING = re.compile("[\\s_\u00ad\u200b-\u200f\u2060\ufeff]+")  # Blanks, underscores, invisible characters.
+_MAX_NAME = 50  # Characters of a column's name. A longer text needs no comparison, which takes time.
 _MARKS = "\ufeff\"' \t"  # Around the names in the header of a file that was appended to another.
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _INDEX = "__index_level_"  # Begins pandas's name of an index without one.
@@ -101,8 +102,10 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
             raise errors.UserError(f"{place}: the text {column!r} is {kind}; the columns are {names}{advice}")
         _check_text(f"{place}: {column!r}", text)
         texts[field] = text
-    may_be_header = column.lower() in texts[field][: len(column) + 2].lower() and len(row) > 1  # Saves time.
-    is_header = may_be_header and all(str(row[name]).strip(_MARKS).lower() == str(name).lower() for name in row)
+    may_be_header = len(row) > 1 and len(texts[field]) < _MAX_NAME
+    is_header = may_be_header and {str(cell).strip(_MARKS).lower() for cell in row.values()} == {
+        str(name).lower() for name in row
+    }
     if is_header or not any(texts.values()):
         names = errors.join_names(columns.values())
         raise errors.EmptyCell(f"{place}: {'the header again' if is_header else f'no text in {names}'}")
@@ -118,7 +121,7 @@ def label_string(place: str, label: Any) -> str:
         EmptyCell: it is missing or something else, such as a list, an object or an error value of a spreadsheet.
         UserError: no file holds it.
     """
-    if is_empty(label) or label in ("nan", "NaN", "<NA>"):  # pandas writes a missing label as a text, too.
+    if is_empty(label) or str(label).strip() in ("nan", "NaN", "NaT", "<NA>"):  # Texts of pandas for a missing label.
         raise errors.EmptyCell(f"{place}: the label is missing")
     number = whole_number(label)
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.

@@ -20,7 +20,7 @@ from knnprompt_jax.tasks.task import Example, Task
 T = TypeVar("T")
 ALL_ROWS = -1  # Instead of a number of rows per class.
 _MAX_NAMED = 5  # Rows that a message names.
-_SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"\s+")  # Between several labels in one cell.
+_SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"[^\w.]+|_")  # Between several labels in one cell.
 _WHOLE_NUMBER = re.compile(r"^(-?)0*(\d+)(\.0*)?$")
 
 
@@ -95,10 +95,8 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
 
 def rows_digest(rows: Iterable[Example]) -> str:
     """Return the SHA-256 of rows in their order: the texts, the label and all other columns, but not the place."""
-    contents = (
-        json.dumps([each.fields, each.label, each.extra], sort_keys=True, default=str).encode() + b"\n" for each in rows
-    )
-    return hashlib.sha256(b"".join(contents)).hexdigest()
+    contents = (json.dumps([row.fields, row.label, row.extra], sort_keys=True, default=str) + "\n" for row in rows)
+    return hashlib.sha256("".join(contents).encode()).hexdigest()
 
 
 def sample_by_class(
@@ -212,15 +210,15 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
             yield f"labels that differ only in spelling are different classes (rows): {counted}"
     parts = [(label, [*map(_fold_label, separator.split(label))]) for separator in _SEPARATORS for label in counts]
     known = {*same, *errors.repeated(part for _, found in parts[: len(counts)] for part in {*found} if part)}
-    joined = [label for label, found in parts if len(found) > 1 and known.issuperset(found) and {*found} & same.keys()]
-    if joined:
+    if joined := [label for label, own in parts if len(own) > 1 and known.issuperset(own) and {*own} & same.keys()]:
         names = errors.join_names(map(repr, dict.fromkeys(joined)))
         yield f"labels that join other labels are classes of their own: {names}; give each row one label"
 
 
 def _fold_label(label: str) -> str:
-    """Return a label without differences of spelling; whole numbers lose leading zeros and `.0`."""
-    return _WHOLE_NUMBER.sub(r"\1\2", columns.fold_name(label))
+    """Return a label without differences of spelling, quotes and a final mark; numbers lose leading zeros and `.0`."""
+    folded = columns.fold_name(label)
+    return _WHOLE_NUMBER.sub(r"\1\2", folded.strip("\"'").rstrip(".,:;!?") or folded)
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

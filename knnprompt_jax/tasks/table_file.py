@@ -37,6 +37,7 @@ _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
 _ADVICE = "; name the text columns with --text_columns=, alike in every file"
 _BATCH = 1024  # Rows of a Parquet file.
 _REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped")
+_TRUE = ("true", "1", "1.0", "yes", "x")  # In a column that is named like one of these.
 _ACCEPTED = ("accept", "accepted", "approve", "approved", "submitted")  # Labelling tools write these words, too.
 
 csv.field_size_limit(_MAX_CELL)
@@ -115,16 +116,14 @@ class Table:
         return task, examples
 
     def _check_suggestions(self, rows: Sequence[Row]) -> None:
-        """Raise UserError unless a label in `suggested` is in the label column, and its row is not `checked`."""
+        """Raise UserError unless a label in `suggested` is in the label column, too, and `checked` is empty."""
         labels = {str(row.get(self.label_column)).strip() for _, row in rows}
         for place, row in rows:
             suggested = row.get(SUGGESTED)
-            is_checked = not columns.is_empty(row.get(CHECKED))
-            if not columns.is_empty(suggested) and (is_checked or str(suggested).strip() not in labels):
-                reason = "no row has this label: correct it, or write a new label into the label column"
-                if is_checked:
-                    reason = "'checked' says that the label is right: empty one of them"
-                raise errors.UserError(f"{place}: 'suggested' is {suggested!r}, but {reason}")
+            is_free = columns.is_empty(row.get(CHECKED, "no such column"))
+            if not columns.is_empty(suggested) and not (is_free and str(suggested).strip() in labels):
+                advice = f"give a label that is in {self.label_column!r}, in a row with an empty 'checked'"
+                raise errors.UserError(f"{place}: 'suggested' is {suggested!r}: {advice}")
 
     def _labelled(
         self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str]
@@ -136,8 +135,9 @@ class Table:
             raise errors.UserError(f"{self.path}: no rows with a text and a label")
         for column in dict.fromkeys(name for _, row in rows for name in row if name != self.label_column):
             said = collections.Counter(columns.fold_name(str(row.get(column))) for _, row in rows)
-            rejected = sum(said[word] for word in _REJECTED)
-            if rejected and (columns.fold_name(column) == "answer" or any(said[word] for word in _ACCEPTED)):
+            name = columns.fold_name(column)
+            rejected = sum(said[word] for word in (_TRUE if name in _REJECTED else _REJECTED))
+            if rejected and (name in ("answer", *_REJECTED) or any(said[word] for word in _ACCEPTED)):
                 message = "%s: %d rows say reject or ignore in the column %r: remove them if their labels are wrong"
                 logging.warning(message, self.path, rejected, column)
         return examples
@@ -213,8 +213,10 @@ class Table:
             is_unicode = codecs.lookup(encoding).name.startswith("utf")
             for number, line in enumerate(text, start=1):
                 is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
-                if is_other or _UNDECODABLE in line:
-                    advice = "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252 is common)"
+                if is_other or _UNDECODABLE in line or (number == 1 and "\0" in line):
+                    advice = (
+                        "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252, utf-16-le)"
+                    )
                     raise errors.UserError(f"{name}:{number}: not {encoding.upper()}: {advice}")
                 yield line
         except (LookupError, UnicodeError) as error:

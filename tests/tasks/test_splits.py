@@ -124,15 +124,14 @@ def test_texts_of_several_fields_are_compared_in_any_order():
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (["a", "b", "b", "c"], []),
         (["Wet", "wet", "Wet", "dry"], ["differ only in spelling .*: 'Wet' .2., 'wet' .1."]),
-        (["a b", "a_ b", "A\u0308", "\u00e4"], ["differ only in spelling"] * 2),
-        (["1", "01", "1.0", "-1", "1.05"], ["'1' .1., '01' .1., '1.0' .1.$"]),
+        (
+            ["a b", "a_ b.", "'A\u0308'", "\u00e4", "1", "01", "1.0", "-1", "1.05"],
+            ["b", "\u00e4", "'01' .1., '1.0' .1"],
+        ),
         (["Wet", "dry", "Wet, dry", "dry|wet"], ["join other labels .*'Wet, dry', 'dry.wet'"]),
-        (["a", "b", "a, new", "b, new", "c; d", "c; e"], ["join .*: 'a, new', 'b, new'; give"]),
-        (["a b", "c", "d", "a b and c", "c a b", "c d"], ["join .*: 'a b and c', 'c d'; give"]),
-        (["a", "a, c", "EUR/USD", "USD/EUR", "credit card", "debit card", "credit"], []),
-        (["a", "a+", "b/c", "c"], []),
+        (["a", "b", "a, d", "b, d", "f; g", "f; h", "c e", "a and c e", "a->b"], ["'a, d', 'b, d', 'a and .* 'a->b'"]),
+        (["a", "a+", "a, c", "EUR/USD", "USD/EUR", "credit card", "debit card", "credit", "1", "1.5", "5", "?"], []),
     ],
 )
 def test_labels_that_are_probably_mistakes(labels, expected):
