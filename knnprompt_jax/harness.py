@@ -35,7 +35,7 @@ class Arguments(options.Options):
 
     dtype: str = options.option("float32", "Dtype of weights and activations.", choices=DTYPES)
     mesh_model: int = options.option(1, "Devices that share the weights; the others share the texts.", least=1)
-    max_length: int = options.option(0, "Tokens of context; 0: as many as the model reads.", least=0)
+    max_length: int | None = options.option(None, "Tokens of context; by default as many as the model reads.", least=1)
 
 
 @registry.register_model("knnprompt")
@@ -53,7 +53,8 @@ class HarnessModel(model_lib.TemplateLM):
             arguments.pop(name, None)
         given = options.from_config(Arguments, arguments)
         mesh = parallel.make_mesh(0, given.mesh_model)
-        self.lm = lm_lib.LanguageModel.from_pretrained(pretrained, given.dtype, mesh=mesh, context=given.max_length)
+        context = given.max_length or 0
+        self.lm = lm_lib.LanguageModel.from_pretrained(pretrained, given.dtype, mesh=mesh, context=context)
         self.tokenizer = self.lm.tokenizer
         self.max_length = self.lm.context
 

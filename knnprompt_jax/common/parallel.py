@@ -65,12 +65,11 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     try:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError, KeyError) as error:
-        reason = errors.one_line(error)
-        if auto:
-            missing = errors.join_names(name for name in _SLURM if name not in os.environ)
-            reason += f" (missing for Slurm, whose srun sets them: {missing}; for Open MPI, start by mpirun)"
-        advice = "or give --distributed.address, num_processes and process_id"
-        raise errors.UserError(f"the processes of this run cannot be joined: {reason}; {advice}") from error
+        names = _SLURM if auto else ("JAX_LOCAL_DEVICE_IDS",)
+        given = ", ".join(f"{name}={os.environ.get(name, '(missing)')}" for name in names)
+        reason = f"the processes of this run cannot be joined: {errors.one_line(error)} ({given})"
+        advice = "start by srun or mpirun, or give --distributed.address, num_processes and process_id"
+        raise errors.UserError(f"{reason}; {advice}") from error
     if jax.process_count() > 1:
         _exit_when_a_process_is_lost()
 
@@ -112,7 +111,7 @@ def find_devices() -> list[jax.Device]:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:
         given = " ".join(f"{name}={os.environ[name]}" for name in _CHOOSE_DEVICES if name in os.environ)
-        raise errors.UserError(f"{given}: unset this to use what exists here ({errors.one_line(error)})") from error
+        raise errors.UserError(f"{given}: no such devices; unset this ({errors.one_line(error)})") from error
 
 
 def is_main() -> bool:
