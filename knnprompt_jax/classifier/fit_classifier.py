@@ -6,11 +6,9 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from knnprompt_jax.classifier import fitted
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions, PublishedOptions
-from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views
+from knnprompt_jax.classifier.experts import pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
 from knnprompt_jax.common import errors
 from knnprompt_jax.inference import lm, states
@@ -89,41 +87,23 @@ def _fit_pool(
     any_shares = tuple(1 / content.task.num_classes for _ in content.labels if unlabelled)
     fitted.check_options(dataclasses.replace(content, estimated_prior=any_shares))
     shots = view_shots(content.task, rows, model, options.demo_shots, options.random_state)
-    shots = expert.views_of(options.names, shots)
-    reads_blocks = any(expert.KINDS[name].reads_blocks for name in options.names)
-    blocks = expert.blocks_of(model.config) if reads_blocks else ()
-    resources = fitted.resources_of(content, model)
-    weighed = pool_fitting.weigh(reader, rows, shots, options.names, blocks, resources, options.random_state)
-    drawn = tuple(
-        ViewDemonstrations(number, tuple(row.row for row in weighed.demonstrations[number]), tuple(read.blocks))
-        for number, read in weighed.readings.states.items()
-    )
-    content = dataclasses.replace(content, choice=weighed.choice, views=drawn)
-    found = fitted.complete(content, model, weighed.readings.states)
-    if not unlabelled:
-        return found
     distinct = list({row.text_key: row for row in unlabelled}.values())
     order = views.hash_order(distinct, options.random_state)[:_MAX_UNLABELLED]
-    return _read_unlabelled(found, [distinct[index] for index in order], reader.cache)
-
-
-def _read_unlabelled(found: Fitted, unlabelled: Sequence[Example], cache: states.Cache | None) -> Fitted:
-    """Return the classifier with what texts without labels add: means of label words, and shares of classes."""
-    content = found.content
-    readings = found.read(unlabelled, cache)
-    resources = fitted.resources_of(content, found.model)
-    drawn = []
-    for view in content.views:
-        label_words = expert.LabelWords(resources, view.demo_shots)
-        mean_C = [] if label_words.obstacle else label_words.log_p(readings).mean(0).tolist()
-        drawn.append(dataclasses.replace(view, label_means=tuple(mean_C)))
-    assert found.pool
-    counts_C = np.bincount(content.y_N, minlength=content.task.num_classes)
-    shares_C = pool.estimate_shares(found.pool.probabilities(readings), counts_C / counts_C.sum())
-    content = dataclasses.replace(
-        content, views=tuple(drawn), num_unlabelled=len(unlabelled), estimated_prior=tuple(shares_C.tolist())
+    texts = [distinct[index] for index in order]
+    resources = fitted.resources_of(content, model)
+    found = pool_fitting.fit(reader, rows, shots, options.names, resources, options.random_state, texts)
+    drawn = tuple(
+        ViewDemonstrations(number, tuple(row.row for row in found.demonstrations[number]), tuple(read.blocks))
+        for number, read in found.readings.states.items()
     )
-    return fitted.complete(content, found.model, found.readings.states)
+    content = dataclasses.replace(
+        content,
+        choice=found.choice,
+        views=drawn,
+        num_unlabelled=len(texts),
+        estimated_prior=tuple(found.shares_C.tolist()),
+    )
+    return Fitted(content, model, found.readings, found.pool)
 
 
 def _saved_rows(rows: Sequence[Example]) -> tuple[Example, ...]:

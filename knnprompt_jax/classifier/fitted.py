@@ -35,14 +35,12 @@ AnyOptions = PublishedOptions | AutoOptions
 class ViewDemonstrations:
     """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt.
 
-    `blocks` are the outputs of blocks that are kept beside its states, and `label_means` the mean log-probabilities of
-    the label words over texts without labels, if there are some.
+    `blocks` are the outputs of blocks that are kept beside its states.
     """
 
     demo_shots: int
     rows: tuple[int, ...]
     blocks: tuple[lm_lib.BlockOutput, ...] = ()
-    label_means: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,7 +243,7 @@ class Fitted:
         content = dataclasses.replace(self.content, options=dataclasses.replace(self.content.options, **given))
         check_options(content)
         check_label_words(content, self.model)
-        return complete(content, self.model, self.readings.states, self.pool.terms if self.pool else None)
+        return dataclasses.replace(self, content=content)
 
     def build_prompts(self, examples: Sequence[Example]) -> Queries:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -413,11 +411,7 @@ def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resour
     """Return the resources of the experts of a classifier."""
     options = content.options
     assert isinstance(options, AutoOptions)
-    label_means = {view.demo_shots: np.array(view.label_means) for view in content.views if view.label_means}
-    if options.class_prior is not None:  # Classes are then less or more common than among the rows.
-        label_means = {}
-    needs = {"label_means": label_means, "num_unlabelled": content.num_unlabelled}
-    needs |= {"encoder": options.encoder, "store_options": options.store_options}
+    needs = {"encoder": options.encoder, "store_options": options.store_options}
     return pool_fitting.resources_of(content.task, model, options.label_token, **needs)
 
 

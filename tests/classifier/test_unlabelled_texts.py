@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import arguments
-from knnprompt_jax.classifier.experts import expert, pool
+from knnprompt_jax.classifier.experts import expert, pool, views
 from knnprompt_jax.classifier.fitted import resources_of
 
 
@@ -17,15 +17,20 @@ def with_texts(model, task, rows):
     return classifier.fit(rows[0][:30], rows[1][:30], unlabelled=[*rows[0][30:67], *rows[0][30:35]])
 
 
-def test_label_words_are_centred_by_the_texts(with_texts, task, rows):
+def test_scores_are_relative_to_the_texts_instead_of_the_rows_that_were_held_out(with_texts, task, rows):
     fitted = with_texts.fitted_
-    y_N = fitted.content.y_N
-    words = expert.LabelWords(resources_of(fitted.content, fitted.model), 0)
-    log_p_NC = words.log_p(fitted.readings)
-    log_p_UC = words.log_p(fitted.read(arguments.queries(task, rows[0][30:67])))
-    balanced_C = np.mean([log_p_NC[y_N == label].mean(0) for label in np.unique(y_N)], 0)
-    expected_C = balanced_C + 37 / 67 * (log_p_UC.mean(0) - log_p_NC.mean(0))
-    np.testing.assert_allclose(words.fit(fitted.readings, y_N, 6, 0)(fitted.readings), log_p_NC - expected_C, atol=1e-4)
+    content = fitted.content
+    folds_N = views.deal_folds(content.y_N, np.arange(30))
+    held_out_NC = np.zeros((30, 6))
+    for member in content.choice.used:
+        one = expert.KINDS[member.expert](resources_of(content, fitted.model), member.demo_shots, member.token_block)
+        scores_NC, _ = one.held_out(fitted.readings, content.y_N, folds_N, 6)
+        held_out_NC += member.weight * member.factor * scores_NC
+    texts = fitted.read(arguments.queries(task, rows[0][30:67]))
+    logits_UC = fitted.pool.logits(texts)
+    centred_UC = logits_UC - 37 / 67 * (logits_UC.mean(0) - held_out_NC.mean(0))
+    odds_UC = np.bincount(content.y_N) * np.exp(centred_UC)
+    np.testing.assert_allclose(fitted.pool.probabilities(texts), odds_UC / odds_UC.sum(-1, keepdims=True), atol=1e-5)
 
 
 def test_they_are_saved_and_copied_with_the_classifier(with_texts, model, rows, tmp_path):

@@ -29,7 +29,6 @@ from knnprompt_jax.datastore import StoreOptions, distances, rowwise
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.inference import lm
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import encoders
 from knnprompt_jax.models import head as head_lib
 
@@ -69,8 +68,6 @@ class Resources:
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
         encoder: the sentence encoder; empty if there is none.
-        label_means: by view, the mean log p of the label words [C] over texts without labels; empty if there are none.
-        num_unlabelled: the number of these texts.
     """
 
     head: head_lib.Head | None = None
@@ -79,14 +76,11 @@ class Resources:
     label_obstacle: str = ""
     encoder: str = ""
     store_options: StoreOptions = StoreOptions()
-    label_means: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
-    num_unlabelled: int = 0
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""
         label_tokens = tuple(self.label_tokens[label] for label in classes_P) if self.label_tokens else ()
-        label_means = {shots: mean_C[classes_P] for shots, mean_C in self.label_means.items()}
-        return dataclasses.replace(self, label_tokens=label_tokens, label_means=label_means)
+        return dataclasses.replace(self, label_tokens=label_tokens)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,15 +101,13 @@ class Expert(abc.ABC):
     token_block: int = 0
 
     @classmethod
-    def reading(cls, readings: Readings, resources: Resources) -> list["Expert"]:
-        """Return the experts of this kind: one for each view and block that it reads."""
+    def for_views(cls, shots: Sequence[int], num_layers: int, resources: Resources) -> list["Expert"]:
+        """Return the experts of this kind, for views of these demonstrations per class in descending order."""
         if not cls.reads_prompts:
             return [cls(resources, None)]
-        numbers = readings.states if cls.reads_every_view else [max(readings.states)]
-        experts = [cls(resources, shots) for shots in numbers]
-        if cls.reads_blocks:
-            for shots, states in readings.states.items():
-                experts += [cls(resources, shots, output.block) for output in states.blocks if output.is_mean]
+        experts = [cls(resources, number) for number in (shots if cls.reads_every_view else shots[:1])]
+        if cls.reads_blocks and (block := int(_TOKEN_DEPTH * num_layers)):
+            experts.append(cls(resources, shots[-1], block))
         return experts
 
     @property
@@ -143,6 +135,11 @@ class Expert(abc.ABC):
         assert self.demo_shots is not None
         return self.demo_shots
 
+    @property
+    def token_output(self) -> lm.BlockOutput:
+        """The mean over tokens that it reads, if any."""
+        return lm.BlockOutput(self.token_block, is_mean=True)
+
     def _states(self, readings: Readings) -> lm.States:
         return readings.states[self.view]
 
@@ -154,7 +151,7 @@ class Expert(abc.ABC):
     def _inputs(self, readings: Readings) -> np.ndarray:
         states = self._states(readings)
         if self.token_block:
-            return np.asarray(states.blocks[lm.BlockOutput(self.token_block, is_mean=True)])
+            return np.asarray(states.blocks[self.token_output])
         return np.concatenate(last_token_arrays(states), -1)
 
 
@@ -169,15 +166,12 @@ class LabelWords(Expert):
         return self.resources.label_obstacle
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
-        log_p_NC = self.log_p(readings)
+        log_p_NC = self._log_p(readings)
         # All classes count the same, however many rows they have.
         mean_C = np.average(log_p_NC, axis=0, weights=linear.class_weights(y_N))
-        if self.resources.label_means:  # Classes are assumed to be as common there as among the rows.
-            share = self.resources.num_unlabelled / (self.resources.num_unlabelled + len(log_p_NC))
-            mean_C += share * (self.resources.label_means[self.view] - log_p_NC.mean(0))
-        return lambda queries: self.log_p(queries) - mean_C
+        return lambda queries: self._log_p(queries) - mean_C
 
-    def log_p(self, readings: Readings) -> np.ndarray:
+    def _log_p(self, readings: Readings) -> np.ndarray:
         """Return the log-probability [N, C] (nats) of each label word."""
         assert self.resources.head is not None
         states = rowwise.pad(self._states(readings).without_blocks(), parallel.next_power_of_two(len(readings.texts)))
@@ -317,21 +311,15 @@ def last_token_arrays(states: lm.States) -> list[np.ndarray]:
     return [np.asarray(array) for array in (states.hidden_NE, *outputs)]
 
 
-def blocks_of(config: config_lib.DecoderConfig) -> tuple[lm.BlockOutput, ...]:
-    """Return the outputs of blocks that experts read: of one at the last token, and the mean of another over tokens.
-
-    A model of one block has no mean.
-    """
-    last = lm.BlockOutput(max(1, round(_DEPTH * config.num_layers)))
-    mean = lm.BlockOutput(int(_TOKEN_DEPTH * config.num_layers), is_mean=True)
-    return (last, mean) if mean.block else (last,)
-
-
-def views_of(names: Sequence[str], numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return the views, by demonstrations per class, that some of the named experts read."""
-    kinds = [KINDS[name] for name in names]
-    is_last_token_enough = not any(kind.reads_every_view or kind.reads_blocks for kind in kinds)
-    return (max(numbers),) if is_last_token_enough else tuple(numbers)
+def outputs_by_view(experts: Sequence[Expert], num_layers: int) -> dict[int, tuple[lm.BlockOutput, ...]]:
+    """Return the outputs of blocks to read in each view that experts read, the most demonstrations first."""
+    readers = [expert for expert in experts if expert.reads_prompts]
+    last = lm.BlockOutput(max(1, round(_DEPTH * num_layers)))
+    common = (last,) if any(expert.reads_blocks for expert in readers) else ()
+    return {
+        shots: (*common, *{expert.token_output for expert in readers if expert.token_block and expert.view == shots})
+        for shots in sorted({expert.view for expert in readers}, reverse=True)
+    }
 
 
 KINDS: Mapping[str, type[Expert]] = {

@@ -94,6 +94,9 @@ class Choice:
         obstacles: the experts that left themselves out, with the reason.
         estimate: the pool's score on rows that were held out; None if there were too few rows to trust it.
         num_rows: the number of rows that experts were compared on.
+        held_out_logits: the pool's mean score of each class that these rows have, over them.
+        offset: what to subtract from the score of every class [C], so that it is relative to texts without labels, too;
+            empty without such texts.
         held_out_p: the probability of each held-out row's predicted class; empty without an estimate.
         held_out_right: whether it is the row's class.
     """
@@ -102,6 +105,8 @@ class Choice:
     obstacles: tuple[str, ...] = ()
     estimate: Estimate | None = None
     num_rows: int = 0
+    held_out_logits: tuple[float, ...] = dataclasses.field(default=(), repr=False)
+    offset: tuple[float, ...] = dataclasses.field(default=(), repr=False)
     held_out_p: tuple[float, ...] = dataclasses.field(default=(), repr=False)
     held_out_right: tuple[bool, ...] = dataclasses.field(default=(), repr=False)
 
@@ -179,7 +184,8 @@ def weigh_experts(
         )
         for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
     )
-    choice = Choice(members, tuple(obstacles), num_rows=len(y_N))
+    logits_C = np.tensordot(factors_J * weights_J, scores_JNC, 1).mean(0)
+    choice = Choice(members, tuple(obstacles), num_rows=len(y_N), held_out_logits=tuple(logits_C.tolist()))
     if len(y_N) < max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) or num_classes < 2:
         return choice
     p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
@@ -209,9 +215,19 @@ def _priors(held_out: Sequence[HeldOut], y_N: np.ndarray, num_classes: int) -> P
     return factors_J, _TOTAL * weights_J / weights_J.sum()
 
 
-def probabilities(scores_JNC: np.ndarray, counts_J: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
-    """Return softmax(log share + Σ_j count_j · score_j) [N, C]; the count is weight · factor."""
-    return np.exp(_log_softmax(np.log(shares_C) + np.tensordot(counts_J, scores_JNC, 1)))
+def probabilities(logits_NC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
+    """Return softmax(log share + logit) [N, C]; the logits are Σ_j weight_j · factor_j · score_j."""
+    return np.exp(_log_softmax(np.log(shares_C) + logits_NC))
+
+
+def offset(logits_UC: np.ndarray, held_out_C: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return what to subtract from the logits of each class [C], from U texts without labels.
+
+    Their mean replaces that of the rows that were held out, as far as there are more of these texts than of rows:
+    classes are assumed to be as common among them as among the rows.
+    """
+    difference_C = logits_UC.mean(0) - held_out_C
+    return len(logits_UC) / (len(logits_UC) + num_rows) * (difference_C - difference_C.mean())
 
 
 def estimate_shares(p_UC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
@@ -306,7 +322,8 @@ def _nested_probabilities(
     for group in np.unique(groups_N):
         is_held_out_N = groups_N == group
         factors_J, weights_J = _fit(scores_JNC[:, ~is_held_out_N], y_N[~is_held_out_N], shares_C, priors)
-        p_NC[is_held_out_N] = probabilities(scores_JNC[:, is_held_out_N], factors_J * weights_J, shares_C)
+        logits_nC = np.tensordot(factors_J * weights_J, scores_JNC[:, is_held_out_N], 1)
+        p_NC[is_held_out_N] = probabilities(logits_nC, shares_C)
     return p_NC
 
 

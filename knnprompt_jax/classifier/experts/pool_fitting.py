@@ -32,6 +32,7 @@ class Pool:
         members: the experts that have a weight.
         num_classes: the number of classes C, of which the P in `present_P` have rows.
         shares_P: the share of each of these classes among the rows.
+        offset_P: what is subtracted from the logits of these classes, if no other shares are given.
         counts_J: the weight times the factor of each expert.
     """
 
@@ -39,6 +40,7 @@ class Pool:
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
+    offset_P: np.ndarray
     counts_J: np.ndarray
     scorers: tuple[expert_lib.Scorer, ...]
 
@@ -68,7 +70,8 @@ class Pool:
             else:
                 scorers.append(expert.fit(readings, y_N, len(present_P), member.setting))
         counts_J = np.array([member.weight * member.factor for member in choice.used])
-        return cls(choice.used, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers))
+        offset_P = np.array(choice.offset or [0.0] * num_classes)[present_P]
+        return cls(choice.used, num_classes, present_P, counts_P / len(y_N), offset_P, counts_J, tuple(scorers))
 
     @property
     def terms(self) -> words.Terms | None:
@@ -81,16 +84,22 @@ class Pool:
         Args:
             prior_C: the share of each class among the texts; by default its share of the rows.
         """
-        shares_P = self.shares_P if prior_C is None else np.maximum(prior_C[self.present_P], _MIN_PRIOR)
-        return self._expand(pool_lib.probabilities(self._scores(readings), self.counts_J, shares_P))
+        logits_QP = self.logits(readings)
+        if prior_C is None:
+            return self.expand(pool_lib.probabilities(logits_QP - self.offset_P, self.shares_P))
+        shares_P = np.maximum(prior_C[self.present_P], _MIN_PRIOR)
+        return self.expand(pool_lib.probabilities(logits_QP, shares_P))
+
+    def logits(self, readings: Readings) -> np.ndarray:
+        """Return the sum of the experts' scores for each class with rows [Q, P]."""
+        return np.tensordot(self.counts_J, self._scores(readings), 1)
 
     def opinions(self, readings: Readings) -> np.ndarray:
         """Return the probability of every class by each expert alone [J, Q, C]; J is 0 if no expert was of use."""
         scores_JQP = self._scores(readings)
         p_JQC = np.zeros((len(self.members), len(readings.texts), self.num_classes))
         for j, member in enumerate(self.members):
-            p_QP = pool_lib.probabilities(scores_JQP[[j]], np.array([member.factor]), self.shares_P)
-            p_JQC[j] = self._expand(p_QP)
+            p_JQC[j] = self.expand(pool_lib.probabilities(member.factor * scores_JQP[j], self.shares_P))
         return p_JQC
 
     def _scores(self, readings: Readings) -> np.ndarray:
@@ -100,10 +109,10 @@ class Pool:
                 scores_QP[:] = scorer(readings)
         return scores_JQP
 
-    def _expand(self, p_QP: np.ndarray) -> np.ndarray:
-        """Return the probabilities of all classes [Q, C] from those of the classes with rows."""
-        p_QC = np.zeros((len(p_QP), self.num_classes))
-        p_QC[:, self.present_P] = p_QP
+    def expand(self, p_QP: np.ndarray) -> np.ndarray:
+        """Return the values of all classes [Q, C], or [C], from those of the classes with rows; others have 0."""
+        p_QC = np.zeros((*p_QP.shape[:-1], self.num_classes))
+        p_QC[..., self.present_P] = p_QP
         return p_QC
 
 
@@ -139,64 +148,100 @@ def resources_of(task: Task, model: lm.LanguageModel, label_token: str, **needs:
     return Resources(model.head, model.mesh, () if shared else tokens, shared, **needs)
 
 
-class Weighed(NamedTuple):
-    """The experts of a pool with their weights.
+class Fit(NamedTuple):
+    """A pool with what it was made from.
 
     Attributes:
-        choice: the experts.
+        pool: the experts, fitted to all rows.
+        choice: the experts with their weights.
         demonstrations: the examples that new texts follow in each view in use, by their number per class.
         readings: the readings of all rows in these views.
+        shares_C: the shares of classes among the texts without labels; empty if there are none.
     """
 
+    pool: Pool
     choice: Choice
     demonstrations: Mapping[int, Sequence[Example]]
     readings: Readings
+    shares_C: np.ndarray
+
+    def read(self, reader: PromptReader, examples: Sequence[Example], title: str) -> Readings:
+        """Return the readings of examples in the views in use."""
+        states = {
+            shots: reader.read_after(self.demonstrations[shots], examples, tuple(read.blocks), title)
+            for shots, read in self.readings.states.items()
+        }
+        return Readings(joined_texts(reader.task, examples), states)
 
 
-def weigh(
+def fit(
     reader: PromptReader,
     rows: Sequence[Example],
     shots: Sequence[int],
     names: Sequence[str],
-    blocks: Sequence[lm.BlockOutput],
     resources: Resources,
     seed: int,
-) -> Weighed:
-    """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and read all rows.
+    unlabelled: Sequence[Example] = (),
+) -> Fit:
+    """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and fit them to all rows.
 
     Args:
-        shots: the demonstrations per class of each view that experts may read.
-        blocks: the outputs of blocks that experts may read.
+        shots: the demonstrations per class of each view that experts may read, in descending order.
+        unlabelled: texts without labels, to whose mean scores are relative, too.
+
+    Raises:
+        UserError: no expert can score the rows.
     """
-    dealt = {number: views.deal(rows, number, seed) for number in shots}
+    task = reader.task
+    y_N = np.array([task.class_index(row.label) for row in rows])
+    sample = views.sample(rows, seed)
+    sampled_P, y_n = np.unique(y_N[sample], return_inverse=True)
+    num_layers = reader.model.config.num_layers
+    experts, obstacles = _able_experts(names, shots, num_layers, resources.of_classes(sampled_P))
+    outputs = expert_lib.outputs_by_view(experts, num_layers)
+    dealt = {number: views.deal(rows, number, seed) for number in outputs}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
         title = f"demonstrations per class: {number}"
-        return reader.read_view(rows, dealt[number], chosen, views.blocks_of_view(blocks, number, shots), title)
+        return reader.read_view(rows, dealt[number], chosen, outputs[number], title)
 
-    sample = views.sample(rows, seed)
-    states = {number: read(sample, number) for number in shots}
-    texts = joined_texts(reader.task, rows)
-    y_N = np.array([reader.task.class_index(row.label) for row in rows])
-    present_P, y_n = np.unique(y_N[sample], return_inverse=True)
-    readings = Readings([texts[index] for index in sample], states)
+    states = {number: read(sample, number) for number in outputs}
+    texts = joined_texts(task, rows)
     folds_n = views.deal_folds(y_n, near_copies.number_texts([rows[index] for index in sample]))
-    choice = _hold_out_and_weigh(names, readings, y_n, folds_n, resources.of_classes(present_P))
+    choice = _hold_out_and_weigh(experts, Readings([texts[index] for index in sample], states), y_n, folds_n, obstacles)
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
         rest = np.flatnonzero(~is_sampled_N).tolist()
         for number in choice.views:
             states[number] = rowwise.interleave(states[number], read(rest, number), is_sampled_N)
+    readings = Readings(texts, {number: states[number] for number in choice.views})
     demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
-    return Weighed(choice, demonstrations, Readings(texts, {number: states[number] for number in choice.views}))
+    pool = Pool.fit(choice, readings, y_N, task.num_classes, resources)
+    found = Fit(pool, choice, demonstrations, readings, np.array([]))
+    return _centre(found, found.read(reader, unlabelled, "texts without labels"), sampled_P) if unlabelled else found
+
+
+def _centre(found: Fit, unlabelled: Readings, sampled_P: np.ndarray) -> Fit:
+    """Return the pool with scores relative to texts without labels, and the shares of classes among these."""
+    pool = found.pool
+    rows_C = pool.expand(pool.shares_P)
+    offset_C = np.zeros(pool.num_classes)
+    logits_UC = pool.expand(pool.logits(unlabelled))
+    held_out_P = np.array(found.choice.held_out_logits)
+    offset_C[sampled_P] = pool_lib.offset(logits_UC[:, sampled_P], held_out_P, len(found.readings.texts))
+    return found._replace(
+        pool=dataclasses.replace(pool, offset_P=offset_C[pool.present_P]),
+        choice=dataclasses.replace(found.choice, offset=tuple(offset_C.tolist())),
+        shares_C=pool_lib.estimate_shares(pool.probabilities(unlabelled), rows_C),
+    )
 
 
 def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
     """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
-    folds_N = views.deal_folds(compact_N, near_copies.number_texts([Example({"text": text}, "") for text in texts]))
-    choice = _hold_out_and_weigh((expert_lib.Words.name,), readings, compact_N, folds_N, Resources())
+    folds_N = views.deal_folds(compact_N, views.number_texts([Example({"text": text}, "") for text in texts]))
+    choice = _hold_out_and_weigh([expert_lib.Words(Resources(), None)], readings, compact_N, folds_N)
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
 
@@ -210,25 +255,37 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-@_one_thread()
-def _hold_out_and_weigh(
-    names: Sequence[str], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, resources: Resources
-) -> Choice:
-    """Hold out the rows for each expert, and weigh the experts that can score them.
-
-    A view with a small share of the pool is left out, because reading it costs as much as reading any other view.
+def _able_experts(
+    names: Sequence[str], shots: Sequence[int], num_layers: int, resources: Resources
+) -> tuple[list[expert_lib.Expert], list[str]]:
+    """Return the named experts that can score the classes, and why others cannot.
 
     Raises:
-        UserError: no expert can score the rows.
+        UserError: no expert that reads prompts can.
     """
     experts = []
     for name in names:
-        experts += expert_lib.KINDS[name].reading(readings, resources)
+        experts += expert_lib.KINDS[name].for_views(shots, num_layers, resources)
     obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle)})
     able = [expert for expert in experts if not expert.obstacle]
-    if not able or (readings.states and not any(expert.reads_prompts for expert in able)):
+    if not any(expert.reads_prompts for expert in able):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
-    held_out = _hold_out(able, readings, y_N, folds_N)
+    return able, obstacles
+
+
+@_one_thread()
+def _hold_out_and_weigh(
+    experts: Sequence[expert_lib.Expert],
+    readings: Readings,
+    y_N: np.ndarray,
+    folds_N: np.ndarray,
+    obstacles: Sequence[str] = (),
+) -> Choice:
+    """Hold out the rows for each expert, and weigh the experts.
+
+    A view with a small share of the pool is left out, because reading it costs as much as reading any other view.
+    """
+    held_out = _hold_out(experts, readings, y_N, folds_N)
     choice = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
     useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -177,24 +177,15 @@ def default_numbers(
     return (0,)
 
 
-def blocks_of_view(
-    blocks: Sequence[lm.BlockOutput], demo_shots: int, numbers: Iterable[int]
-) -> tuple[lm.BlockOutput, ...]:
-    """Return the outputs of blocks that are read in a view; `numbers` are the demonstrations per class of all views.
-
-    Means over tokens are read only in the view with the fewest demonstrations.
-    """
-    return tuple(output for output in blocks if not output.is_mean or demo_shots == min(numbers))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class PromptReader:
-    """Reads prompts of a task with a model, through a cache, into host memory."""
+    """Reads prompts of a task with a model, through a cache, into host memory; `sets` are all that it has read."""
 
     model: lm.LanguageModel
     task: Task
     cache: states_lib.Cache | None = None
     repeated: bool = False
+    sets: list[layout.Prompts] = dataclasses.field(default_factory=list)
 
     def read_view(
         self, rows: Sequence[Example], view: View, chosen: Sequence[int], blocks: tuple[lm.BlockOutput, ...], title: str
@@ -232,6 +223,7 @@ class PromptReader:
     def _read(
         self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[lm.BlockOutput, ...], title: str
     ) -> lm.States:
+        self.sets.extend(sets)
         titles = [title] * len(sets)
         parts = [
             jax.tree.map(np.asarray, parallel.replicate(result.states))

@@ -60,7 +60,7 @@ def test_held_out_scores_are_those_of_the_expert_without_the_fold(resources, y_N
 def test_experts_learn_the_classes(resources, y_N, name):
     """Those that read tokens also read the last one."""
     readings = make_readings(y_N, 1)
-    experts = expert.KINDS[name].reading(readings, resources)
+    experts = expert.KINDS[name].for_views([4], 6, resources)
     assert [one.token_block for one in experts] == ([0, 3] if name in ("means", "probe") else [0])
     fresh_N = np.arange(97) % CLASSES
     for one in experts:

@@ -37,7 +37,7 @@ def test_probabilities_are_calibrated(count):
     choice = choose(y_N, scores_JNC)
     fresh_N, fresh_JNC = world(5003, (1.0, 2.0), seed=1)
     counts_J = np.array([member.weight * member.factor for member in choice.members])
-    p_NC = pool.probabilities(fresh_JNC, counts_J, SHARES)
+    p_NC = pool.probabilities(np.tensordot(counts_J, fresh_JNC, 1), SHARES)
     is_right_N = p_NC.argmax(-1) == fresh_N
     assert p_NC.max(-1).mean() == pytest.approx(is_right_N.mean(), abs=0.04)
     assert choice.estimate.low < is_right_N.mean() < choice.estimate.high
