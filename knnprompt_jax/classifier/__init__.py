@@ -1,6 +1,5 @@
 """Fitted classifiers, the two classes with scikit-learn's interface, and their options."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from knnprompt_jax.common import errors, options
@@ -33,11 +32,11 @@ class AnswerOptions(PromiseOptions):
     abstain: float = options.option(0.0, "Smallest probability of a label; others are empty.", least=0, most=1)
 
 
-def check_unlabelled(is_given: bool, class_prior: Any, experts: Sequence[str]) -> None:
+def check_unlabelled(is_given: bool, class_prior: Any) -> None:
     """Raise UserError unless texts without labels have an effect on predictions, or none are given and required."""
     is_required = isinstance(class_prior, str) and class_prior == ESTIMATE
-    has_effect = is_required or (class_prior is None and "labels" in experts)
-    if not is_required <= is_given <= has_effect:
+    if not is_required <= is_given <= (is_required or class_prior is None):
         advice = "are required" if is_required else f"have no effect; leave them out, or set class_prior={ESTIMATE}"
-        given = f"class_prior={class_prior}, experts={','.join(experts)}"
-        raise errors.UserError(f"{given}: texts without labels (unlabelled_file, in Python unlabelled) {advice}")
+        raise errors.UserError(
+            f"class_prior={class_prior}: texts without labels (unlabelled_file, in Python unlabelled) {advice}"
+        )

@@ -122,8 +122,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         y = arguments.label_list(y)
         task = Task.infer(X, y) if self.task is None else self.task
         rows = arguments.labelled(task, X, y)
-        if len(labels := {row.label for row in rows}) < 2:
-            raise errors.UserError(f"y: the labels are {errors.join_names(labels)}; give rows of two classes or more")
         with errors.prefixed("unlabelled"):
             texts = [] if unlabelled is None else arguments.queries(task, unlabelled)
         for warning in splits.label_warnings(rows):
@@ -262,7 +260,7 @@ class AutoClassifier(Classifier):
                 are then relative to their mean over these texts, too, and `class_prior="estimate"` takes the shares of
                 classes among them.
         """
-        classifier_lib.check_unlabelled(unlabelled is not None, self.options_.class_prior, self.options_.names)
+        classifier_lib.check_unlabelled(unlabelled is not None, self.options_.class_prior)
         return self._fit(X, y, unlabelled)
 
     @property

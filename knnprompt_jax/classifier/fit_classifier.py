@@ -10,7 +10,7 @@ from knnprompt_jax.classifier import fitted
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions, PublishedOptions
 from knnprompt_jax.classifier.experts import pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
-from knnprompt_jax.common import errors
+from knnprompt_jax.common import errors, progress
 from knnprompt_jax.inference import lm, states
 from knnprompt_jax.inference.prompts import statistics
 from knnprompt_jax.models import encoders
@@ -18,6 +18,7 @@ from knnprompt_jax.tasks import splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_UNLABELLED = 1024  # Texts without labels; more would hardly change means and shares.
+_EXPERTS_WITHOUT_ROWS = ("labels", "means")
 _MAX_COUNTED_ROWS = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
 
 
@@ -37,6 +38,7 @@ def fit(
     """Draw demonstrations, read the rows, and weigh the experts.
 
     Args:
+        rows: the rows; without any, a pool reads the descriptions of the classes in their place.
         labels: the task's labels, in class order, as values of y's type.
         table: the train file as texts, as in `Content`.
         label_column: the column of the labels in the train file.
@@ -45,8 +47,12 @@ def fit(
         unlabelled: texts without labels, drawn like the texts to come; the published method does not read them.
 
     Raises:
-        UserError: an invalid option or label word, or too few anchors for k.
+        UserError: an invalid option or label word, too few anchors for k, or neither rows nor descriptions.
     """
+    if not rows:
+        rows, options = _describe(task, options)
+    if len({row.label for row in rows}) < 2:
+        raise errors.UserError(f"every row has the label {rows[0].label!r}: give rows of two classes or more")
     content = Content(
         task=task,
         labels=tuple(labels),
@@ -61,6 +67,14 @@ def fit(
     if isinstance(options, PublishedOptions):
         return _fit_published(content, options, reader)
     return _fit_pool(content, options, reader, unlabelled)
+
+
+def _describe(task: Task, options: AnyOptions) -> tuple[list[Example], AnyOptions]:
+    """Return the descriptions of classes as rows, and the options of a pool for them."""
+    if isinstance(options, PublishedOptions) or not task.descriptions:
+        raise errors.UserError("no rows: give some or, to AutoClassifier, a task with `descriptions` of its classes")
+    progress.note("no rows: each class has its description instead; label a few texts to know how good this is")
+    return task.described(), dataclasses.replace(options, experts=options.experts or _EXPERTS_WITHOUT_ROWS)
 
 
 def _fit_published(content: Content, options: PublishedOptions, reader: views.PromptReader) -> Fitted:

@@ -60,7 +60,8 @@ def run(settings: commands.FitSettings) -> Result:
     table = settings.table(settings.train_file)
     model = job_inputs.read_model(settings.model, settings)
     rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
-    progress.note(f"reading {_count(len(rows), 'row')} with {model.name}")
+    read = _count(len(rows), "row") if rows else "the descriptions of classes"
+    progress.note(f"reading {read} with {model.name}")
     fitted = fit_classifier.fit(
         model,
         task,
@@ -77,8 +78,14 @@ def run(settings: commands.FitSettings) -> Result:
 
 
 def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]:
-    """Return the task and the train rows, on request without duplicates; log defects of the rows."""
+    """Return the task and the train rows, on request without duplicates; log defects of the rows.
+
+    A task with descriptions needs no rows.
+    """
     name = settings.task or catalogue.OWN
+    has_place = settings.train_file or settings.data_dir or settings.hub
+    if not has_place and name != catalogue.OWN and catalogue.get(name).descriptions:
+        return catalogue.get(name), []
     task, train = job_inputs.load_train(settings, name, settings.train_file)
     if name == catalogue.OWN:
         fields = errors.join_names(task.fields)
@@ -89,9 +96,6 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
         logging.warning("--drop_duplicates: %d of %d train rows are left out", len(train) - len(rows), len(train))
     elif found := splits.describe_defects(train, ()):
         logging.warning("%s (see --drop_duplicates): %s", found, splits.defect_places(train))
-    if len({row.label for row in rows}) < 2:
-        found = f"the only label of {_count(len(rows), 'row')} is {train[0].label!r}"
-        raise errors.UserError(f"{settings.train_file or name}: {found}; give rows of two classes or more")
     job_inputs.log_warnings(splits.label_warnings(rows))
     return task, rows
 

@@ -25,7 +25,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}  # The second as published for DBPedia.
 _UNLABELLED = (None, -1)  # Values of label columns on the Hub.
 _REQUIRED = {"fields": list, "template": str, "labels": list, "label_words": list | dict}
-_OPTIONAL = {"name": str, "retrieval_template": str, "description": str, "hub": dict}
+_OPTIONAL = {"name": str, "retrieval_template": str, "description": str, "descriptions": list | dict, "hub": dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,25 +78,27 @@ def demo_folder() -> Traversable:
 def read_task(path: Traversable) -> Task:
     """Return the task that a file declares; its name defaults to the file's.
 
-    `label_words` is a list in the order of `labels`, or maps each label to its word.
+    `label_words` and `descriptions` are lists in the order of `labels`, or map each label to its text.
 
     Raises:
         UserError: the file cannot be read, a key is unknown or missing, or `Task` refuses the declaration.
     """
     values = _load(path)
-    words = values["label_words"]
-    if isinstance(words, dict):
-        if words.keys() != set(values["labels"]):
-            raise errors.UserError(f"{path}: 'labels' and 'label_words' have different labels")
-        words = [words[label] for label in values["labels"]]
+    texts: dict[str, Any] = {key: values.get(key, []) for key in ("label_words", "descriptions")}
+    for key, by_label in texts.items():
+        if isinstance(by_label, dict):
+            if by_label.keys() != set(values["labels"]):
+                raise errors.UserError(f"{path}: 'labels' and {key!r} have different labels")
+            texts[key] = [by_label[label] for label in values["labels"]]
     with errors.prefixed(str(path)):
         return Task(
             name=values.get("name", pathlib.PurePath(path.name).stem),
             fields=tuple(values["fields"]),
             template=values["template"].rstrip("\n"),  # A block of YAML ends in a newline.
             labels=tuple(values["labels"]),
-            label_words=tuple(words),
+            label_words=tuple(texts["label_words"]),
             retrieval_template=values.get("retrieval_template", "").rstrip("\n"),
+            descriptions=tuple(texts["descriptions"]),
         )
 
 

@@ -73,6 +73,7 @@ class Task:
         labels: the label strings of the rows; their order is the class order.
         label_words: the verbalizer, one word per label, in the same order.
         retrieval_template: the text by which similar examples are found; by default the fields joined by blanks.
+        descriptions: a text about each class, in the same order; () without them.
 
     Raises:
         UserError: the declaration contradicts itself.
@@ -84,12 +85,14 @@ class Task:
     labels: tuple[str, ...]
     label_words: tuple[str, ...]
     retrieval_template: str = ""
+    descriptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for attribute in ("fields", "labels", "label_words"):
+        for attribute in ("fields", "labels", "label_words", *(["descriptions"] if self.descriptions else [])):
             self._check_names(attribute)
-        if len(self.labels) != len(self.label_words):
-            raise self._error(f"{len(self.labels)} labels but {len(self.label_words)} label words")
+        for name, texts in (("label words", self.label_words), ("descriptions", self.descriptions or self.labels)):
+            if len(self.labels) != len(texts):
+                raise self._error(f"{len(self.labels)} labels but {len(texts)} {name}")
         if self.template != self.template.rstrip():
             raise self._error("the template ends in white space; it must end where the word follows")
         if not self.retrieval_template:
@@ -170,8 +173,10 @@ class Task:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the whole declaration, so that tasks that can give different results have different digests."""
-        return hashlib.sha256(json.dumps(dataclasses.astuple(self)).encode()).hexdigest()
+        """SHA-256 of all that can change the results of train rows; descriptions cannot."""
+        declared = dataclasses.asdict(self)
+        del declared["descriptions"]
+        return hashlib.sha256(json.dumps([*declared.values()]).encode()).hexdigest()
 
     @property
     def num_classes(self) -> int:
@@ -216,6 +221,14 @@ class Task:
         used = [[fields[name] for name in field_names(line)] for line in lines]
         kept = [line for line, texts in zip(lines, used, strict=True) if not texts or "".join(texts).strip()]
         return "\n".join([*kept, last])
+
+    def described(self) -> list[Example]:
+        """Return an example of each class with its description in every field; none without descriptions."""
+        pairs = zip(self.descriptions, self.labels, strict=False)
+        return [
+            Example(dict.fromkeys(self.fields, text), label, row, f"the description of {label}")
+            for row, (text, label) in enumerate(pairs)
+        ]
 
     def retrieval_text(self, example: Example) -> str:
         """Return the text that sentence encoders and BM25 compare."""

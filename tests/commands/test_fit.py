@@ -9,7 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import classifier_file
-from knnprompt_jax.classifier import fitted as fitted_lib
+from knnprompt_jax.classifier.experts import pool_fitting
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import evaluate_job, fit_job, predict_job
 from knnprompt_jax.common import errors
@@ -32,6 +32,27 @@ def table(tmp_path):
     rows = [(text, "billing team") for text in BILLING] + [(text, "outage") for text in OUTAGE]
     numbered = [(f"x{i}", text, "2026-01-02", team) for i, (text, team) in enumerate(rows)]
     return write_table(tmp_path / "train.csv", numbered, ("ticket_id", "message", "day", "team"))
+
+
+def test_descriptions_of_classes_are_enough(tmp_path, capsys):
+    """A classifier without rows answers; it promises nothing."""
+    task = tmp_path / "support.yaml"
+    declared = {"fields": ["text"], "template": "Text: {text}\nTopic:", "labels": ["billing", "outage"]}
+    task.write_text(json.dumps(declared | {"label_words": ["money", "fault"]}))
+    rowless = commands.FitSettings(task=str(task), model="tiny", classifier=str(tmp_path / "mine"))
+    with pytest.raises(errors.UserError, match="its rows are not included"):
+        fit_job.run(rowless)
+    task.write_text(json.dumps(declared | {"label_words": ["money", "fault"], "descriptions": ["a fee", "it is down"]}))
+    done = fit_job.run(rowless)
+    assert {member.expert for member in done.content.choice.used} == {"labels", "means"}
+    assert "no rows" in capsys.readouterr().err
+    classifier = kp.load(tmp_path / "mine")
+    assert classifier.predict_proba(["a fee", "it is down"]).argmax(1).tolist() == [0, 1]
+    with pytest.raises(kp.UserError, match="too few"):
+        classifier.predict(["a fee"], max_error=0.2)
+    assert (kp.AutoClassifier(classifier.model, classifier.task).fit([], []).predict(["a fee"]) == ["billing"]).all()
+    with pytest.raises(kp.UserError, match="no rows"):
+        kp.KNNPrompting(classifier.model, classifier.task).fit([], [])
 
 
 def settings(table, **options):
@@ -80,7 +101,7 @@ def test_an_interrupted_fit_leaves_the_earlier_file_and_resumes(tmp_path, monkey
         raise Interrupted
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
-        patched.setattr(fitted_lib, "complete", interrupt)  # After the states are read.
+        patched.setattr(pool_fitting.Pool, "fit", interrupt)  # After the states are read.
         fit_job.run(job)
     assert not path.exists()
     first = fit_job.run(job)
@@ -88,7 +109,7 @@ def test_an_interrupted_fit_leaves_the_earlier_file_and_resumes(tmp_path, monkey
     assert "prompts read: 0; found in the cache: 18" in fit_job.summarize(first)
     content = path.read_bytes()
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
-        patched.setattr(fitted_lib, "complete", interrupt)
+        patched.setattr(pool_fitting.Pool, "fit", interrupt)
         fit_job.run(dataclasses.replace(job, seed=4))
     with pytest.raises(errors.UserError, match="mine: exists already"):
         fit_job.run(dataclasses.replace(job, seed=4, overwrite=False))
@@ -159,7 +180,7 @@ def test_a_row_of_each_class_is_enough(table, shots):
     content = fit_job.run(settings(table, shots=shots)).content
     assert ([example.row for example in content.anchors], content.demonstrations) == ([0, 1], ())
     write_table(table, [("refund me", "billing"), ("a fee", "billing")])
-    with pytest.raises(errors.UserError, match=r"train.csv: the only label of 2 rows is 'billing'; give rows of two"):
+    with pytest.raises(errors.UserError, match="every row has the label 'billing': give rows of two"):
         fit_job.run(settings(table, shots=shots, overwrite=True))
 
 

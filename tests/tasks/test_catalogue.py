@@ -55,13 +55,17 @@ def test_declarations_are_the_published_ones(name):
 
 @pytest.mark.parametrize("words", ["{01: outage, 2.0: login, no: billing}", "[billing, outage, login]"])
 def test_labels_like_no_and_01_stay_strings(tmp_path, words):
-    assert catalogue.get(write(tmp_path, label_words=words)) == Task(
+    task = catalogue.get(write(tmp_path, label_words=words, descriptions=words))
+    assert task == Task(
         name="support",
         fields=("title", "body"),
         template="{title}\n\nText: {body}\nTeam:",
         labels=("no", "01", "2.0"),
         label_words=("billing", "outage", "login"),
+        descriptions=("billing", "outage", "login"),
     )
+    assert [(row.label, {*row.fields.values()}) for row in task.described()][1] == ("01", {"outage"})
+    assert task.digest == catalogue.get(write(tmp_path, label_words=words)).digest
 
 
 def test_a_published_name_needs_the_published_task(tmp_path):
@@ -79,6 +83,7 @@ def test_a_published_name_needs_the_published_task(tmp_path):
     [
         ({"colour": "red"}, "needs the keys fields, .* it has fields, template, labels, label_words, colour"),
         ({"label_words": "{no: a, 01: b, 3: c}"}, "'labels' and 'label_words' have different labels"),
+        ({"descriptions": "[a, b]"}, "3 labels but 2 descriptions"),
         ({"template": "[a]"}, "'template' should be a str of texts"),
         ({"fields": "[title, body"}, "cannot read the task declaration: .*line 1"),
         ({"name": "own"}, "'own' is a task of this package"),
