@@ -240,7 +240,7 @@ def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[st
     """Return the probabilities [Q, C] of texts by the expert on words alone; N rows have classes `y_N`."""
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
-    folds_N = views.deal_folds(compact_N, views.number_texts([Example({"text": text}, "") for text in texts]))
+    folds_N = views.deal_folds(compact_N, near_copies.number_texts([Example({"text": text}, "") for text in texts]))
     choice = _hold_out_and_weigh([expert_lib.Words(Resources(), None)], readings, compact_N, folds_N)
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
