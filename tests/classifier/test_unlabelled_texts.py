@@ -75,7 +75,7 @@ def test_shares_that_differ_from_those_of_the_rows_are_found(model, task, rows):
     np.testing.assert_allclose(classifier.predict_proba(texts), without.predict_proba(texts), atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"class_prior": "uniform"}, {"experts": ("knn",)}, {}])
+@pytest.mark.parametrize("options", [{"class_prior": "uniform"}, {}])
 def test_texts_that_have_no_effect_or_are_empty_are_refused(model, options):
     with pytest.raises(kp.UserError, match="have no effect" if options else "^unlabelled: row 0: no text"):
         kp.AutoClassifier(model, **options).fit(["a", "b"], ["x", "y"], unlabelled=[" "])
