@@ -137,7 +137,8 @@ class Table:
             said = collections.Counter(columns.fold_name(str(row.get(column))) for _, row in rows)
             name = columns.fold_name(column)
             rejected = sum(said[word] for word in (_TRUE if name in _REJECTED else _REJECTED))
-            if rejected and (name in ("answer", *_REJECTED) or any(said[word] for word in _ACCEPTED)):
+            accepted = sum(said[word] for word in _ACCEPTED)  # Few of the texts in a column are such words.
+            if rejected and (name in ("answer", *_REJECTED) or (accepted and 2 * (rejected + accepted) >= len(rows))):
                 message = "%s: %d rows say reject or ignore in the column %r: remove them if their labels are wrong"
                 logging.warning(message, self.path, rejected, column)
         return examples

@@ -210,12 +210,13 @@ def test_a_suggestion_is_a_label_of_the_table_and_of_a_row_that_is_not_checked(t
     assert f"rows.csv:3: 'suggested' is {typed.split(',')[0]!r}: give a label that is" in refusal(Table(path).infer)
 
 
-@pytest.mark.parametrize("column", ["answer", "_Answer", "Status", "status", "rejected"])
+@pytest.mark.parametrize("column", ["answer", "_Answer", "Status", "status", "rejected", "note"])
 def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog, column):
-    """A ticket's status is no answer of a labelling tool."""
-    first = {"Status": "Accepted ", "status": "open"}.get(column, "")
+    """A ticket's status is no answer of a labelling tool, nor is a column of texts."""
+    first = {"Status": "Accepted ", "status": "open", "note": "accept"}.get(column, "")
     answers = [False, True, "yes"] if column == "rejected" else [first, " Reject", "IGNORED"]
+    answers += [f"text {n}" for n in range(5)] if column == "note" else []
     rows = [{"text": f"a {n}", "label": "x", column: said} for n, said in enumerate(answers)]
     path = write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
     Table(path, text_columns=("text",)).infer()
-    assert (f"2 rows say reject or ignore in the column {column!r}" in caplog.text) == (first != "open")
+    assert (f"2 rows say reject or ignore in the column {column!r}" in caplog.text) == (column not in ("status", "note"))
