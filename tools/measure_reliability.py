@@ -47,7 +47,7 @@ LABEL_EXPERTS = ("labels", "means", "probe", "words")  # A search of neighbours 
 PLANTED_ROWS = 300
 NUM_PLANTED = 8  # Of these rows get a wrong label.
 MAX_PER_CLASS = 128  # Rows of a class of intents in the pool.
-CACHE = states.MemoryCache(256 * 2**20, disk_bytes=2 * 2**30)
+CACHE = states.open_disk_cache(8) or states.MemoryCache(256 * 2**20)
 
 
 class Rows(NamedTuple):
@@ -163,7 +163,9 @@ def _examples(frame: pd.DataFrame) -> list[Example]:
 def read(model: kp.LanguageModel, task: Task, rows: Sequence[Example]) -> Readings:
     """Return the readings of rows without demonstrations: the same for every classifier of the task."""
     reader = views.PromptReader(model, task, CACHE, repeated=True)
-    view = reader.read_after((), rows, expert.blocks_of(model.config), task.name)
+    num_layers = model.config.num_layers
+    experts = [each for kind in expert.KINDS.values() for each in kind.for_views((0,), num_layers, expert.Resources())]
+    view = reader.read_after((), rows, expert.outputs_by_view(experts, num_layers)[0], task.name)
     return Readings(pool_fitting.joined_texts(task, rows), {0: view})
 
 

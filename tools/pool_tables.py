@@ -17,8 +17,9 @@ from tools import intervals, markdown, scales
 
 AUTO = "auto"
 WITH_ENCODER = "auto with encoder"  # A pseudo-method: the pool with a sentence encoder's expert.
+CENTRED = "auto with unlabelled"  # Another: the pool whose scores are relative to the rows to classify.
 NO_MODEL = ("tfidf", "encoder_probe")  # The same result with every language model.
-METHODS = ("tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", AUTO, WITH_ENCODER)
+METHODS = ("tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", AUTO, CENTRED, WITH_ENCODER)
 SAME_ROWS = ("tfidf", "icl", "knn", "hidden_centroids", "linear_probe", AUTO)
 BINARY = ("sst2", "subj", "mpqa", "cr", "mr")
 
@@ -63,8 +64,9 @@ class Results:
         self._right: dict[tuple[str, str, str, int], dict[int, np.ndarray]] = {}
         for record in records:
             method = record.method
-            if method == AUTO and record.settings["options"].get("encoder"):
-                method = WITH_ENCODER
+            options = record.settings["options"]
+            if method == AUTO and (options.get("encoder") or options.get("unlabelled")):
+                method = WITH_ENCODER if options.get("encoder") else CENTRED
             model = "" if method in NO_MODEL else scales.model_of(record)
             m = results.m_of(method, results.regime_of(record), record.shots)
             by_seed = self._right.setdefault((model, method, record.task, m), {})
@@ -161,6 +163,5 @@ def estimates(own: Results) -> str:
 
 
 def _title(method: str) -> str:
-    if method == WITH_ENCODER:
-        return f"{names.method(AUTO)} with the sentence encoder"
-    return names.method(method)
+    further = {WITH_ENCODER: " with the sentence encoder", CENTRED: " with unlabelled test rows"}
+    return f"{names.method(AUTO)}{further[method]}" if method in further else names.method(method)

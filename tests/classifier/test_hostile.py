@@ -38,7 +38,13 @@ def test_any_text_is_its_own_nearest_anchor_is_explained_and_survives_saving(cla
 
 
 @pytest.mark.parametrize(
-    ("labels", "kind"), [("ab", "a str"), (pd.DataFrame({"y": ["a", "b"]}), "a Data"), (3, "a i"), (["a"] * 2, "every row has the label 'a'")]
+    ("labels", "kind"),
+    [
+        ("ab", "a str"),
+        (pd.DataFrame({"y": ["a", "b"]}), "a Data"),
+        (3, "a i"),
+        (["a"] * 2, "every row has the label 'a'"),
+    ],
 )
 def test_labels_that_are_no_list_of_two_classes_are_refused(classifier, labels, kind):
     for estimator in (kp.KNNPrompting, kp.AutoClassifier):

@@ -219,4 +219,6 @@ def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog, column)
     rows = [{"text": f"a {n}", "label": "x", column: said} for n, said in enumerate(answers)]
     path = write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
     Table(path, text_columns=("text",)).infer()
-    assert (f"2 rows say reject or ignore in the column {column!r}" in caplog.text) == (column not in ("status", "note"))
+    assert (f"2 rows say reject or ignore in the column {column!r}" in caplog.text) == (
+        column not in ("status", "note")
+    )
