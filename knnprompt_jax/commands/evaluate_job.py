@@ -64,10 +64,11 @@ def run(settings: commands.EvaluationSettings) -> str:
     files.write(output / "mistakes.csv", text_tables.to_csv([mistakes.headers, *mistakes.rows]))
     first = dataclasses.replace(mistakes, rows=mistakes.rows[:_MAX_MISTAKES])
     checking = "The most probable predictions come first: check these labels, or add train rows like these texts."
+    by_class = (measures.list_classes(measured), measures.list_confusions(measured))
     sections = [
         Section("summary", "Summary", "All rows together.", listings=(measures.list_overall(measured),)),
         Section("mistakes", "Mistakes", checking, listings=(first,)),
-        measures.confusion(measured),
+        Section("classes", "Classes", "The rows by their label and their prediction.", listings=by_class),
     ]
     with drawing.style():
         sections.append(measures.calibration(measured, (measures.list_certainty(certainty),)))
@@ -78,7 +79,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."
     written = page.write(output, "evaluate", title, text, sections)
     listings = [listing for section in sections for listing in section.listings if section.name != "mistakes"]
-    printed = [f"{listing.caption}\n\n{listing.text}" for listing in listings]
+    printed = [f"{listing.caption}\n\n{listing.text}" for listing in listings if listing.rows]
     return "\n\n".join([*printed, *advise_on_prior(measured, fitted), f"page: {written}"])
 
 
@@ -149,6 +150,6 @@ def list_mistakes(measured: Measures, examples: Sequence[Example], task: Task) -
         p_C = measured.probabilities_QC[index]
         probabilities = (f"{p_C[predicted]:.3f}", f"{p_C[true]:.3f}")
         rows.append((*texts, measured.labels[true], measured.labels[predicted], *probabilities))
-    caption = f"{len(rows):,} mistakes; mistakes.csv has all."
+    caption = f"The first {min(_MAX_MISTAKES, len(rows))} of {len(rows):,} mistakes; mistakes.csv has all."
     headers = (*ids, "line", "text", "label", "prediction", "probability", "label_probability")
     return Listing(caption, headers, tuple(rows))

@@ -2,19 +2,21 @@
 
 import itertools
 import pathlib
+import re
 from collections.abc import Sequence
 
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.cli import command_settings as commands
 from knnprompt_jax.commands import label_table
 from knnprompt_jax.common import files, progress
-from knnprompt_jax.report import page
+from knnprompt_jax.report import measures, page
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.study import job_inputs as inputs
 from knnprompt_jax.tasks import columns
 from knnprompt_jax.tasks.task import Example
 
 _MAX_ROWS = 20  # Rows of a listing.
+_GOES_ON = re.compile(r"(?<=[\u0590-\u08ff])(?= \(|[;,])")  # Where a reason leaves a label written from right to left.
 _NEXT = (
     "next: where a label is wrong, write the right one into `suggested`; where it is right, write x into `checked`; label the "
     "rows to label; then fit with --train_file={}"
@@ -48,7 +50,7 @@ def run(settings: commands.LookSettings) -> str:
     sections = build(path.name, suspects, to_label)
     introduction = (
         f"{len(fitted.content.anchors):,} train rows, read by {fitted.model.name}. "
-        f"{100 * (predicted_N == fitted.content.y_N).mean():.1f} % of them are classified correctly by the others."
+        f"{measures.percent((predicted_N == fitted.content.y_N).mean())} of them are classified correctly by the others."
     )
     written = page.write(output, "look", f"Train rows of {saved.path.resolve().name}", introduction, sections)
     lines = [f"labels to check: {len(doubts):,} of {len(fitted.content.anchors):,}"]
@@ -81,13 +83,14 @@ def build(table: str, suspects: Sequence[tuple[str, ...]], to_label: Sequence[tu
     headers = ("text", "label", "probability", "reason")
     sections = [_listing("suspects", "Labels to check", to_check, headers, suspects)]
     if to_label:
-        text = f"The rows whose labels would teach the classifier most, in this order, are the last ones of {table}."
+        text = f"The last rows of {table}, the most useful first. Those of small novelty are unlike the train rows."
         headers = ("text", *columns.COMPUTED)
         sections.insert(0, _listing("to_label", "What to label next", text, headers, to_label))
     return sections
 
 
 def _listing(name: str, title: str, text: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Section:
-    """Return a section that lists the first rows."""
+    """Return a section that lists the first rows, whose last cells are reasons."""
+    rows = [(*row[:-1], _GOES_ON.sub("\u200e", row[-1]).replace(" %", "\u00a0%")) for row in rows]
     caption = f"The first {_MAX_ROWS} of {len(rows):,} rows." if len(rows) > _MAX_ROWS else ""
     return Section(name, title, text, listings=(Listing(caption, headers, tuple(rows[:_MAX_ROWS])),))

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import pathlib
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from knnprompt_jax.report import names, published, results
 SHOTS = "m, train rows per class"
 PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")  # As in page.css.
 GREY = PALETTE[-1]
-_MARKERS = "os^Dvp*X"
+_MARKERS = "os^Dvp*X<"  # One more than colours: no two of the first 72 lines are alike.
 _DASHES = ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
 _MAX_TICKS = 7
@@ -74,7 +75,7 @@ class Panel:
     def __init__(self, title: str = "", x: str = "", y: str = ""):
         self._figure = _figure(figsize=_SIZE, layout="constrained")
         self.axes = self._figure.add_subplot()
-        self.axes.set(title=drawable(title), xlabel=x, ylabel=y)
+        self.axes.set(title=textwrap.fill(drawable(title), 40), xlabel=x, ylabel=y)  # Wider: cut off.
 
     def set_ticks(self, values: Iterable[float], *, log: bool = True) -> None:
         """Put a tick at each value or, if there are many, at some; with `log`, make the x axis logarithmic."""
@@ -138,10 +139,9 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
     """Draw accuracies along an axis; hollow marks are the paper's."""
     line_styles = _line_styles(plot.line, [*ours[plot.line], *paper[plot.line]])
     panels = [_curves(title, part, numbers, plot, line_styles) for title, part, numbers in _parts(ours, paper, plot)]
-    titles = {names.text(plot.line, value): options for value, options in line_styles.items()}
     models = ", ".join(map(names.model, names.ordered("model", paper.model)))
     marks = f" Hollow marks on dotted lines: the paper's numbers of {models}." if models else ""
-    return Figure(name, f"{caption} {_BARS}{marks}", tuple(panels), legend(titles))
+    return Figure(name, f"{caption} {_BARS}{marks}", tuple(panels), _legend(plot.line, line_styles))
 
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
@@ -209,8 +209,7 @@ def _line(
         y = 100 - y
         points = line_style | {"linestyle": "none"}
     panel.axes.errorbar(x, y, bars, **points)
-    law = plot.law(accuracy) if plot.law else None
-    if law:
+    if plot.law and (law := plot.law(accuracy)):
         panel.axes.plot(x, law.error(x), **line_style | {"marker": ""})
 
 
@@ -229,8 +228,7 @@ def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot
             panel.axes.boxplot(values, positions=positions, widths=0.22, manage_ticks=False, **colors)
         panel.axes.set_xticks(range(len(columns)), [names.text(plot.x, x) for x in columns])
         panels.append(panel.svg)
-    titles = {names.text(plot.line, value): options for value, options in line_styles.items()}
-    return Figure(name, caption, tuple(panels), legend(titles))
+    return Figure(name, caption, tuple(panels), _legend(plot.line, line_styles))
 
 
 def heatmaps(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Figure:
@@ -251,6 +249,12 @@ def heatmaps(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, p
         panel.axes.grid(False)
         panels.append(panel.svg)
     return Figure(name, caption, tuple(panels))
+
+
+def _legend(axis: str, line_styles: Mapping[Any, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return a swatch and a name for each line; numbers have no name but that of their axis."""
+    prefix = "" if axis in names.TITLES else f"{names.HEADERS.get(axis, axis)} = "
+    return legend({prefix + names.text(axis, value): options for value, options in line_styles.items()})
 
 
 def _line_styles(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:

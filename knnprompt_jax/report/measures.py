@@ -67,9 +67,7 @@ class Measures:
     @property
     def confusion_CC(self) -> np.ndarray:
         """The number of rows of each class (rows) that are predicted as each class (columns)."""
-        counts_CC = np.zeros((len(self.labels), len(self.labels)), int)
-        np.add.at(counts_CC, (self.y_Q, self.predicted_Q), 1)
-        return counts_CC
+        return metrics.confusion_matrix(self.y_Q, self.predicted_Q, labels=range(len(self.labels)))
 
     @property
     def is_right_Q(self) -> np.ndarray:
@@ -96,15 +94,18 @@ class Measures:
     def certainty(self, thresholds: Mapping[float, float]) -> list[dict[str, Any]]:
         """Return the rows answered and the wrong ones among them, if rows below a probability are left to people.
 
+        A probability without a promise has an entry if it answers more rows than the one before.
+
         Args:
             thresholds: the probability from which on each promised error rate is kept.
         """
         points = [*thresholds.items(), *((None, probability) for probability in _PROBABILITIES)]
-        records = []
+        records: list[dict[str, Any]] = []
         for max_error, probability in sorted(points, key=lambda point: -point[1]):
             is_answered_Q = self.confidence_Q >= probability
             counts = {"rows": int(is_answered_Q.sum()), "wrong": int((is_answered_Q & ~self.is_right_Q).sum())}
-            records.append({"max_error": max_error, "probability": probability, **counts})
+            if max_error or counts["rows"] > (records[-1]["rows"] if records else 0):
+                records.append({"max_error": max_error, "probability": probability, **counts})
         return records
 
     def scope(self, scores_M: np.ndarray, novelty: Novelty, threshold: float) -> dict[str, Any]:
@@ -187,13 +188,12 @@ def list_certainty(certainty: Sequence[Mapping[str, Any]]) -> Listing:
     """Return the table of `Measures.certainty` as text."""
     entries = []
     for row in certainty:
-        answered = row["rows"]
-        wrong = f"{percent(row['wrong'] / answered)} ({row['wrong']:,})" if answered else "–"
+        wrong = f"{percent(row['wrong'] / row['rows'])} ({row['wrong']:,})" if row["rows"] else "–"
         promise = f"{100 * row['max_error']:g}\u00a0%" if row["max_error"] else "–"
-        entries.append((selective.rounded(row["probability"]), f"{answered:,}", wrong, promise))
+        entries.append((selective.rounded(row["probability"]), f"{row['rows']:,}", wrong, promise))
     caption = (
         "Rows answered if less probable predictions are left to people, and what was wrong among them. Promise: what "
-        f"predict --max_error= promises from this probability on, for {100 * selective.CONFIDENCE:.0f}\u00a0% of the draws "
+        f"predict --max_error= promises from here on (–: nothing), for {100 * selective.CONFIDENCE:.0f}\u00a0% of the draws "
         "of train rows and texts from the same mixture."
     )
     return Listing(caption, ("Probability at least", "Rows answered", "Wrong among them", "Promise"), tuple(entries))
@@ -210,12 +210,6 @@ def list_scope(scope: Mapping[str, Any]) -> Listing:
     )
     caption = f"Texts out of scope: {scope['rows']:,}; rejected: novelty p-value at most {threshold:g}."
     return Listing(caption, ("Measure", "Value"), rows)
-
-
-def confusion(measured: Measures) -> Section:
-    """Return the measures of each class and the most confused pairs of classes."""
-    listings = (list_classes(measured), list_confusions(measured))
-    return Section("classes", "Classes", "The rows by their label and their prediction.", listings=listings)
 
 
 def calibration(measured: Measures, listings: tuple[Listing, ...]) -> Section:

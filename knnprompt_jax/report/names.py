@@ -48,13 +48,13 @@ def model(name: str) -> str:
     return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(name, name)
 
 
-_TITLES = {"method": method, "model": model, "task": task}
+TITLES = {"method": method, "model": model, "task": task}
 
 
 def text(axis: str, value: Any) -> str:
     """Return a value of an axis as a table's row shows it."""
-    if axis in _TITLES:
-        return _TITLES[axis](value)
+    if axis in TITLES:
+        return TITLES[axis](value)
     if axis == "m" and value == results.FILLS_CONTEXT:
         return "M_T"
     if value != value:  # NaN: the record has no such axis.

@@ -97,7 +97,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
         points.append(point)
     return maps.Map(
         title=names.task(record.task),
-        caption=f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} anchors and "
+        caption=f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} examples and "
         f"{len(knn_Q)} test rows by the Hellinger distance of their distributions; shapes and colours are true labels.",
         labels=tuple(words.tolist()),
         points=tuple(points),
@@ -121,6 +121,6 @@ def _positions(log_p_NV: jax.Array) -> np.ndarray:
 EXPERIMENT = _CaseStudy(
     "case_study",
     "Case study",
-    "Anchors and test rows, placed by the model's states, and test rows that kNN Prompting predicts correctly and "
+    "Examples and test rows, placed by the model's states, and test rows that kNN Prompting predicts correctly and "
     "in-context learning does not.",
 )

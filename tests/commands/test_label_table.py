@@ -94,6 +94,11 @@ def test_earlier_tables_are_kept_even_those_edited_while_the_page_is_drawn(work,
     assert sorted(path.name for path in edited.parent.iterdir()) == ["index.html", "table-2.csv", "table.csv"]
 
 
+def test_reasons_go_on_from_left_to_right_after_labels_from_right_to_left():
+    (section,) = look_job.build("table.csv", [("text", "label", "0.1", "chosen: probably שלום, or עטל (94 %)")])
+    assert section.listings[0].rows[0][-1] == "chosen: probably שלום\u200e, or עטל\u200e (94\u00a0%)"
+
+
 def edit(table, changes):
     rows = read(table)
     for number, cells_ in changes.items():

@@ -78,3 +78,6 @@ def test_boxes_have_a_place_per_m_and_a_colour_per_method(make_record):
     assert {"SST2", "M_T", "32", "64"} <= set(svg_texts(panel)), "in-context learning fills the context"
     assert all(color in panel for color in drawing.PALETTE[:2])
     assert [name for _, name in figure.legend] == ["In-context learning", "kNN Prompting"]
+    by_m = drawing.curves("name", "", results.frame(records[-3:]), published.of(""), drawing.Plot("m", "m", "m"))
+    assert [name for _, name in by_m.legend] == ["m = 64"]
+    assert len({str(drawing.line_style(index)) for index in range(72)}) == 72

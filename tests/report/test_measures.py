@@ -45,9 +45,9 @@ def test_certainty_has_the_promises_and_what_held():
     certainty = measured.certainty(thresholds)
     assert {"max_error": 0.05, "probability": 0.9, "rows": 3, "wrong": 1} in certainty
     assert {"max_error": 0.2, "probability": 0.6, "rows": 5, "wrong": 2} in certainty
-    assert measures.list_certainty(certainty).rows[-3] == ("0.6000", "5", "40.0\u00a0% (2)", "20\u00a0%")
+    assert measures.list_certainty(certainty).rows[-2] == ("0.6000", "5", "40.0\u00a0% (2)", "20\u00a0%")
     none_answered = Measures(("a", "b"), np.array([0]), np.array([0]), np.array([[0.4, 0.6]]))
-    assert measures.list_certainty(none_answered.certainty({})).rows[0] == ("0.9000", "0", "–", "–")
+    assert measures.list_certainty(none_answered.certainty({0.2: 0.9})).rows[0] == ("0.9000", "0", "–", "20\u00a0%")
 
 
 def test_classes_are_listed_by_f1_and_the_most_confused_pairs_by_rows(measured, monkeypatch):

@@ -49,9 +49,13 @@ def test_no_text_becomes_active_and_every_id_is_unique():
             "figure", HOSTILE, (panel.svg, panel.svg), drawing.legend({HOSTILE: drawing.line_style(0)})
         )
     listing = Listing(HOSTILE, (HOSTILE,), ((HOSTILE,),))
+    assert (
+        "<table" not in (empty := render(listings=(Listing("caption", ("header",), ()),))) and "<p>None.</p>" in empty
+    )
     rendered = render(tables=(table,), listings=(listing,), figures=(figure,), maps=(shown,))
     parsed = Parser()
     parsed.feed(rendered)
+    assert rendered.count('role="img"') == 1
     assert (parsed.tags["img"], parsed.tags["script"]) == (0, 2)  # The map's data and the page's script.
     data = json.loads(parsed.scripts[0])
     assert [point["text"] for point in data["points"]] == [HOSTILE, HOSTILE]
