@@ -6,6 +6,7 @@
 | log_z_8 [N]     | their log-partitions                                                               |
 | block_8_21 [N, D]  | the outputs of the 21st block at the last token, if experts read them                |
 | tokens_8_21 [N, D]  | the mean of its outputs over the tokens of a text                           |
+| names [C, D]    | the mean over the tokens of the name of each class, if the pool reads means              |
 | terms           | the terms of the expert on words, if there is one, as lines of UTF-8               |
 | terms_table     | their numbers (`words.Terms`)                                                      |
 | content         | the task, the options and the rows (`fitted.Content`) as JSON                      |
@@ -50,6 +51,7 @@ class Saved:
     Attributes:
         states: the states of the anchors, by demonstrations per class.
         terms: the fitted expert on words; None if the pool has none.
+        names_CD: as in `expert.Resources`.
         digest: SHA-256 of the content and the states.
     """
 
@@ -57,6 +59,7 @@ class Saved:
     content: Content
     states: Mapping[int, lm_lib.States]
     terms: words.Terms | None
+    names_CD: np.ndarray | None
     digest: str
 
     def with_prior(self, class_prior: Any) -> "Saved":
@@ -91,7 +94,7 @@ class Saved:
     def restore(self, model: lm_lib.LanguageModel) -> Fitted:
         """Return the classifier with this model; raise UserError if another model made its states."""
         self._check_model(model)
-        return fitted_lib.complete(self.content, model, self.states, self.terms)
+        return fitted_lib.complete(self.content, model, self.states, self.terms, self.names_CD)
 
     def _check_model(self, model: lm_lib.LanguageModel) -> None:
         """Raise UserError unless this model, and the sentence encoder as it is, made the states."""
@@ -135,6 +138,8 @@ def _to_bytes(fitted: Fitted) -> bytes:
         arrays[f"log_z_{shots}"] = np.asarray(states.log_z_N, np.float32)
         for output, output_ND in states.blocks.items():
             arrays[_array_name(output, shots)] = np.asarray(output_ND, np.float32)
+    if fitted.names_CD is not None:
+        arrays["names"] = np.asarray(fitted.names_CD, np.float32)
     if fitted.pool and fitted.pool.terms:
         arrays["terms"] = np.frombuffer("\n".join(fitted.pool.terms.terms).encode(), np.uint8)
         arrays["terms_table"] = fitted.pool.terms.table_FC
@@ -175,7 +180,7 @@ def read(path: pathlib.Path) -> Saved:
         raise
     except _INVALID:
         raise errors.UserError(f"{path}: not a classifier, damaged, or of another version: fit again") from None
-    return Saved(path, content, states, terms, note["digest"])
+    return Saved(path, content, states, terms, arrays.get("names"), note["digest"])
 
 
 def _array_name(output: lm_lib.BlockOutput, demo_shots: int) -> str:

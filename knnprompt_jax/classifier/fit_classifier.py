@@ -6,9 +6,11 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from knnprompt_jax.classifier import fitted
 from knnprompt_jax.classifier.arguments import AUTO, AutoOptions, PublishedOptions
-from knnprompt_jax.classifier.experts import pool_fitting, views
+from knnprompt_jax.classifier.experts import near_copies, pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
 from knnprompt_jax.common import errors, progress
 from knnprompt_jax.inference import lm, states
@@ -58,6 +60,7 @@ def fit(
         labels=tuple(labels),
         options=options,
         rows=_saved_rows(rows),
+        text_numbers=tuple(near_copies.number_texts(rows).tolist()),
         table=tuple(table),
         encoder=encoder_fingerprint(options),
         model=model.identity,
@@ -74,7 +77,9 @@ def _describe(task: Task, options: AnyOptions) -> tuple[list[Example], AnyOption
     if isinstance(options, PublishedOptions) or not task.descriptions:
         raise errors.UserError("no rows: give some or, to AutoClassifier, a task with `descriptions` of its classes")
     progress.note("no rows: each class has its description instead; label a few texts to know how good this is")
-    return task.described(), dataclasses.replace(options, experts=options.experts or _EXPERTS_WITHOUT_ROWS)
+    encoders_used = ("encoder",) if options.encoder else ()
+    experts = options.experts or (*_EXPERTS_WITHOUT_ROWS, *encoders_used)
+    return task.described(), dataclasses.replace(options, experts=experts)
 
 
 def _fit_published(content: Content, options: PublishedOptions, reader: views.PromptReader) -> Fitted:
@@ -105,7 +110,8 @@ def _fit_pool(
     order = views.hash_order(distinct, options.random_state)[:_MAX_UNLABELLED]
     texts = [distinct[index] for index in order]
     resources = fitted.resources_of(content, model)
-    found = pool_fitting.fit(reader, rows, shots, options.names, resources, options.random_state, texts)
+    text_N = np.array(content.text_numbers)
+    found = pool_fitting.fit(reader, rows, text_N, shots, options.names, resources, options.random_state, texts)
     drawn = tuple(
         ViewDemonstrations(number, tuple(row.row for row in found.demonstrations[number]), tuple(read.blocks))
         for number, read in found.readings.states.items()

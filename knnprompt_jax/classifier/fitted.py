@@ -15,7 +15,7 @@ from knnprompt_jax.classifier import arguments
 from knnprompt_jax.classifier.arguments import AutoOptions, Predictions, PublishedOptions
 from knnprompt_jax.classifier.confidence import novelty
 from knnprompt_jax.classifier.confidence.novelty import Novelty
-from knnprompt_jax.classifier.experts import expert, near_copies, pool, pool_fitting, views, words
+from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, words
 from knnprompt_jax.classifier.experts.expert import Readings
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.common import errors, parallel
@@ -52,6 +52,7 @@ class Content:
         labels: the labels as in y, in class order.
         options: the options of the fit.
         rows: the examples. `Example.row` is the number of a row.
+        text_numbers: the number of the text of each row; near copies have one number.
         views: the demonstrations of each view; neighbours are searched for in the first.
         table: the train file as texts, its header first, in which a row's number is its index; () without a file.
         choice: the experts and their weights; None for `KNNPrompting`.
@@ -66,6 +67,7 @@ class Content:
     labels: tuple[str | int | bool, ...]
     options: AnyOptions
     rows: tuple[Example, ...]
+    text_numbers: tuple[int, ...]
     views: tuple[ViewDemonstrations, ...] = ()
     table: tuple[tuple[str, ...], ...]
     choice: Choice | None = None
@@ -101,21 +103,21 @@ class Content:
         """The class index of each anchor."""
         return np.array([self.task.class_index(example.label) for example in self.anchors], int)
 
-    @functools.cached_property
+    @property
+    def is_described(self) -> bool:
+        """Whether the rows are the descriptions of the classes, in place of labelled texts."""
+        return [row.fields for row in self.rows] == [row.fields for row in self.task.described()]
+
+    @property
     def text_N(self) -> np.ndarray:
         """The number of the text of each anchor; near copies have one number."""
-        return near_copies.number_texts(self.anchors)
+        number_of = dict(zip((row.row for row in self.rows), self.text_numbers, strict=True))
+        return np.unique([number_of[anchor.row] for anchor in self.anchors], return_inverse=True)[1]
 
     @property
     def first_U(self) -> np.ndarray:
         """The first anchor of each text, in ascending order."""
         return np.unique(self.text_N, return_index=True)[1]
-
-    @property
-    def _compared(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows [n] that experts were compared on, and whether each is the first of its text [n]."""
-        rows_n = np.array(views.sample(self.rows, self.options.random_state))
-        return rows_n, np.isin(rows_n, self.first_U)
 
     @property
     def is_published(self) -> bool:
@@ -150,21 +152,19 @@ class Content:
         if self.prior_C is not None:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
         elif not self.choice.held_out_p:
-            reason = f"{len(self.rows):,} rows are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
+            reason = f"{len(self.first_U):,} different texts are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
         if reason:
             raise errors.UserError(f"no error rate can be promised: {reason}")
-        _, is_first_n = self._compared
-        return np.array(self.choice.held_out_p)[is_first_n], np.array(self.choice.held_out_right)[is_first_n]
+        return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
 
     @property
     def predicted(self) -> novelty.HeldOut | None:
-        """The held-out predictions of anchors of `first_U` that novelty counts; None with few classes or rows."""
+        """The held-out predictions of texts that novelty counts; None with few classes or rows."""
         choice = self.choice
         if not choice or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
             return None
-        rows_n, is_first_n = self._compared
-        rows_u = np.searchsorted(self.first_U, rows_n[is_first_n])
-        return novelty.HeldOut(rows_u, np.array(choice.held_out_p)[is_first_n])
+        compared = views.sample(self.rows, self.options.random_state)
+        return novelty.HeldOut(np.unique(self.text_N[compared]), np.array(choice.held_out_p))
 
     @property
     def num_novelty_rows(self) -> int:
@@ -363,7 +363,8 @@ class Fitted:
             near = self.search_among_anchors(min(content.k, num_others), text_N)
             return search_lib.vote(near, self.task.num_classes)
         folds_N = views.deal_folds(content.y_N, text_N)
-        given = (self.readings, content.y_N, folds_N, self.task.num_classes, resources_of(content, self.model))
+        assert self.pool
+        given = (self.readings, content.y_N, folds_N, self.task.num_classes, self.pool.resources)
         p_NC = pool_fitting.held_out_probabilities(content.choice, *given)
         return p_NC.argmax(-1), p_NC
 
@@ -383,7 +384,12 @@ class Fitted:
 
     def __reduce__(self) -> Any:
         """Pickle the model's name, the content and the states; the rest is fitted to them again."""
-        return complete, (self.content, self.model, self.readings.states)
+        return complete, (self.content, self.model, self.readings.states, None, self.names_CD)
+
+    @property
+    def names_CD(self) -> np.ndarray | None:
+        """The means over tokens of the names of classes, if the pool reads them."""
+        return self.pool.resources.names_CD if self.pool else None
 
 
 def complete(
@@ -391,18 +397,20 @@ def complete(
     model: lm_lib.LanguageModel,
     states: Mapping[int, lm_lib.States],
     terms: words.Terms | None = None,
+    names_CD: np.ndarray | None = None,
 ) -> Fitted:
     """Return a fitted classifier, whose experts are fitted to the anchors.
 
     Args:
         states: the states of the anchors, in host memory, of each view.
         terms: the expert on words, if it is fitted already.
+        names_CD: as in `expert.Resources`.
     """
     readings = Readings(pool_fitting.joined_texts(content.task, content.anchors), states)
     fitted_pool = None
     if content.choice:
         num_classes = content.task.num_classes
-        resources = resources_of(content, model)
+        resources = dataclasses.replace(resources_of(content, model), names_CD=names_CD)
         fitted_pool = pool_fitting.Pool.fit(content.choice, readings, content.y_N, num_classes, resources, terms)
     return Fitted(content, model, readings, fitted_pool)
 

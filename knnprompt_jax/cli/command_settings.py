@@ -85,7 +85,7 @@ class FitSettings(PriorOptions, PoolOptions, shared.PassOptions, shared.RowOptio
     def __post_init__(self) -> None:
         super().__post_init__()
         check_unlabelled(bool(self.unlabelled_file), self.prior)
-        self.check_rows(self.task or catalogue.OWN, bool(self.train_file))
+        self.check_rows(self.task or catalogue.OWN, bool(self.train_file), bool(self.unlabelled_file))
 
 
 class PredictionSettings(

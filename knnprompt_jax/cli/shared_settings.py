@@ -157,7 +157,7 @@ class RowOptions(LabelledFileOptions):
     )
     hub: bool = options.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
 
-    def check_rows(self, task: str, has_file: bool = False) -> None:
+    def check_rows(self, task: str, has_file: bool = False, has_other_file: bool = False) -> None:
         """Raise UserError if there is no such task, or on an option without effect on its rows."""
         if task == catalogue.OWN and not has_file:
             raise errors.UserError("--train_file: give a table, or a task with rows (--task=demo)")
@@ -166,7 +166,7 @@ class RowOptions(LabelledFileOptions):
             self.refuse(("text_columns",), f"with --task={task}, which names its fields")
         if has_file:
             self.refuse(("data_dir", "hub"), "with --train_file, which has the rows")
-        else:
+        elif not has_other_file:
             self.refuse(("encoding", "delimiter"), "on rows of --data_dir, --hub or the demo")
         if self.hub:
             self.refuse(("data_dir", "label_column"), "with --hub, whose columns and labels the task names")

@@ -85,6 +85,7 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
     name = settings.task or catalogue.OWN
     has_place = settings.train_file or settings.data_dir or settings.hub
     if not has_place and name != catalogue.OWN and catalogue.get(name).descriptions:
+        settings.refuse(("shots", "drop_duplicates", "label_column"), "without rows")
         return catalogue.get(name), []
     task, train = job_inputs.load_train(settings, name, settings.train_file)
     if name == catalogue.OWN:

@@ -51,7 +51,7 @@ def write(rows: Sequence[Row]) -> bytes:
 def train_rows(content: Content) -> dict[int, Row]:
     """Return the rows of the train table, by number, with their labels as they stand.
 
-    Rows of a classifier that was fitted to no file are made from its examples.
+    Rows of a classifier that was fitted to no file are made from its examples, but not from descriptions of classes.
 
     Raises:
         UserError: the table has a column of its own that `look` adds.
@@ -62,7 +62,7 @@ def train_rows(content: Content) -> dict[int, Row]:
         if correction := row.get(columns.SUGGESTED, "").strip():
             row |= {label: correction, columns.SUGGESTED: "", columns.CHECKED: "x"}
     rows = dict(enumerate(table))
-    for example in content.rows:
+    for example in () if content.is_described else content.rows:
         ids = {name: predictions_file.to_text(value) for name, value in example.ids.items()}
         rows.setdefault(example.row, {**ids, **example.fields})[label] = example.label
     given = {name for row in rows.values() if columns.SUGGESTED not in row for name in row}

@@ -37,7 +37,7 @@ def run(settings: commands.LookSettings) -> str:
     progress.note(f"classifying the rows of {saved.path} by each other, with {saved.content.model.name}")
     fitted = saved.restore(saved.load_model(inputs.choose_saved_mesh(settings.mesh, saved.content.model)))
     predicted_N, shares_NC = fitted.left_out()
-    doubts = label_table.mark_doubts(fitted, shares_NC, rows)
+    doubts = label_table.mark_doubts(fitted, shares_NC, rows) if rows else []
     table = [*rows.values()]
     chosen = label_table.rows_to_label(fitted, table, settings) if settings.input else []
     # The table is written before the page is drawn: a person may edit it meanwhile.

@@ -1,6 +1,6 @@
 """The pool of experts of `AutoClassifier`, fitted to all train rows of a split."""
 
-from knnprompt_jax.classifier.experts import PoolOptions, pool_fitting, views
+from knnprompt_jax.classifier.experts import PoolOptions, near_copies, pool_fitting, views
 from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import encoders
@@ -25,8 +25,9 @@ def predict(inputs: method.Inputs, options: Options) -> method.Prediction:
     needs = {"encoder": options.encoder, "store_options": inputs.store_options}
     resources = pool_fitting.resources_of(task, model, problem.label_token, **needs)
     texts = problem.evaluation if options.unlabelled else ()
-    found = pool_fitting.fit(reader, rows, shots, options.names, resources, inputs.seed, texts)
-    p_QC = found.pool.probabilities(found.read(reader, problem.evaluation, ""))
+    text_N = near_copies.number_texts(rows)
+    found = pool_fitting.fit(reader, rows, text_N, shots, options.names, resources, inputs.seed, texts)
+    p_QC = found.pool.probabilities(found.unlabelled or found.read(reader, problem.evaluation, ""))
     return method.Prediction.from_probabilities(p_QC, note=found.choice.line, sets=reader.sets)
 
 

@@ -19,10 +19,11 @@ ADDED = (SUGGESTED, PROBABILITY, NOVELTY, REASON, CHECKED)
 COMPUTED = (PROBABILITY, NOVELTY, REASON)
 """Those of them that `look` fills."""
 _NO_VALUE = re.compile(
-    r"(?=[#=EeFf])(?:"  # Fails fast.
-    r"#[¡¿]?[A-ZÀ-ſΑ-ΩА-Я][^\sa-zß-ÿа-я]+[!?]"  # Errors of spreadsheets in any language: #VALUE!, #WERT!, #¿NOMBRE?
+    r"(?=[#=EF])(?:"  # Fails fast.
+    r"#[¡¿]?(?:WERT|BEZUG|ZAHL|ÜBERLAUF|VALEUR|NOM|NOMBRE|VALOR|NÚM|VALORE|RIF|NOME|WAARDE|VERW|NAAM|GETAL|ARG|ADR|NAZWA|"
+    r"LICZBA|ЗНАЧ|ССЫЛКА|ИМЯ|ЧИСЛО|ДЕЛ/0|ПУСТО|SPILL|CALC|FIELD)[!?]"  # Errors of spreadsheets: #WERT!, #¿NOMBRE?
     r"|(?i:#([^\W\d]/[^\W\d]!?|(ref|value|name|num|null|div/0)[!?]|nv|yok|hiányzik|není_k_dispozici|getting_data))"
-    r"|(?i:err|fehler):5\d\d"
+    r"|(?:Err|Fehler):5\d\d"
     r"|=[-+(]*([\w.]+\(.*\)|('.*'!|\S*!)?\$?[A-Za-z]{1,3}\$?\d+)([-+*/&^:].*)?)",  # Formulas: =VLOOKUP(…), =A2
     re.DOTALL,
 )

@@ -36,6 +36,7 @@ _MAX_CELL = 2**26  # Characters.
 _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
 _ADVICE = "; name the text columns with --text_columns=, alike in every file"
 _BATCH = 1024  # Rows of a Parquet file.
+_MAX_ANSWER = 20  # Characters of an answer in the column of a labelling tool.
 _REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped")
 _TRUE = ("true", "1", "1.0", "yes", "x")  # In a column that is named like one of these.
 _ACCEPTED = ("accept", "accepted", "approve", "approved", "submitted")  # Labelling tools write these words, too.
@@ -100,7 +101,7 @@ class Table:
         Raises:
             UserError: see `rows`; there are none, a column is missing, or a row has no text or no label of the task.
         """
-        return self._labelled(self.rows() if rows is None else rows, task.fields, task.label_of)
+        return self._labelled(self.rows() if rows is None else rows, task.fields, task.label_of, task.labels)
 
     def infer(self) -> tuple[Task, list[Example]]:
         """Return the task that the table describes, as by `Task.infer`, and its rows; see `labelled`."""
@@ -115,9 +116,9 @@ class Table:
             task = Task.infer([row.fields for row in examples], labels, label=self.label_column, fields=fields)
         return task, examples
 
-    def _check_suggestions(self, rows: Sequence[Row]) -> None:
-        """Raise UserError unless a label in `suggested` is in the label column, too, and `checked` is empty."""
-        labels = {str(row.get(self.label_column)).strip() for _, row in rows}
+    def _check_suggestions(self, rows: Sequence[Row], known: Sequence[str]) -> None:
+        """Raise UserError unless a label in `suggested` is known or in the label column, and `checked` is empty."""
+        labels = {*known, *(str(row.get(self.label_column)).strip() for _, row in rows)}
         for place, row in rows:
             suggested = row.get(SUGGESTED)
             is_free = columns.is_empty(row.get(CHECKED, "no such column"))
@@ -126,15 +127,16 @@ class Table:
                 raise errors.UserError(f"{place}: 'suggested' is {suggested!r}: {advice}")
 
     def _labelled(
-        self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str]
+        self, rows: Iterable[Row], fields: Sequence[str], label_of: Callable[[str, Any], str], known: Sequence[str] = ()
     ) -> list[Example]:
         rows = list(rows)
-        self._check_suggestions(rows)
+        self._check_suggestions(rows, known)
         examples = list(self._examples(rows, fields, label_of))
         if not examples:
             raise errors.UserError(f"{self.path}: no rows with a text and a label")
         for column in dict.fromkeys(name for _, row in rows for name in row if name != self.label_column):
-            said = collections.Counter(columns.fold_name(str(row.get(column))) for _, row in rows)
+            cells = (str(row.get(column)) for _, row in rows)
+            said = collections.Counter(columns.fold_name(cell) for cell in cells if len(cell) <= _MAX_ANSWER)
             name = columns.fold_name(column)
             rejected = sum(said[word] for word in (_TRUE if name in _REJECTED else _REJECTED))
             accepted = sum(said[word] for word in _ACCEPTED)  # Few of the texts in a column are such words.

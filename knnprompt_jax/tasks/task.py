@@ -150,6 +150,8 @@ class Task:
                 neither a text nor a whole number.
         """
         rows = columns.rows_of(X, fields or ("text",))
+        if not rows:
+            raise errors.UserError("no rows: give some, or a task")
         fields = fields or columns.text_columns(rows, None if y is not None else label)
         values = [row.get(label) for row in rows] if y is None else columns.as_list("y", y)
         columns.check_paired(len(rows), len(values))
@@ -223,11 +225,11 @@ class Task:
         return "\n".join([*kept, last])
 
     def described(self) -> list[Example]:
-        """Return an example of each class with its description in every field; none without descriptions."""
-        pairs = zip(self.descriptions, self.labels, strict=False)
+        """Return an example of each class, whose text in every field is its description or, without any, its name."""
+        names = [word.replace("_", " ").replace(".", " ").strip() or word for word in self.label_words]
         return [
             Example(dict.fromkeys(self.fields, text), label, row, f"the description of {label}")
-            for row, (text, label) in enumerate(pairs)
+            for row, (text, label) in enumerate(zip(self.descriptions or names, self.labels, strict=True))
         ]
 
     def retrieval_text(self, example: Example) -> str:

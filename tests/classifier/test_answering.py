@@ -88,7 +88,9 @@ def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
 
 def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, model, task, rows):
     few = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:24], rows[1][:24])
-    with pytest.raises(kp.UserError, match="no error rate can be promised: 24 rows are too few: fit at least 50"):
+    with pytest.raises(
+        kp.UserError, match="no error rate can be promised: 24 different texts are too few: fit at least 50"
+    ):
         few.predict(["x"], max_error=0.5)
     with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
@@ -185,5 +187,6 @@ def test_a_class_of_one_row_has_a_share_where_that_row_is_held_out():
     rng = np.random.default_rng(0)
     held_out = [pool_lib.HeldOut("probe", 0, 0, np.eye(3)[y_N] + rng.normal(size=(61, 3)), 1.0)]
     with np.errstate(divide="raise", invalid="raise"):
-        choice = pool_lib.weigh_experts(held_out, y_N, np.arange(61) % 10, ())
+        weighed = pool_lib.weigh_experts(held_out, y_N, np.arange(61) % 10, ())
+        choice = pool_lib.assess(*weighed, y_N, np.arange(61))
     assert all(0 < p <= 1 for p in choice.held_out_p) and choice.estimate.accuracy > 0.6

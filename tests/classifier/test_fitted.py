@@ -44,8 +44,8 @@ def test_leave_one_out_needs_two_texts(model, kind):
 @pytest.mark.parametrize("kind", [kp.KNNPrompting, kp.AutoClassifier])
 def test_no_row_is_classified_by_its_copy(model, rows, kind):
     """Labels are random, so that only copies could tell them."""
-    texts = [*rows[0][:40], *(f" {text}".upper() for text in rows[0][:40])]
-    labels = 2 * np.random.default_rng(0).choice(["x", "y"], 40).tolist()
+    texts = [*rows[0][:60], *(f" {text}".upper() for text in rows[0][:60])]
+    labels = 2 * np.random.default_rng(0).choice(["x", "y"], 60).tolist()
     classifier = kind(model, demo_shots=2).fit(texts, labels)
     p_N, right_N = classifier.fitted_.held_out()
     assert 0.25 < np.mean(right_N) < 0.75

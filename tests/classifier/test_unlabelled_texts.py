@@ -17,7 +17,7 @@ def with_texts(model, task, rows):
     return classifier.fit(rows[0][:30], rows[1][:30], unlabelled=[*rows[0][30:67], *rows[0][30:35]])
 
 
-def test_scores_are_relative_to_the_texts_instead_of_the_rows_that_were_held_out(with_texts, task, rows):
+def test_logits_are_relative_to_the_texts_instead_of_the_rows_that_were_held_out(with_texts, task, rows):
     fitted = with_texts.fitted_
     content = fitted.content
     folds_N = views.deal_folds(content.y_N, np.arange(30))

@@ -121,7 +121,7 @@ def test_an_interrupted_fit_leaves_the_earlier_file_and_resumes(tmp_path, monkey
 def test_an_edited_table_needs_only_its_new_prompts(table):
     rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
     job = settings(write_table(table, rows), demo_shots=(0,), overwrite=True)
-    assert fit_job.run(job).num_read == 40
+    assert fit_job.run(job).num_read == 40 + 2, "the names of two classes, too"
     write_table(table, [*rows[:30], *rows[33:], ("a new ticket", "outage")])
     assert fit_job.run(job).num_read == 1
     assert len(classifier_file.read(table.parent / "mine").content.anchors) == 38
@@ -133,7 +133,7 @@ def test_texts_without_labels_give_the_shares_of_classes(table, tmp_path):
     )
     job = settings(table, demo_shots=(0,), unlabelled_file=str(tmp_path / "more.csv"), class_prior="estimate")
     done = fit_job.run(job)
-    assert done.num_read == 8 + 7
+    assert done.num_read == 8 + 2 + 7
     billing, outage = done.content.prior_C
     line = f"shares of classes among 7 texts without labels: billing team={billing:.2f},outage={outage:.2f}"
     assert line in fit_job.summarize(done).splitlines()
@@ -150,10 +150,12 @@ def test_all_rows_of_a_table_are_used(table, capsys):
     assert content.task.fields == ("message",) and content.task.labels == ("billing team", "outage")
     rows, prompts, *_, forecast = fit_job.summarize(done).splitlines()
     assert rows == ("8 rows of 2 classes (3 to 5 per class), each read by tiny after 2 demonstrations")
-    assert prompts == "prompts read: 8; found in the cache: 0"
+    assert prompts == "prompts read: 10; found in the cache: 0"
     assert all(member.title in fit_job.summarize(done) for member in done.content.choice.members)
     assert "columns in the prompt: message; left out: ticket_id, day" in capsys.readouterr().err
-    assert forecast.startswith("8 rows: too few for a forecast of accuracy, which requires 50 rows of two classes")
+    assert forecast.startswith(
+        "8 rows: too few for a forecast of accuracy, which requires 50 different texts of two classes"
+    )
 
 
 @pytest.mark.parametrize(

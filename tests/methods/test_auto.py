@@ -23,5 +23,5 @@ def test_the_method_is_the_classifier_on_all_rows_of_the_split(predict, tiny, ex
     np.testing.assert_allclose(prediction.probabilities_QC, expected_QC, atol=1e-4)
     np.testing.assert_array_equal(prediction.classes_Q, expected_QC.argmax(-1))
     assert prediction.note == classifier.choice_.line
-    num_read = 30 * (1 if experts else 2)  # Votes need no second view.
+    num_read = 30 if experts else 2 * 30 + 6  # Votes need no second view, and no names of classes.
     assert prediction.prompts == num_read + 7 * len(classifier.choice_.views)

@@ -68,6 +68,7 @@ class Resources:
     Attributes:
         label_tokens: the token of each class; empty if classes share a token, for the reason `label_obstacle`.
         encoder: the sentence encoder; empty if there is none.
+        names_CD: the mean over tokens of the name of each class, as experts read that of a text; None if none do.
     """
 
     head: head_lib.Head | None = None
@@ -76,11 +77,13 @@ class Resources:
     label_obstacle: str = ""
     encoder: str = ""
     store_options: StoreOptions = StoreOptions()
+    names_CD: np.ndarray | None = None
 
     def of_classes(self, classes_P: np.ndarray) -> "Resources":
         """Return the resources for some of the classes, which are then numbered from 0."""
         label_tokens = tuple(self.label_tokens[label] for label in classes_P) if self.label_tokens else ()
-        return dataclasses.replace(self, label_tokens=label_tokens)
+        names_PD = None if self.names_CD is None else self.names_CD[classes_P]
+        return dataclasses.replace(self, label_tokens=label_tokens, names_CD=names_PD)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,11 +146,6 @@ class Expert(abc.ABC):
     def _states(self, readings: Readings) -> lm.States:
         return readings.states[self.view]
 
-    def _standardised(self, readings: Readings) -> Callable[[Readings], np.ndarray]:
-        """Return the function from readings to inputs [Q, F], standardised by these rows."""
-        mean_F, scale_F = linear.standardise(self._inputs(readings))
-        return lambda queries: (self._inputs(queries) - mean_F) / scale_F
-
     def _inputs(self, readings: Readings) -> np.ndarray:
         states = self._states(readings)
         if self.token_block:
@@ -182,15 +180,19 @@ class LabelWords(Expert):
 
 
 class ClassMeans(Expert):
-    """Compares states with the mean of each class."""
+    """Compares states with the mean of each class; for means over tokens, the name of a class is one more row of it."""
 
     name = "means"
     reads_blocks = True
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
-        inputs = self._standardised(readings)
-        fitted = linear.fit_means(inputs(readings), y_N, num_classes)
-        return lambda queries: fitted(inputs(queries))
+        x_NF = self._inputs(readings)
+        mean_F, scale_F = linear.standardise(x_NF)
+        if self.token_block and self.resources.names_CD is not None:
+            x_NF = np.concatenate([x_NF, self.resources.names_CD])
+            y_N = np.concatenate([y_N, np.arange(num_classes)])
+        fitted = linear.fit_means((x_NF - mean_F) / scale_F, y_N, num_classes)
+        return lambda queries: fitted((self._inputs(queries) - mean_F) / scale_F)
 
 
 class _Ridge(Expert):
@@ -224,7 +226,8 @@ class Probe(_Ridge):
     reads_blocks = True
 
     def _fit_inputs(self, readings: Readings) -> Callable[[Readings], Any]:
-        return self._standardised(readings)
+        mean_F, scale_F = linear.standardise(self._inputs(readings))
+        return lambda queries: (self._inputs(queries) - mean_F) / scale_F
 
 
 class Words(_Ridge):

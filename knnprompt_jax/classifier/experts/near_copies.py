@@ -1,8 +1,8 @@
 """Near copies: texts that differ only in a signature, a date, an id, an annotator, punctuation or the order of fields.
 
 A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
-same but for case, punctuation, invisible characters and the order of fields, or if their terms are similar. The copy of
-a near copy is a near copy, too.
+same but for case, punctuation, invisible characters, the order of fields and, beside at least four others, words with
+digits, or if their terms are similar. The copy of a near copy is a near copy, too.
 
 The terms of a text are its words of letters, and its pairs of adjacent words that occur in other texts. Each has
 its inverse document frequency, log(U / n) for n of U texts, and the similarity of two texts is Tanimoto's,
@@ -23,13 +23,20 @@ import numpy as np
 from knnprompt_jax.tasks.task import Example
 
 _MIN_SIMILARITY = 0.55
-_FEW = 10
+_FEW = 30
 _MAX_TEXTS = 100  # With a term; more common terms say little, and would take most of the time.
 _MAX_SEPARATE = 5  # Texts up to which terms of the same texts are not one term.
 _CHUNK = 256  # Texts that are compared with all others at a time.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 # Symbols and characters of scripts without blanks (Thai, Lao, Japanese, Chinese) are words of their own.
-_WORD = re.compile("[\u0e00-\u0eff\u2600-\u27bf\u3041-\u9fff\U0001f000-\U0001ffff]|[^\\W_]+")
+_ALONE = "\u0e00-\u0eff\u2600-\u27bf\u3041-\u9fff\U0001f000-\U0001ffff"
+_WORD = re.compile(f"[{_ALONE}]|[^\\s{_ALONE}]+")
+_MARKS = ".,;:!?\u2026\u3001\u3002\uff0c\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb()[]{}<>-\u2013\u2014_*/\\|"  # At the ends of words.
+_SENTENCE_MARKS = re.compile(
+    "[.,;:!?\u2026\u3001\u3002\uff0c\"'\u2013\u2014-]+"
+)  # Others alone, such as :), are words.
+_DIGIT = re.compile(r"\d")
+_MIN_WORDS = 4  # Without digits; fewer do not say what a text is about.
 
 
 def number_texts(rows: Sequence[Example]) -> np.ndarray:
@@ -57,9 +64,14 @@ def number_texts(rows: Sequence[Example]) -> np.ndarray:
 
 def _words(row: Example) -> tuple[str, ...]:
     """Return the words of each field, joined, in any order of the fields; the whole texts if these have no word."""
-    texts = (_INVISIBLE.sub("", unicodedata.normalize("NFKC", text).casefold()) for text in row.fields.values())
-    words = tuple(sorted(" ".join(_WORD.findall(text)) for text in texts))
-    return words if any(words) else row.text_key
+    fields = []
+    for text in row.fields.values():
+        found = _WORD.findall(_INVISIBLE.sub("", unicodedata.normalize("NFKC", text).casefold()))
+        fields.append([word.strip(_MARKS) or word for word in found if not _SENTENCE_MARKS.fullmatch(word)])
+    plain = [[word for word in words if not _DIGIT.search(word)] for words in fields]
+    kept = plain if sum(map(len, plain)) >= _MIN_WORDS else fields
+    joined = tuple(sorted(map(" ".join, kept)))
+    return joined if any(joined) else row.text_key
 
 
 def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
@@ -68,7 +80,7 @@ def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
 
     texts_with = collections.defaultdict(list)
     for index, fields in enumerate(texts):
-        words = [[word for word in field.split() if word.isalpha()] for field in fields]
+        words = [[word for word in field.split() if not _DIGIT.search(word)] for field in fields]
         pairs = [" ".join(pair) for field in words for pair in itertools.pairwise(field)]
         for term in dict.fromkeys([*itertools.chain(*words), *pairs]):
             texts_with[term].append(index)

@@ -33,7 +33,7 @@ _ESTIMATE_FOLDS = 5
 _EM_STEPS = 100
 MIN_ROWS = 50  # For an estimate of accuracy.
 MIN_ROWS_PER_CLASS = 5
-ROWS_FOR_ESTIMATE = f"{MIN_ROWS} rows of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
+ROWS_FOR_ESTIMATE = f"{MIN_ROWS} different texts of two classes, and {MIN_ROWS_PER_CLASS} per class on average"
 _MIN_PROBABILITY = 2e-16  # Of a true class, as in scikit-learn's log loss.
 
 
@@ -94,18 +94,16 @@ class Choice:
         obstacles: the experts that left themselves out, with the reason.
         estimate: the pool's score on rows that were held out; None if there were too few rows to trust it.
         num_rows: the number of rows that experts were compared on.
-        held_out_logits: the pool's mean score of each class that these rows have, over them.
-        offset: what to subtract from the score of every class [C], so that it is relative to texts without labels, too;
-            empty without such texts.
-        held_out_p: the probability of each held-out row's predicted class; empty without an estimate.
-        held_out_right: whether it is the row's class.
+        offset: what is subtracted from the logit of every class [C], because of texts without labels; empty without.
+        held_out_p: the probability of the predicted class of each text that was held out, near copies once, in the
+            order of their numbers; empty without an estimate.
+        held_out_right: whether it is the class of the text's first row.
     """
 
     members: tuple[Member, ...]
     obstacles: tuple[str, ...] = ()
     estimate: Estimate | None = None
     num_rows: int = 0
-    held_out_logits: tuple[float, ...] = dataclasses.field(default=(), repr=False)
     offset: tuple[float, ...] = dataclasses.field(default=(), repr=False)
     held_out_p: tuple[float, ...] = dataclasses.field(default=(), repr=False)
     held_out_right: tuple[bool, ...] = dataclasses.field(default=(), repr=False)
@@ -161,8 +159,12 @@ class HeldOut:
 
 def weigh_experts(
     held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]
-) -> Choice:
-    """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds."""
+) -> tuple[Choice, np.ndarray]:
+    """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds.
+
+    Its logits of the rows come with it [N, C]; if there are enough rows for an estimate, those of a group of folds are
+    by weights fitted to the others.
+    """
     num_classes = int(y_N.max()) + 1
     scores_JNC = np.stack([scored.scores_NC for scored in held_out])
     priors = _priors(held_out, y_N, num_classes)
@@ -184,16 +186,32 @@ def weigh_experts(
         )
         for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
     )
-    logits_C = np.tensordot(factors_J * weights_J, scores_JNC, 1).mean(0)
-    choice = Choice(members, tuple(obstacles), num_rows=len(y_N), held_out_logits=tuple(logits_C.tolist()))
-    if len(y_N) < max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes) or num_classes < 2:
+    logits_NC = np.tensordot(factors_J * weights_J, scores_JNC, 1)
+    if _are_enough(len(y_N), num_classes):
+        logits_NC = _nested_logits(scores_JNC, y_N, folds_N, shares_C, priors)
+    return Choice(members, tuple(obstacles), num_rows=len(y_N)), logits_NC
+
+
+def _are_enough(num_rows: int, num_classes: int) -> bool:
+    """Return whether there are enough rows for an estimate of accuracy."""
+    return num_classes > 1 and num_rows >= max(MIN_ROWS, MIN_ROWS_PER_CLASS * num_classes)
+
+
+def assess(choice: Choice, logits_NC: np.ndarray, y_N: np.ndarray, first_U: np.ndarray) -> Choice:
+    """Return the choice with what to expect of it, from the logits of held-out rows.
+
+    Args:
+        first_U: the first row of each text, which counts once; if they are too few, nothing is expected.
+    """
+    if not _are_enough(len(first_U), logits_NC.shape[1]):
         return choice
-    p_NC = _nested_probabilities(scores_JNC, y_N, folds_N, shares_C, priors)
+    p_UC = probabilities(logits_NC[first_U], np.bincount(y_N) / len(y_N))
+    y_U = y_N[first_U]
     return dataclasses.replace(
         choice,
-        estimate=_estimate(p_NC, y_N),
-        held_out_p=tuple(p_NC.max(-1).tolist()),
-        held_out_right=tuple((p_NC.argmax(-1) == y_N).tolist()),
+        estimate=_estimate(p_UC, y_U),
+        held_out_p=tuple(p_UC.max(-1).tolist()),
+        held_out_right=tuple((p_UC.argmax(-1) == y_U).tolist()),
     )
 
 
@@ -220,13 +238,13 @@ def probabilities(logits_NC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
     return np.exp(_log_softmax(np.log(shares_C) + logits_NC))
 
 
-def offset(logits_UC: np.ndarray, held_out_C: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return what to subtract from the logits of each class [C], from U texts without labels.
+def offset(logits_UC: np.ndarray, logits_NC: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return what to subtract from the logits of each class [C]: U / (U + `num_rows`) of the difference of their means.
 
-    Their mean replaces that of the rows that were held out, as far as there are more of these texts than of rows:
-    classes are assumed to be as common among them as among the rows.
+    These are over U texts without labels and over rows that were held out. Classes are assumed to be as common among
+    the former as among the latter.
     """
-    difference_C = logits_UC.mean(0) - held_out_C
+    difference_C = logits_UC.mean(0) - logits_NC.mean(0)
     return len(logits_UC) / (len(logits_UC) + num_rows) * (difference_C - difference_C.mean())
 
 
@@ -310,21 +328,20 @@ def _fit_weights(scaled_JNC: np.ndarray, y_N: np.ndarray, shares_C: np.ndarray, 
     return found.x
 
 
-def _nested_probabilities(
+def _nested_logits(
     scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, shares_C: np.ndarray, priors: Priors
 ) -> np.ndarray:
-    """Return the probabilities [N, C] of each group of folds by a pool whose weights are fitted to the others.
+    """Return the logits [N, C] of each group of folds by a pool whose weights are fitted to the others.
 
     The classes' shares are those of all rows: without a group, a rare class can have none.
     """
     groups_N = folds_N % _ESTIMATE_FOLDS
-    p_NC = np.zeros(scores_JNC.shape[1:])
+    logits_NC = np.zeros(scores_JNC.shape[1:])
     for group in np.unique(groups_N):
         is_held_out_N = groups_N == group
         factors_J, weights_J = _fit(scores_JNC[:, ~is_held_out_N], y_N[~is_held_out_N], shares_C, priors)
-        logits_nC = np.tensordot(factors_J * weights_J, scores_JNC[:, is_held_out_N], 1)
-        p_NC[is_held_out_N] = probabilities(logits_nC, shares_C)
-    return p_NC
+        logits_NC[is_held_out_N] = np.tensordot(factors_J * weights_J, scores_JNC[:, is_held_out_N], 1)
+    return logits_NC
 
 
 def _estimate(p_NC: np.ndarray, y_N: np.ndarray) -> Estimate:

@@ -32,17 +32,19 @@ class Pool:
         members: the experts that have a weight.
         num_classes: the number of classes C, of which the P in `present_P` have rows.
         shares_P: the share of each of these classes among the rows.
-        offset_P: what is subtracted from the logits of these classes, if no other shares are given.
+        offset_C: what is subtracted from the logits, if no other shares are given.
         counts_J: the weight times the factor of each expert.
+        resources: the inputs of the experts besides readings.
     """
 
     members: tuple[pool_lib.Member, ...]
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
-    offset_P: np.ndarray
+    offset_C: np.ndarray
     counts_J: np.ndarray
     scorers: tuple[expert_lib.Scorer, ...]
+    resources: Resources
 
     @classmethod
     def fit(
@@ -70,8 +72,9 @@ class Pool:
             else:
                 scorers.append(expert.fit(readings, y_N, len(present_P), member.setting))
         counts_J = np.array([member.weight * member.factor for member in choice.used])
-        offset_P = np.array(choice.offset or [0.0] * num_classes)[present_P]
-        return cls(choice.used, num_classes, present_P, counts_P / len(y_N), offset_P, counts_J, tuple(scorers))
+        offset_C = np.array(choice.offset or [0.0] * num_classes)
+        shares_P = counts_P / len(y_N)
+        return cls(choice.used, num_classes, present_P, shares_P, offset_C, counts_J, tuple(scorers), resources)
 
     @property
     def terms(self) -> words.Terms | None:
@@ -84,22 +87,24 @@ class Pool:
         Args:
             prior_C: the share of each class among the texts; by default its share of the rows.
         """
-        logits_QP = self.logits(readings)
+        logits_QP = self.logits(readings)[:, self.present_P]
+        shares_P = self.shares_P
         if prior_C is None:
-            return self.expand(pool_lib.probabilities(logits_QP - self.offset_P, self.shares_P))
-        shares_P = np.maximum(prior_C[self.present_P], _MIN_PRIOR)
-        return self.expand(pool_lib.probabilities(logits_QP, shares_P))
+            logits_QP = logits_QP - self.offset_C[self.present_P]
+        else:
+            shares_P = np.maximum(prior_C[self.present_P], _MIN_PRIOR)
+        return self._expand(pool_lib.probabilities(logits_QP, shares_P))
 
     def logits(self, readings: Readings) -> np.ndarray:
-        """Return the sum of the experts' scores for each class with rows [Q, P]."""
-        return np.tensordot(self.counts_J, self._scores(readings), 1)
+        """Return the weighted sum of the experts' scores [Q, C]; a class without rows has 0."""
+        return self._expand(np.tensordot(self.counts_J, self._scores(readings), 1))
 
     def opinions(self, readings: Readings) -> np.ndarray:
         """Return the probability of every class by each expert alone [J, Q, C]; J is 0 if no expert was of use."""
         scores_JQP = self._scores(readings)
         p_JQC = np.zeros((len(self.members), len(readings.texts), self.num_classes))
         for j, member in enumerate(self.members):
-            p_JQC[j] = self.expand(pool_lib.probabilities(member.factor * scores_JQP[j], self.shares_P))
+            p_JQC[j] = self._expand(pool_lib.probabilities(member.factor * scores_JQP[j], self.shares_P))
         return p_JQC
 
     def _scores(self, readings: Readings) -> np.ndarray:
@@ -109,11 +114,11 @@ class Pool:
                 scores_QP[:] = scorer(readings)
         return scores_JQP
 
-    def expand(self, p_QP: np.ndarray) -> np.ndarray:
-        """Return the values of all classes [Q, C], or [C], from those of the classes with rows; others have 0."""
-        p_QC = np.zeros((*p_QP.shape[:-1], self.num_classes))
-        p_QC[..., self.present_P] = p_QP
-        return p_QC
+    def _expand(self, values_QP: np.ndarray) -> np.ndarray:
+        """Return the values of all classes [Q, C] from those of the classes with rows; others have 0."""
+        values_QC = np.zeros((len(values_QP), self.num_classes))
+        values_QC[:, self.present_P] = values_QP
+        return values_QC
 
 
 def held_out_probabilities(
@@ -157,6 +162,7 @@ class Fit(NamedTuple):
         demonstrations: the examples that new texts follow in each view in use, by their number per class.
         readings: the readings of all rows in these views.
         shares_C: the shares of classes among the texts without labels; empty if there are none.
+        unlabelled: the readings of these texts.
     """
 
     pool: Pool
@@ -164,6 +170,7 @@ class Fit(NamedTuple):
     demonstrations: Mapping[int, Sequence[Example]]
     readings: Readings
     shares_C: np.ndarray
+    unlabelled: Readings | None
 
     def read(self, reader: PromptReader, examples: Sequence[Example], title: str) -> Readings:
         """Return the readings of examples in the views in use."""
@@ -177,6 +184,7 @@ class Fit(NamedTuple):
 def fit(
     reader: PromptReader,
     rows: Sequence[Example],
+    text_N: np.ndarray,
     shots: Sequence[int],
     names: Sequence[str],
     resources: Resources,
@@ -186,6 +194,7 @@ def fit(
     """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and fit them to all rows.
 
     Args:
+        text_N: the number of the text of each row, as `near_copies.number_texts`.
         shots: the demonstrations per class of each view that experts may read, in descending order.
         unlabelled: texts without labels, to whose mean scores are relative, too.
 
@@ -199,16 +208,24 @@ def fit(
     num_layers = reader.model.config.num_layers
     experts, obstacles = _able_experts(names, shots, num_layers, resources.of_classes(sampled_P))
     outputs = expert_lib.outputs_by_view(experts, num_layers)
-    dealt = {number: views.deal(rows, number, seed) for number in outputs}
+    dealt = {number: views.deal(rows, text_N, number, seed) for number in outputs}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
         title = f"demonstrations per class: {number}"
         return reader.read_view(rows, dealt[number], chosen, outputs[number], title)
 
+    for expert in experts:
+        if expert.name == expert_lib.ClassMeans.name and expert.token_block:
+            following = [rows[index] for index in dealt[expert.view].demonstrations]
+            named = reader.read_after(following, task.described(), (expert.token_output,), "names of classes")
+            resources = dataclasses.replace(resources, names_CD=np.asarray(named.blocks[expert.token_output]))
+    experts = [dataclasses.replace(expert, resources=resources.of_classes(sampled_P)) for expert in experts]
     states = {number: read(sample, number) for number in outputs}
     texts = joined_texts(task, rows)
-    folds_n = views.deal_folds(y_n, near_copies.number_texts([rows[index] for index in sample]))
-    choice = _hold_out_and_weigh(experts, Readings([texts[index] for index in sample], states), y_n, folds_n, obstacles)
+    folds_n = views.deal_folds(y_n, text_N[sample])
+    first_u = np.unique(text_N[sample], return_index=True)[1]
+    sampled = Readings([texts[index] for index in sample], states)
+    choice, logits_nP = _hold_out_and_weigh(experts, sampled, y_n, folds_n, obstacles)
     is_sampled_N = np.isin(np.arange(len(rows)), sample)
     if not is_sampled_N.all():
         rest = np.flatnonzero(~is_sampled_N).tolist()
@@ -217,22 +234,18 @@ def fit(
     readings = Readings(texts, {number: states[number] for number in choice.views})
     demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
     pool = Pool.fit(choice, readings, y_N, task.num_classes, resources)
-    found = Fit(pool, choice, demonstrations, readings, np.array([]))
-    return _centre(found, found.read(reader, unlabelled, "texts without labels"), sampled_P) if unlabelled else found
-
-
-def _centre(found: Fit, unlabelled: Readings, sampled_P: np.ndarray) -> Fit:
-    """Return the pool with scores relative to texts without labels, and the shares of classes among these."""
-    pool = found.pool
-    rows_C = pool.expand(pool.shares_P)
-    offset_C = np.zeros(pool.num_classes)
-    logits_UC = pool.expand(pool.logits(unlabelled))
-    held_out_P = np.array(found.choice.held_out_logits)
-    offset_C[sampled_P] = pool_lib.offset(logits_UC[:, sampled_P], held_out_P, len(found.readings.texts))
+    found = Fit(pool, pool_lib.assess(choice, logits_nP, y_n, first_u), demonstrations, readings, np.array([]), None)
+    if not unlabelled:
+        return found
+    queries = found.read(reader, unlabelled, "texts without labels")
+    offset_C = np.zeros(task.num_classes)
+    offset_C[sampled_P] = pool_lib.offset(pool.logits(queries)[:, sampled_P], logits_nP, len(rows))
+    centred = dataclasses.replace(choice, offset=tuple(offset_C.tolist()))
     return found._replace(
-        pool=dataclasses.replace(pool, offset_P=offset_C[pool.present_P]),
-        choice=dataclasses.replace(found.choice, offset=tuple(offset_C.tolist())),
-        shares_C=pool_lib.estimate_shares(pool.probabilities(unlabelled), rows_C),
+        pool=dataclasses.replace(pool, offset_C=offset_C),
+        choice=pool_lib.assess(centred, logits_nP - offset_C[sampled_P], y_n, first_u),
+        shares_C=pool_lib.estimate_shares(pool.probabilities(queries), np.bincount(y_N, minlength=task.num_classes)),
+        unlabelled=queries,
     )
 
 
@@ -241,7 +254,7 @@ def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[st
     readings = Readings(texts, {})
     _, compact_N = np.unique(y_N, return_inverse=True)
     folds_N = views.deal_folds(compact_N, near_copies.number_texts([Example({"text": text}, "") for text in texts]))
-    choice = _hold_out_and_weigh([expert_lib.Words(Resources(), None)], readings, compact_N, folds_N)
+    choice, _ = _hold_out_and_weigh([expert_lib.Words(Resources(), None)], readings, compact_N, folds_N)
     return Pool.fit(choice, readings, y_N, num_classes, Resources()).probabilities(Readings(queries, {}))
 
 
@@ -280,19 +293,19 @@ def _hold_out_and_weigh(
     y_N: np.ndarray,
     folds_N: np.ndarray,
     obstacles: Sequence[str] = (),
-) -> Choice:
-    """Hold out the rows for each expert, and weigh the experts.
+) -> tuple[Choice, np.ndarray]:
+    """Hold out the rows for each expert, and weigh the experts, as `pool.weigh_experts`.
 
     A view with a small share of the pool is left out, because reading it costs as much as reading any other view.
     """
     held_out = _hold_out(experts, readings, y_N, folds_N)
-    choice = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
+    choice, logits_NC = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
     useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}
     if useless:
         held_out = [scored for scored in held_out if scored.demo_shots not in useless]
-        choice = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
-    return choice
+        choice, logits_NC = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
+    return choice, logits_NC
 
 
 def _hold_out(

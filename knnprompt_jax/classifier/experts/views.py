@@ -17,7 +17,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from knnprompt_jax.classifier.experts import near_copies
 from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
@@ -111,14 +110,13 @@ class View:
     groups: tuple[Group, ...]
 
 
-def deal(rows: Sequence[Example], demo_shots: int, seed: int) -> View:
+def deal(rows: Sequence[Example], text_N: np.ndarray, demo_shots: int, seed: int) -> View:
     """Return the view with `demo_shots` demonstrations per class, or all rows of a smaller class.
 
-    The demonstrations of a class are its first rows in `hash_order`.
+    Near copies have one number in `text_N`. The demonstrations of a class are its first rows in `hash_order`.
     """
     order = hash_order(rows, seed)
     demonstrations = first_of_each(rows, order, demo_shots)
-    text_N = near_copies.number_texts(rows)
     rest = [index for index in order if text_N[index] not in text_N[demonstrations]]
     groups = [Group(tuple(demonstrations), tuple(sorted(rest)))]
     following = first_of_each(rows, rest, demo_shots)

@@ -23,6 +23,8 @@ DIFFERENT = {
     "commands": ["turn the kitchen lights on", "turn the hall lights off", "set an alarm for seven", "wake me at nine"],
     "template": [f"sensor {place} reads {17 * place} of 99" for place in range(60)],
     "symbols": ["\U0001f600", "\U0001f621", "!!", "?", "1", "2"],
+    "marks": ["C++ developer", "C# developer", ":)", ":("],
+    "vowel signs": ["\u092a\u093f\u0924\u093e", "\u092a\u0940\u0924\u093e"],
     "Chinese": ["这个电影很好看", "今天天气怎么样", "请问银行几点开门"],
 }
 
@@ -35,6 +37,11 @@ def number(texts):
 def test_near_copies_have_one_number(kind):
     numbers_N = number([KINDS[kind](text, copy) for copy in (0, 1) for text in TEXTS])
     np.testing.assert_array_equal(numbers_N, np.tile(np.arange(60), 2))
+
+
+def test_many_copies_with_other_numbers_have_one_number():
+    texts = [(f"Case {copy}: your parcel number {kind} was delayed by {kind}",) for copy in range(50) for kind in "abc"]
+    np.testing.assert_array_equal(number(texts), np.tile(np.arange(3), 50))
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)

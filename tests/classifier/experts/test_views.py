@@ -15,7 +15,7 @@ def prompts_of(rows, seed):
     """Return the texts of all prompts of the default views, and of the prompts of new texts."""
     needed = set()
     for shots in (4, 0):
-        view = views.deal(rows, shots, seed)
+        view = views.deal(rows, near_copies.number_texts(rows), shots, seed)
         for group in (*view.groups, views.Group(view.demonstrations, ())):
             prefix = "".join(TASK.render(rows[index], rows[index].label) for index in group.demonstrations)
             needed |= {prefix + TASK.render(rows[index]) for index in group.members} | {prefix}
@@ -26,7 +26,7 @@ def prompts_of(rows, seed):
 @pytest.mark.parametrize("shots", [0, 1, 8, 100])
 def test_every_row_is_read_once_and_never_after_itself(count, shots):
     rows = make_rows(count)
-    view = views.deal(rows, shots, seed=0)
+    view = views.deal(rows, near_copies.number_texts(rows), shots, seed=0)
     assert sorted(index for group in view.groups for index in group.members) == list(range(count))
     sizes = collections.Counter(row.label for row in rows)
     shown = collections.Counter(rows[index].label for index in view.demonstrations)
@@ -39,7 +39,7 @@ def test_every_row_is_read_once_and_never_after_itself(count, shots):
 
 
 def test_many_rows_need_two_prefixes():
-    view = views.deal(make_rows(211), 8, seed=0)
+    view = views.deal(make_rows(211), np.arange(211), 8, seed=0)
     assert [len(group.members) for group in view.groups] == [211 - 24, 24]
     assert view.groups[0].demonstrations == view.demonstrations
 
@@ -76,7 +76,7 @@ def test_copies_share_a_fold_and_no_row_follows_its_copy(shots):
     np.testing.assert_array_equal(once_N, views.deal_folds(y_N, np.arange(31)))
     twice_N = views.deal_folds(np.tile(y_N, 2), near_copies.number_texts([*rows, *copied]))
     np.testing.assert_array_equal(twice_N, np.tile(once_N, 2))
-    view = views.deal([*rows, *copied], shots, seed=0)
+    view = views.deal([*rows, *copied], near_copies.number_texts([*rows, *copied]), shots, seed=0)
     assert sorted(index for group in view.groups for index in group.members) == list(range(62))
     for group in view.groups:
         assert not {index % 31 for index in group.demonstrations} & {index % 31 for index in group.members}
