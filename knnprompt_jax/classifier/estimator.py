@@ -256,9 +256,9 @@ class AutoClassifier(Classifier):
         Args:
             X: as in `KNNPrompting.fit`, like y and the errors.
             y: the labels.
-            unlabelled: texts without labels, drawn at random like those to come. The log-probabilities of label words
-                are then relative to their mean over these texts, too, and `class_prior="estimate"` takes the shares of
-                classes among them.
+            unlabelled: texts without labels, drawn at random like those to come, with classes as common as among the
+                rows. The score of each class is then relative to its mean over these texts, too. Otherwise,
+                `class_prior="estimate"` takes the shares of classes among them.
         """
         classifier_lib.check_unlabelled(unlabelled is not None, self.options_.class_prior)
         return self._fit(X, y, unlabelled)
