@@ -11,7 +11,7 @@ import knnprompt_jax as kp
 from knnprompt_jax.classifier import classifier_file
 from knnprompt_jax.classifier.experts import pool_fitting
 from knnprompt_jax.cli import command_settings as commands
-from knnprompt_jax.commands import evaluate_job, fit_job, predict_job
+from knnprompt_jax.commands import evaluate_job, fit_job, look_job, predict_job
 from knnprompt_jax.common import errors
 from knnprompt_jax.models import registry
 
@@ -34,23 +34,33 @@ def table(tmp_path):
     return write_table(tmp_path / "train.csv", numbered, ("ticket_id", "message", "day", "team"))
 
 
-def test_descriptions_of_classes_are_enough(tmp_path, capsys):
-    """A classifier without rows answers; it promises nothing."""
+def test_descriptions_of_classes_are_enough(tmp_path, capsys, monkeypatch):
+    """A classifier without rows answers, with shares of texts in the encoding of their file; it promises nothing."""
+    monkeypatch.chdir(tmp_path)
     task = tmp_path / "support.yaml"
-    declared = {"fields": ["text"], "template": "Text: {text}\nTopic:", "labels": ["billing", "outage"]}
+    declared = {"fields": ["title", "text"], "template": "Text: {title} {text}\n:", "labels": ["billing", "outage"]}
     task.write_text(json.dumps(declared | {"label_words": ["money", "fault"]}))
-    rowless = commands.FitSettings(task=str(task), model="tiny", classifier=str(tmp_path / "mine"))
+    texts = write_table(tmp_path / "more.csv", [("caf\u00e9", f"no money {i}") for i in range(7)], ("title", "text"))
+    texts.write_bytes(texts.read_bytes().decode().encode("cp1252"))
+    given = {"unlabelled_file": str(texts), "encoding": "cp1252", "class_prior": "estimate"}
+    rowless = commands.FitSettings(task=str(task), model="tiny", classifier="mine", demo_shots=(0,), **given)
     with pytest.raises(errors.UserError, match="its rows are not included"):
         fit_job.run(rowless)
     task.write_text(json.dumps(declared | {"label_words": ["money", "fault"], "descriptions": ["a fee", "it is down"]}))
     done = fit_job.run(rowless)
     assert {member.expert for member in done.content.choice.used} == {"labels", "means"}
-    assert "no rows" in capsys.readouterr().err
+    assert "no rows" in capsys.readouterr().err and done.num_read == 2 + 2 + 7
+    shares = "billing={:.2f},outage={:.2f}".format(*done.content.prior_C)
+    assert f"shares of classes among 7 texts without labels: {shares}" in fit_job.summarize(done).splitlines()
+    look_job.run(commands.LookSettings(classifier="mine", input=str(texts), encoding="cp1252", budget=3))
+    assert pd.read_csv("look/table.csv")["title"].tolist() == ["caf\u00e9"] * 3, "descriptions are no rows to correct"
     classifier = kp.load(tmp_path / "mine")
-    assert classifier.predict_proba(["a fee", "it is down"]).argmax(1).tolist() == [0, 1]
+    assert classifier.fitted_.content.views == done.content.views
+    described = [dict.fromkeys(("title", "text"), text) for text in ("a fee", "it is down")]
+    classifier = kp.AutoClassifier(classifier.model, classifier.task).fit([], [])
+    assert classifier.predict_proba(described).argmax(1).tolist() == [0, 1]
     with pytest.raises(kp.UserError, match="too few"):
-        classifier.predict(["a fee"], max_error=0.2)
-    assert (kp.AutoClassifier(classifier.model, classifier.task).fit([], []).predict(["a fee"]) == ["billing"]).all()
+        classifier.predict(described, max_error=0.2)
     with pytest.raises(kp.UserError, match="no rows"):
         kp.KNNPrompting(classifier.model, classifier.task).fit([], [])
 
@@ -125,20 +135,6 @@ def test_an_edited_table_needs_only_its_new_prompts(table):
     write_table(table, [*rows[:30], *rows[33:], ("a new ticket", "outage")])
     assert fit_job.run(job).num_read == 1
     assert len(classifier_file.read(table.parent / "mine").content.anchors) == 38
-
-
-def test_texts_without_labels_give_the_shares_of_classes(table, tmp_path):
-    write_table(
-        tmp_path / "more.csv", [(number, f"no money {number}") for number in range(7)], ("ticket_id", "message")
-    )
-    job = settings(table, demo_shots=(0,), unlabelled_file=str(tmp_path / "more.csv"), class_prior="estimate")
-    done = fit_job.run(job)
-    assert done.num_read == 8 + 2 + 7
-    billing, outage = done.content.prior_C
-    line = f"shares of classes among 7 texts without labels: billing team={billing:.2f},outage={outage:.2f}"
-    assert line in fit_job.summarize(done).splitlines()
-    saved = classifier_file.read(table.parent / "mine").content
-    assert (saved.views, saved.estimated_prior) == (done.content.views, done.content.estimated_prior)
 
 
 def test_all_rows_of_a_table_are_used(table, capsys):

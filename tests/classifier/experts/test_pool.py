@@ -74,6 +74,10 @@ def test_an_estimate_needs_rows_and_rows_of_each_class():
     assert "too few for a forecast of accuracy" in choose(*world(7, (1.0, 1.0))).line
     y_N = np.arange(60) % 20
     assert choose(y_N, np.eye(20)[y_N][None], ("probe",)).estimate is None, "three rows of a class"
+    y_N = np.append(np.arange(60) % 2, 2)
+    with np.errstate(divide="raise", invalid="raise"):
+        choice = choose(y_N, np.eye(3)[y_N][None], ("probe",))
+    assert all(0 < p <= 1 for p in choice.held_out_p) and choice.estimate.accuracy > 0.6, "a class of one row"
 
 
 def test_experts_without_scores_keep_their_priors():

@@ -11,17 +11,6 @@ from knnprompt_jax.tasks.task import Example
 from tests.class_rows import MODEL, TASK, make_rows
 
 
-def prompts_of(rows, seed):
-    """Return the texts of all prompts of the default views, and of the prompts of new texts."""
-    needed = set()
-    for shots in (4, 0):
-        view = views.deal(rows, near_copies.number_texts(rows), shots, seed)
-        for group in (*view.groups, views.Group(view.demonstrations, ())):
-            prefix = "".join(TASK.render(rows[index], rows[index].label) for index in group.demonstrations)
-            needed |= {prefix + TASK.render(rows[index]) for index in group.members} | {prefix}
-    return needed
-
-
 @pytest.mark.parametrize("count", [3, 17, 61, 211])
 @pytest.mark.parametrize("shots", [0, 1, 8, 100])
 def test_every_row_is_read_once_and_never_after_itself(count, shots):
@@ -44,15 +33,12 @@ def test_many_rows_need_two_prefixes():
     assert view.groups[0].demonstrations == view.demonstrations
 
 
-def test_one_percent_new_rows_need_at_most_five_percent_new_prompts_in_nine_of_ten_trials():
-    rare = 0
-    for seed in range(40):
-        rows = make_rows(1000, seed)
-        more = [Example(row.fields, row.label, 1000 + row.row) for row in make_rows(10, 1000 + seed)]
-        known = prompts_of(rows, seed)
-        needed = prompts_of([*rows, *more], seed)
-        rare += len(needed - known) <= 0.05 * len(needed)
-    assert rare >= 30
+def test_one_percent_new_rows_mostly_keep_the_demonstrations_and_so_the_prompts():
+    shown = [
+        [views.deal(make_rows(1010, seed)[:count], np.arange(count), 4, seed).demonstrations for count in (1000, 1010)]
+        for seed in range(40)
+    ]
+    assert sum(before == after for before, after in shown) >= 30
 
 
 def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
