@@ -214,11 +214,7 @@ def fit(
         title = f"demonstrations per class: {number}"
         return reader.read_view(rows, dealt[number], chosen, outputs[number], title)
 
-    for expert in experts:
-        if expert.name == expert_lib.ClassMeans.name and expert.token_block:
-            following = [rows[index] for index in dealt[expert.view].demonstrations]
-            named = reader.read_after(following, task.described(), (expert.token_output,), "names of classes")
-            resources = dataclasses.replace(resources, names_CD=np.asarray(named.blocks[expert.token_output]))
+    resources = dataclasses.replace(resources, names_CD=_read_names(reader, rows, experts, dealt))
     experts = [dataclasses.replace(expert, resources=resources.of_classes(sampled_P)) for expert in experts]
     states = {number: read(sample, number) for number in outputs}
     texts = joined_texts(task, rows)
@@ -237,6 +233,7 @@ def fit(
     found = Fit(pool, pool_lib.assess(choice, logits_nP, y_n, first_u), demonstrations, readings, np.array([]), None)
     if not unlabelled:
         return found
+    # The texts without labels shift the logits, and with them the estimate of what to expect.
     queries = found.read(reader, unlabelled, "texts without labels")
     offset_C = np.zeros(task.num_classes)
     offset_C[sampled_P] = pool_lib.offset(pool.logits(queries)[:, sampled_P], logits_nP, len(rows))
@@ -247,6 +244,21 @@ def fit(
         shares_C=pool_lib.estimate_shares(pool.probabilities(queries), np.bincount(y_N, minlength=task.num_classes)),
         unlabelled=queries,
     )
+
+
+def _read_names(
+    reader: PromptReader,
+    rows: Sequence[Example],
+    experts: Sequence[expert_lib.Expert],
+    dealt: Mapping[int, views.View],
+) -> np.ndarray | None:
+    """Return the mean over tokens of the name of each class [C, D], as class means read texts; None if they do not."""
+    for expert in experts:
+        if expert.name == expert_lib.ClassMeans.name and expert.token_block:
+            following = [rows[index] for index in dealt[expert.view].demonstrations]
+            named = reader.read_after(following, reader.task.described(), (expert.token_output,), "names of classes")
+            return np.asarray(named.blocks[expert.token_output])
+    return None
 
 
 def predict_by_words(texts: Sequence[str], y_N: np.ndarray, queries: Sequence[str], num_classes: int) -> np.ndarray:
