@@ -118,7 +118,10 @@ def test_bad_options_and_labels_are_refused_before_the_model_reads(model, kind, 
     assert model.statistics.prompts == before
 
 
-def test_an_unfitted_classifier_says_so(model):
+def test_an_unfitted_classifier_and_one_without_a_model_say_so(model):
+    for given in ((), ("smollm2",)):
+        with pytest.raises(kp.UserError, match="model: a (NoneType|str); give a language model"):
+            kp.AutoClassifier(*given).fit(["x", "z"], ["a", "b"])
     for call in ("predict", "kneighbors", "explain"):
         with pytest.raises(exceptions.NotFittedError):
             getattr(kp.KNNPrompting(model, ONE), call)(["a"])

@@ -52,15 +52,6 @@ def test_labels_that_are_no_list_of_two_classes_are_refused(classifier, labels, 
             estimator(classifier.model).fit(["one text", "two text"], labels)
 
 
-def test_a_model_must_be_a_language_model(fitted, tmp_path):
-    for given in ((), ("smollm2",)):
-        with pytest.raises(kp.UserError, match="model: a (NoneType|str); give a language model"):
-            kp.AutoClassifier(*given).fit(["x", "z"], ["a", "b"])
-    fitted.save(tmp_path / "saved")
-    with pytest.raises(kp.UserError, match="model: a str;"):
-        kp.load(tmp_path / "saved", "tiny")
-
-
 @pytest.mark.parametrize(("texts", "k"), [(["x"], 2.5), (None, 0), (None, 55)])
 def test_a_number_of_neighbours_that_does_not_exist_is_refused(fitted, texts, k):
     with pytest.raises(kp.UserError, match="whole number|at least 1|choose from 1 to 54, the number of other anchors"):

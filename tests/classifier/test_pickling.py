@@ -47,8 +47,6 @@ def test_a_limited_context_is_kept(fitted, rows, tmp_path):
     np.testing.assert_array_equal(loaded.kneighbors(rows[0][31:])[1], classifier.kneighbors(rows[0][31:])[1])
     with pytest.raises(kp.UserError, match="with context=64, not tiny with context=1024"):
         kp.load(tmp_path / "mine", model=fitted.model)
-    with pytest.raises(kp.UserError, match="context=1025: tiny reads at most 1024 tokens"):
-        kp.LanguageModel.from_pretrained("tiny", context=1025)
 
 
 def test_a_model_without_a_name_is_refused(small_decoder):

@@ -144,14 +144,10 @@ def test_all_rows_of_a_table_are_used(table, capsys):
     assert sorted(example.row for example in content.rows) == list(range(8))
     assert len(content.demonstrations) == 2
     assert content.task.fields == ("message",) and content.task.labels == ("billing team", "outage")
-    rows, prompts, *_, forecast = fit_job.summarize(done).splitlines()
-    assert rows == ("8 rows of 2 classes (3 to 5 per class), each read by tiny after 2 demonstrations")
-    assert prompts == "prompts read: 10; found in the cache: 0"
-    assert all(member.title in fit_job.summarize(done) for member in done.content.choice.members)
-    assert "columns in the prompt: message; left out: ticket_id, day" in capsys.readouterr().err
-    assert forecast.startswith(
-        "8 rows: too few for a forecast of accuracy, which requires 50 different texts of two classes"
-    )
+    printed = fit_job.summarize(done)
+    assert "3 to 5 per class" in printed and "read: 10;" in printed and "8 rows: too few for a forecast" in printed
+    assert all(member.title in printed for member in done.content.choice.members)
+    assert "message; left out: ticket_id, day" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -186,13 +186,3 @@ def test_labels_are_ranked_by_their_probability_if_classes_are_more_equally_comm
         assert row.differing == sum(y_N[other] != label for other in near_NK[anchor])
         assert row.suggested == (balanced_C.argmax() if balanced_C.max() - balanced_C[label] > 0.5 else -1)
     assert found.probability.is_monotonic_increasing and {-1} < set(found.suggested)
-
-
-def test_right_labels_of_a_rare_class_follow_a_wrong_label_of_a_common_one():
-    """Each rare row has a lower probability than the mislabelled row, but only because its class is rare."""
-    y_N = np.array([0] * 19 + [1] * 3)
-    shares_NC = np.tile([0.97, 0.03], (22, 1))
-    shares_NC[0] = [0.45, 0.55]
-    shares_NC[19:] = [0.7, 0.3]
-    found = label_table.labels_by_probability(y_N, shares_NC, np.zeros((22, 2), int))
-    assert found.index[0] == 0 and shares_NC[0, 0] > shares_NC[19:, 1].max()

@@ -19,16 +19,6 @@ def folder(grid):
     return pathlib.Path(grid.output) / grid.experiment
 
 
-def test_each_method_has_the_records_of_its_shots(grid):
-    grid_lib.run(dataclasses.replace(grid, rows=0, shots=(7, 9)))
-    found = {(one.method, one.seed, one.shots): one for one in records.read_all(folder(grid))}
-    most = found["knn", 1, 9].demo_shots
-    assert sorted(found) == sorted(
-        [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
-    )
-    assert {(one.experiment, one.demo_shots) for one in found.values()} == {("robustness", most)}
-
-
 def test_a_vote_of_every_k_has_keys_of_its_own(grid):
     """In the paper's choice of k, k may exceed the number of anchors per class; elsewhere it may not."""
     knn = dataclasses.replace(grid.knn, k=7)
