@@ -78,26 +78,14 @@ class Saved:
         return dataclasses.replace(self, content=content)
 
     def load_model(self, mesh: lm_lib.MeshChoice) -> lm_lib.LanguageModel:
-        """Return the model by the name that it had; raise UserError if it cannot be read or has changed."""
+        """Return the model by the name that it had; raise UserError if it cannot be read."""
         identity = self.content.model
+        options: dict[str, Any] = {"deterministic": identity.deterministic, "context": identity.context}
         with errors.prefixed(f"{self.path}: cannot load its model (in Python, give model=)"):
-            model = lm_lib.LanguageModel.from_pretrained(
-                identity.name,
-                identity.dtype,
-                mesh=mesh,
-                deterministic=identity.deterministic,
-                context=identity.context,
-            )
-        self._check_model(model)
-        return model
+            return lm_lib.LanguageModel.from_pretrained(identity.name, identity.dtype, mesh=mesh, **options)
 
     def restore(self, model: lm_lib.LanguageModel) -> Fitted:
-        """Return the classifier with this model; raise UserError if another model made its states."""
-        self._check_model(model)
-        return fitted_lib.complete(self.content, model, self.states, self.terms, self.names_CD)
-
-    def _check_model(self, model: lm_lib.LanguageModel) -> None:
-        """Raise UserError unless this model, and the sentence encoder as it is, made the states."""
+        """Return the classifier; raise UserError unless this model, and the encoder as it is, made its states."""
         content = self.content
         made = dataclasses.asdict(content.model) | {"encoder": content.encoder}
         given = dataclasses.asdict(model.identity)
@@ -106,6 +94,7 @@ class Saved:
             if made[name] != given[name]:
                 models = ", not ".join(f"{each['name']} with {name}={each[name]}" for each in (made, given))
                 raise errors.UserError(f"{self.path}: made with another model: {models}: give that model, or fit again")
+        return fitted_lib.complete(content, model, self.states, self.terms, self.names_CD)
 
 
 def save(fitted: Fitted, path: pathlib.Path) -> None:
@@ -166,7 +155,9 @@ def read(path: pathlib.Path) -> Saved:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if note != {"format": FORMAT, "digest": _digest(arrays)}:
             raise ValueError
-        content = _to_content(json.loads(arrays["content"].tobytes()))
+        document = json.loads(arrays["content"].tobytes())
+        hints = typing.get_type_hints(Content) | {"options": _OPTIONS[document["options"].pop("kind")]}
+        content = Content(**{name: _decode(hint, document[name]) for name, hint in hints.items()})
         states = {}
         for view in content.views:
             shots = view.demo_shots
@@ -194,12 +185,6 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _to_content(value: dict[str, Any]) -> Content:
-    kind = _OPTIONS[value["options"].pop("kind")]
-    hints = typing.get_type_hints(Content) | {"options": kind}
-    return Content(**{name: _decode(hint, value[name]) for name, hint in hints.items()})
 
 
 def _decode(hint: Any, value: Any) -> Any:

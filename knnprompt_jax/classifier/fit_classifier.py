@@ -59,7 +59,7 @@ def fit(
         task=task,
         labels=tuple(labels),
         options=options,
-        rows=_saved_rows(rows),
+        rows=tuple(dataclasses.replace(row, place=f"row {row.row}", extra=row.ids) for row in rows),
         text_numbers=tuple(near_copies.number_texts(rows).tolist()),
         table=tuple(table),
         encoder=encoder_fingerprint(options),
@@ -124,11 +124,6 @@ def _fit_pool(
         estimated_prior=tuple(found.shares_C.tolist()),
     )
     return Fitted(content, model, found.readings, found.pool)
-
-
-def _saved_rows(rows: Sequence[Example]) -> tuple[Example, ...]:
-    """Return the rows as a classifier keeps them: their texts, labels, numbers and ids."""
-    return tuple(dataclasses.replace(row, place=f"row {row.row}", extra=row.ids) for row in rows)
 
 
 def encoder_fingerprint(options: AnyOptions) -> str:

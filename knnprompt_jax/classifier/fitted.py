@@ -362,10 +362,13 @@ class Fitted:
         if content.choice is None:
             near = self.search_among_anchors(min(content.k, num_others), text_N)
             return search_lib.vote(near, self.task.num_classes)
-        folds_N = views.deal_folds(content.y_N, text_N)
         assert self.pool
-        given = (self.readings, content.y_N, folds_N, self.task.num_classes, self.pool.resources)
-        p_NC = pool_fitting.held_out_probabilities(content.choice, *given)
+        y_N = content.y_N
+        p_NC = np.zeros((len(y_N), self.task.num_classes))
+        for rest, members in views.fold_splits(views.deal_folds(y_N, text_N)):
+            rows = self.readings.take(rest)
+            fold = pool_fitting.Pool.fit(content.choice, rows, y_N[rest], p_NC.shape[1], self.pool.resources)
+            p_NC[members] = fold.probabilities(self.readings.take(members))
         return p_NC.argmax(-1), p_NC
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:

@@ -19,16 +19,6 @@ from knnprompt_jax.tasks.task import Example
 _OWN = ("label", "probability", "novelty", "neighbours")
 
 
-def renamed(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return names of columns, with the prefix `input_` where a name is taken."""
-    free: list[str] = []
-    for name in names:
-        while name in {*free, *taken}:
-            name = f"input_{name}"
-        free.append(name)
-    return free
-
-
 @dataclasses.dataclass(frozen=True)
 class Format:
     """The format of predictions.
@@ -49,8 +39,13 @@ class Format:
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        """The names of the copied columns in the output."""
-        return renamed(self.copied, ["row", *_OWN, "probabilities", *self._shares])
+        """The names of the copied columns in the output, with the prefix `input_` where a name is taken."""
+        names: list[str] = []
+        for name in self.copied:
+            while name in {*names, "row", *_OWN, "probabilities", *self._shares}:
+                name = f"input_{name}"
+            names.append(name)
+        return names
 
     @property
     def _shares(self) -> list[str]:
@@ -76,7 +71,9 @@ class Format:
     def _record(self, example: Example, label: Any, predictions: Predictions, index: int) -> dict[str, Any]:
         assert predictions.novelty is not None
         p_C = [_rounded(p) for p in predictions.probabilities[index]]
-        copied = [_to_json(example.extra.get(column)) for column in self.copied]
+        # JSON has dates as text, and None for infinite numbers and NaN.
+        cells = json.dumps([example.extra.get(column) for column in self.copied], default=str)
+        copied = json.loads(cells, parse_constant=lambda name: None)
         record = {
             "row": example.row,
             **dict(zip(self._names, copied, strict=True)),
@@ -103,11 +100,6 @@ def to_text(value: Any) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     return "" if value is None else str(value)
-
-
-def _to_json(value: Any) -> Any:
-    """Return a cell as JSON can represent it: dates as text, infinite numbers and NaN as None."""
-    return json.loads(json.dumps(value, default=str), parse_constant=lambda name: None)
 
 
 def _rounded(value: np.floating) -> float:

@@ -70,10 +70,8 @@ def encode_class_means(
             of logarithms, which minimises Σ KL(c ‖ k_i).
     """
     classes = np.unique(classes_N)
-    means = []
-    for index in classes:
-        members = states.take_replicated(np.flatnonzero(classes_N == index))
-        means.append(_mean(kind, distance, head, members, label_tokens))
+    members = (states.take_replicated(np.flatnonzero(classes_N == index)) for index in classes)
+    means = [_mean(kind, distance, head, own, label_tokens) for own in members]
     return classes, jax.vmap(distance.prepare_anchor)(jnp.stack(means))
 
 

@@ -87,11 +87,13 @@ class Store:
                 anchor.
         """
         plan = self.plan(len(states), k)
-        starts = range(0, max(1, len(states)), plan.queries_per_block)
-        blocks = [
-            self._search_block(states.take_replicated(slice(start, start + plan.queries_per_block)), plan)
-            for start in starts
-        ]
+        blocks = []
+        for start in range(0, max(1, len(states)), plan.queries_per_block):
+            block = states.take_replicated(slice(start, start + plan.queries_per_block)).without_blocks()
+            # All blocks have one shape and so share one compilation.
+            queries = self._encode(rowwise.pad(block, plan.queries_per_block))
+            found = search_lib.search(queries, self.keys, self.classes_M, plan.options)
+            blocks.append(rowwise.take(found, slice(0, plan.queries_per_block)))
         nearest = jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(states)], *blocks)
         # Rounding makes distances between equal states slightly negative.
         return dataclasses.replace(nearest, distances_Qk=jnp.maximum(nearest.distances_Qk, 0))
@@ -107,15 +109,6 @@ class Store:
         if not 1 <= k <= len(self):
             raise errors.UserError(f"k={k}: choose from 1 to {len(self)}, the number of anchors")
         return plan_search(self.codec, self.keys, num_queries, k, int(self.memory_mb * 2**20))
-
-    def _search_block(self, states: lm.States, plan: SearchPlan) -> search_lib.Neighbours:
-        """Return the neighbours of at most `queries_per_block` queries.
-
-        All blocks have one shape and so share one compilation.
-        """
-        queries = self._encode(rowwise.pad(states.without_blocks(), plan.queries_per_block))
-        nearest = search_lib.search(queries, self.keys, self.classes_M, plan.options)
-        return rowwise.take(nearest, slice(0, plan.queries_per_block))
 
     def _encode(self, states: lm.States) -> Any:
         return self.codec.encode_queries(rowwise.split(states, self.mesh) if self.mesh else states)

@@ -39,7 +39,9 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> dict[str, A
     """
     started = time.monotonic()
     kernel_proof.switch()
-    _add_cpu()
+    platforms = jax.config.jax_platforms  # type: ignore[attr-defined]  # JAX defines options at run time.
+    if platforms and "cpu" not in platforms.split(","):  # References are computed on CPUs.
+        jax.config.update("jax_platforms", f"{platforms},cpu")
     parallel.start(**settings.distributed.to_dict())
     shapes = () if settings.quick else settings.shapes
     if shapes is None:
@@ -67,13 +69,6 @@ def run(settings: settings_lib.CheckSettings, path: pathlib.Path) -> dict[str, A
                 record["failed"] += found.result == checks.FAIL
     write("")
     return record
-
-
-def _add_cpu() -> None:
-    """Let JAX use CPUs, where references are computed, even if JAX_PLATFORMS names other devices only."""
-    platforms = jax.config.jax_platforms  # type: ignore[attr-defined]  # JAX defines options at run time.
-    if platforms and "cpu" not in platforms.split(","):
-        jax.config.update("jax_platforms", f"{platforms},cpu")
 
 
 def _run(name: str, check: Check, inputs: checks.Inputs) -> Iterator[Line | dict[str, Any]]:

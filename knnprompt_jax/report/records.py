@@ -198,11 +198,9 @@ def finished(folder: pathlib.Path, runs: Iterable[Run]) -> dict[str, Record]:
         UserError: a damaged record.
     """
     paths = [folder / run.experiment / run.file_name for run in runs]
-
-    def read_existing() -> dict[str, Record]:
-        return {path.name: record for path in paths if path.exists() for record in _read(path)}
-
-    return parallel.call_in_main(read_existing)
+    return parallel.call_in_main(
+        lambda: {path.name: record for path in paths if path.exists() for record in _read(path)}
+    )
 
 
 def _read(path: pathlib.Path) -> list[Record]:

@@ -72,16 +72,11 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
     """Return a row per record: its fields, accuracy in %, axis m and the axes of its grid cell."""
     rows = []
     for record in records:
-        row = {"regime": regime_of(record), **record.cell, **vars(record)}
+        row = {"regime": FULL, **record.cell, **vars(record)}
         m = m_of(record.method, row["regime"], record.shots)
         rows.append(row | {"m": m, "accuracy": 100 * record.accuracy, "record": record})
     columns = dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])
     return pd.DataFrame(rows, columns=list(columns))
-
-
-def regime_of(record: Record) -> str:
-    """Return the regime of a record's grid; FULL if it has none."""
-    return record.cell.get("regime", FULL)
 
 
 def m_of(method: str, regime: str, shots: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from knnprompt_jax.classifier.experts import views
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
 from knnprompt_jax.common import options as options_lib
@@ -222,9 +223,7 @@ def split(rows: job_inputs.Rows, draw: Draw) -> splits.FewShotSplit:
 
 def _first_of_classes(rows: Sequence[Example], counts: Mapping[str, int]) -> tuple[Example, ...]:
     """Return the first rows of each label, in order, as many as its count."""
-    labels = pd.Series([row.label for row in rows], dtype=str)
-    positions = labels.groupby(labels).cumcount()
-    return tuple(row for row, position in zip(rows, positions, strict=True) if position < counts[row.label])
+    return tuple(rows[index] for index in views.first_of_each(rows, range(len(rows)), counts))
 
 
 def evaluation(rows: job_inputs.Rows, share: float | None, seed: int) -> Sequence[Example]:

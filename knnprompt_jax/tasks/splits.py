@@ -111,9 +111,9 @@ def sample_by_class(
 
 def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
     """Return the rows of each label, labels in the order of their first row."""
-    by_class: dict[str, list[Example]] = {}
+    by_class = collections.defaultdict(list)
     for example in rows:
-        by_class.setdefault(example.label, []).append(example)
+        by_class[example.label].append(example)
     return by_class
 
 
@@ -125,12 +125,11 @@ def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.
     return drawn
 
 
-def _separate(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:
+def _separate(rows: Iterable[Example], drawn: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     """Return the drawn rows, and the rows without them.
 
     Where rows are equal, the first copy counts as the drawn one, as in the published code, which calls `list.remove`.
     """
-    drawn = list(drawn)
     remaining = collections.Counter(drawn)
     copies = collections.defaultdict(list)
     rest = []
@@ -148,13 +147,13 @@ def describe_defects(train: Sequence[Example], evaluation: Sequence[Example]) ->
 
     Texts are compared by `Example.text_key`, without labels.
     """
-    labels = _labels_by_text(train)
+    by_text = _group_by_text(train)
     parts = []
-    if known := sum(row.text_key in labels for row in evaluation):
+    if known := sum(row.text_key in by_text for row in evaluation):
         parts.append(f"{known} of {len(evaluation)} evaluation texts also occur in train")
-    if repeated := len(train) - len(labels):
+    if repeated := len(train) - len(by_text):
         parts.append(f"{repeated} train row{' repeats' if repeated == 1 else 's repeat'} a text")
-    if conflicting := sum(len(names) > 1 for names in labels.values()):
+    if conflicting := sum(len(group_by_class(rows)) > 1 for rows in by_text.values()):
         parts.append(f"{conflicting} text{' has' if conflicting == 1 else 's have'} conflicting labels")
     return "; ".join(parts)
 
@@ -185,14 +184,9 @@ def drop_defects(train: Sequence[Example], evaluation: Iterable[Example]) -> lis
     Returns:
         The train rows whose text is not in `evaluation`, has a single label, and occurs for the first time.
     """
-    labels = _labels_by_text(train)
-    seen = {row.text_key for row in evaluation}
-    kept = []
-    for row in train:
-        if row.text_key not in seen and len(labels[row.text_key]) == 1:
-            kept.append(row)
-        seen.add(row.text_key)
-    return kept
+    by_text = _group_by_text(train)
+    known = {row.text_key for row in evaluation}
+    return [rows[0] for text, rows in by_text.items() if text not in known and len(group_by_class(rows)) == 1]
 
 
 def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
@@ -221,8 +215,8 @@ def _fold_label(label: str) -> str:
     return _WHOLE_NUMBER.sub(r"\1\2", folded.strip("\"'").rstrip(".,:;!?") or folded)
 
 
-def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:
-    labels = collections.defaultdict(set)
+def _group_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], list[Example]]:
+    by_text = collections.defaultdict(list)
     for row in rows:
-        labels[row.text_key].add(row.label)
-    return labels
+        by_text[row.text_key].append(row)
+    return by_text

@@ -103,8 +103,8 @@ class Pool:
         """Return the probability of every class by each expert alone [J, Q, C]; J is 0 if no expert was of use."""
         scores_JQP = self._scores(readings)
         p_JQC = np.zeros((len(self.members), len(readings.texts), self.num_classes))
-        for j, member in enumerate(self.members):
-            p_JQC[j] = self._expand(pool_lib.probabilities(member.factor * scores_JQP[j], self.shares_P))
+        for p_QC, scores_QP, member in zip(p_JQC, scores_JQP, self.members, strict=True):
+            p_QC[:] = self._expand(pool_lib.probabilities(member.factor * scores_QP, self.shares_P))
         return p_JQC
 
     def _scores(self, readings: Readings) -> np.ndarray:
@@ -119,22 +119,6 @@ class Pool:
         values_QC = np.zeros((len(values_QP), self.num_classes))
         values_QC[:, self.present_P] = values_QP
         return values_QC
-
-
-def held_out_probabilities(
-    choice: Choice,
-    readings: Readings,
-    y_N: np.ndarray,
-    folds_N: np.ndarray,
-    num_classes: int,
-    resources: Resources,
-) -> np.ndarray:
-    """Return the probabilities [N, C] of each row by the pool fitted to all other folds, with the same weights."""
-    p_NC = np.zeros((len(y_N), num_classes))
-    for rest, members in views.fold_splits(folds_N):
-        pool = Pool.fit(choice, readings.take(rest), y_N[rest], num_classes, resources)
-        p_NC[members] = pool.probabilities(readings.take(members))
-    return p_NC
 
 
 def joined_texts(task: Task, examples: Sequence[Example]) -> list[str]:

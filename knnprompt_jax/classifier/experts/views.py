@@ -10,6 +10,7 @@ thus be demonstrations, and still each of them counts as a labelled text.
 import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -194,14 +195,11 @@ class PromptReader:
         read = [index for group in groups for index in group.members]
         position = {index: number for number, index in enumerate(read)}
         order_N = np.array([position[index] for index in chosen])
-        return self._read(self.build_view(rows, groups), order_N, blocks, title)
-
-    def build_view(self, rows: Sequence[Example], groups: Sequence[Group]) -> list[layout.Prompts]:
-        """Return the prompts of the members of each group."""
-        return [
+        sets = [
             self.build([rows[index] for index in members], [rows[index] for index in demonstrations])
             for demonstrations, members in groups
         ]
+        return self._read(sets, order_N, blocks, title)
 
     def read_after(
         self,
@@ -222,12 +220,8 @@ class PromptReader:
         self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[lm.BlockOutput, ...], title: str
     ) -> lm.States:
         self.sets.extend(sets)
-        titles = [title] * len(sets)
-        parts = [
-            jax.tree.map(np.asarray, parallel.replicate(result.states))
-            for result in states_lib.read_sets(
-                self.model, sets, self.cache, titles, self.repeated, [blocks] * len(sets)
-            )
-        ]
+        titles = itertools.repeat(title)
+        results = states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, itertools.repeat(blocks))
+        parts = [jax.tree.map(np.asarray, parallel.replicate(result.states)) for result in results]
         layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)

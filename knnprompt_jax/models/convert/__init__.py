@@ -48,7 +48,12 @@ def write_folder(
             (draft / path.relative_to(source)).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, draft / path.relative_to(source))
         if source.suffix == ".gguf":
-            tensors = _convert_gguf(source, draft)
+            from knnprompt_jax.models.convert import gguf_model, gguf_tokenizer
+
+            header = gguf_model.read(source)
+            (draft / "config.json").write_text(json.dumps(gguf_model.config_json(header), indent=2), encoding="utf-8")
+            gguf_tokenizer.convert(header, draft)
+            tensors = gguf_model.tensors(header)
         else:
             read = _read_flax if weights[0].suffix == ".msgpack" else _read_torch
             tensors = (tensor for path in weights for tensor in read(path))
@@ -60,16 +65,6 @@ def write_folder(
         raise errors.UserError(f"{source}: it cannot be converted (damaged?): {errors.one_line(error)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def _convert_gguf(file: pathlib.Path, folder: pathlib.Path) -> Iterable[Tensor]:
-    """Write the configuration and the tokenizer of a file, and return its tensors."""
-    from knnprompt_jax.models.convert import gguf_model, gguf_tokenizer
-
-    header = gguf_model.read(file)
-    (folder / "config.json").write_text(json.dumps(gguf_model.config_json(header), indent=2), encoding="utf-8")
-    gguf_tokenizer.convert(header, folder)
-    return gguf_model.tensors(header)
 
 
 def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:

@@ -159,10 +159,11 @@ def _value(field: gguf.ReaderField) -> Any:
 def _sizes(fields: Fields) -> Json:
     """Return the keys that all architectures share. The embeddings' rows, padding included, are the vocabulary."""
     fields.require("attention.causal", True)
-    head = _head_size(fields)
+    heads = fields.size("attention.head_count")
+    head = fields.size("attention.key_length", max(1, fields.size("embedding_length") // heads))
+    fields.require("attention.value_length", head)
     fields.require("rope.dimension_count", head)
     header = fields.header
-    heads = fields.size("attention.head_count")
     return {
         "vocab_size": header.shape("token_embd.weight")[0],
         "tie_word_embeddings": "output.weight" not in header.tensors,
@@ -177,13 +178,6 @@ def _sizes(fields: Fields) -> Json:
         "rope_theta": fields.number("rope.freq_base", _THETA),
         **_scaling(fields),
     }
-
-
-def _head_size(fields: Fields) -> int:
-    width_per_head = max(1, fields.size("embedding_length") // fields.size("attention.head_count"))
-    size = fields.size("attention.key_length", width_per_head)
-    fields.require("attention.value_length", size)
-    return size
 
 
 def _scaling(fields: Fields) -> Json:
@@ -217,10 +211,6 @@ def _llama(fields: Fields) -> Json:
     return _silu(fields, "llama", **biases)
 
 
-def _qwen2(fields: Fields) -> Json:
-    return _silu(fields, "qwen2", use_sliding_window=False)
-
-
 def _qwen3(fields: Fields) -> Json:
     has_bias = "blk.0.attn_q.bias" in fields.header.tensors
     return _silu(fields, "qwen3", attention_bias=has_bias, use_sliding_window=False)
@@ -252,7 +242,7 @@ def _gemma3(fields: Fields) -> Json:
 
 _BUILDERS: dict[str, Callable[[Fields], Json]] = {
     "llama": _llama,
-    "qwen2": _qwen2,
+    "qwen2": functools.partial(_silu, model_type="qwen2", use_sliding_window=False),
     "qwen3": _qwen3,
     "gemma3": _gemma3,
 }
