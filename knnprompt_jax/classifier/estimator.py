@@ -53,8 +53,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
         kinds = inspect.Parameter
         given = [kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None) for name in ("model", "task")]
-        for field in dataclasses.fields(cls.options_kind):
-            given.append(kinds(field.name, kinds.KEYWORD_ONLY, default=field.default))
+        fields = dataclasses.fields(cls.options_kind)
+        given += [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
         cls.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
 
     def __init__(self, model: Any = None, task: Task | None = None, **options: Any):

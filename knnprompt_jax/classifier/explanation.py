@@ -150,7 +150,7 @@ def _opinions(fitted: Fitted, readings: Readings) -> tuple[str, ...]:
         return ()
     found = []
     p_JC = fitted.pool.opinions(readings)[:, 0]
-    for member, p_C in sorted(zip(fitted.pool.members, p_JC, strict=True), key=lambda pair: -pair[0].share):
+    for member, p_C in sorted(zip(fitted.pool.choice.used, p_JC, strict=True), key=lambda pair: -pair[0].share):
         label = fitted.content.labels_C[p_C.argmax()]
         found.append(f"{member.title}: {label} {p_C.max():.2f} (share {100 * member.share:.0f} %)")
     return tuple(found)

@@ -118,7 +118,7 @@ def _fit_pool(
     )
     content = dataclasses.replace(
         content,
-        choice=found.choice,
+        choice=found.pool.choice,
         views=drawn,
         num_unlabelled=len(texts),
         estimated_prior=tuple(found.shares_C.tolist()),

@@ -28,7 +28,7 @@ def predict(inputs: method.Inputs, options: Options) -> method.Prediction:
     text_N = near_copies.number_texts(rows)
     found = pool_fitting.fit(reader, rows, text_N, shots, options.names, resources, inputs.seed, texts)
     p_QC = found.pool.probabilities(found.unlabelled or found.read(reader, problem.evaluation, ""))
-    return method.Prediction.from_probabilities(p_QC, note=found.choice.line, sets=reader.sets)
+    return method.Prediction.from_probabilities(p_QC, note=found.pool.choice.line, sets=reader.sets)
 
 
 def check(problem: method.Problem, options: Options) -> None:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from scipy import special
 
-from knnprompt_jax.common import errors, progress
+from knnprompt_jax.common import errors, parallel, progress
 from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.datastore import StoreOptions, distances
 from knnprompt_jax.inference import lm
@@ -143,7 +143,7 @@ class Inputs:
         """
         titles = [self._title(title)] * len(sets)
         for result in states_lib.read_sets(self.model, sets, self.cache, titles):
-            yield result.states.replicated()
+            yield parallel.replicate(result.states)
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
         """Return log p (nats) of every target token, one array per text."""

@@ -289,10 +289,7 @@ def read(path: pathlib.Path) -> Json:
 
 
 def rotary_parameters(
-    hf: Fields,
-    theta: float,
-    share: float = 1.0,
-    older: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
+    hf: Fields, theta: float, share: float = 1.0, older: tuple[str, str] = ("rope_theta", "partial_rotary_factor")
 ) -> Rotary:
     """Return the scaling, its base and the share of the head that turns.
 

@@ -51,10 +51,6 @@ class States:
         """Return some rows, whole on every device."""
         return parallel.replicate(jax.tree.map(lambda array: array[rows], self))
 
-    def replicated(self) -> "States":
-        """Return all rows, whole on every device."""
-        return parallel.replicate(self)
-
 
 @struct.dataclass
 class Head:

@@ -293,12 +293,7 @@ def _mask(limits_ref: Ref, positions: list[Ref], start: Array, shape: tuple[int,
 
 
 def _absorb(
-    carry: Carry | None,
-    q_TF: Array,
-    k_PF: Array,
-    v_PF: Array,
-    masked: Callable[[Array], Array],
-    rows: int = 1,
+    carry: Carry | None, q_TF: Array, k_PF: Array, v_PF: Array, masked: Callable[[Array], Array], rows: int = 1
 ) -> Carry:
     """Return the carry after one more block of keys; each query attends only to its own row, one of `rows`."""
     logits_TP = masked(_products(q_TF, k_PF, 1, rows))

@@ -203,9 +203,5 @@ def _write_records(
 
 def _num_tokens(prompts: layout.Prompts, indices: np.ndarray) -> int:
     """Count the tokens of the prompts with these indices; the prefix of a `PromptGroup` counts once."""
-    tokens = 0
-    for part in prompts.groups:
-        is_counted_N = np.isin(part.number_N, indices)
-        if is_counted_N.any():
-            tokens += part.take(np.flatnonzero(is_counted_N)).num_tokens
-    return tokens
+    parts = [(part, np.flatnonzero(np.isin(part.number_N, indices))) for part in prompts.groups]
+    return sum(part.take(members).num_tokens for part, members in parts if members.size)

@@ -35,6 +35,7 @@ _HEAD = 100  # Lines from which the delimiter is chosen.
 _MAX_CELL = 2**26  # Characters.
 _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
 _ADVICE = "; name the text columns with --text_columns=, alike in every file"
+_ENCODING_ADVICE = "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252, utf-16-le)"
 _BATCH = 1024  # Rows of a Parquet file.
 _MAX_ANSWER = 20  # Characters of an answer in the column of a labelling tool.
 _REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped")
@@ -217,10 +218,7 @@ class Table:
             for number, line in enumerate(text, start=1):
                 is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
                 if is_other or _UNDECODABLE in line or (number == 1 and "\0" in line):
-                    advice = (
-                        "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252, utf-16-le)"
-                    )
-                    raise errors.UserError(f"{name}:{number}: not {encoding.upper()}: {advice}")
+                    raise errors.UserError(f"{name}:{number}: not {encoding.upper()}: {_ENCODING_ADVICE}")
                 yield line
         except (LookupError, UnicodeError) as error:
             raise errors.UserError(f"{name}: --encoding={encoding}: {error}") from None

@@ -57,7 +57,7 @@ def test_a_pool_without_experts_explains_no_opinions(model):
     """Labels that have nothing to do with the texts leave every expert without a share."""
     classifier = kp.AutoClassifier(model, experts=("means",), demo_shots=0)
     classifier.fit([f"text {number}" for number in range(12)], list("xyyx" * 3))
-    assert not classifier.fitted_.pool.members
+    assert not classifier.fitted_.pool.choice.used
     found = classifier.explain("text 8")
     assert not found.opinions and "experts alone" not in str(found)
 

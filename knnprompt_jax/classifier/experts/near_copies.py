@@ -32,9 +32,8 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _ALONE = "\u0e00-\u0eff\u2600-\u27bf\u3041-\u9fff\U0001f000-\U0001ffff"
 _WORD = re.compile(f"[{_ALONE}]|[^\\s{_ALONE}]+")
 _MARKS = ".,;:!?\u2026\u3001\u3002\uff0c\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb()[]{}<>-\u2013\u2014_*/\\|"  # At the ends of words.
-_SENTENCE_MARKS = re.compile(
-    "[.,;:!?\u2026\u3001\u3002\uff0c\"'\u2013\u2014-]+"
-)  # Others alone, such as :), are words.
+# Other marks alone, such as :), are words.
+_SENTENCE_MARKS = re.compile("[.,;:!?\u2026\u3001\u3002\uff0c\"'\u2013\u2014-]+")
 _DIGIT = re.compile(r"\d")
 _MIN_WORDS = 4  # Without digits; fewer do not say what a text is about.
 

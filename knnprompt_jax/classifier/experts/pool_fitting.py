@@ -29,19 +29,17 @@ class Pool:
     """Experts fitted to rows.
 
     Attributes:
-        members: the experts that have a weight.
+        choice: the experts with their weights, and what is subtracted from the logits if no other shares are given.
         num_classes: the number of classes C, of which the P in `present_P` have rows.
         shares_P: the share of each of these classes among the rows.
-        offset_C: what is subtracted from the logits, if no other shares are given.
         counts_J: the weight times the factor of each expert.
         resources: the inputs of the experts besides readings.
     """
 
-    members: tuple[pool_lib.Member, ...]
+    choice: Choice
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
-    offset_C: np.ndarray
     counts_J: np.ndarray
     scorers: tuple[expert_lib.Scorer, ...]
     resources: Resources
@@ -72,9 +70,7 @@ class Pool:
             else:
                 scorers.append(expert.fit(readings, y_N, len(present_P), member.setting))
         counts_J = np.array([member.weight * member.factor for member in choice.used])
-        offset_C = np.array(choice.offset or [0.0] * num_classes)
-        shares_P = counts_P / len(y_N)
-        return cls(choice.used, num_classes, present_P, shares_P, offset_C, counts_J, tuple(scorers), resources)
+        return cls(choice, num_classes, present_P, counts_P / len(y_N), counts_J, tuple(scorers), resources)
 
     @property
     def terms(self) -> words.Terms | None:
@@ -89,10 +85,10 @@ class Pool:
         """
         logits_QP = self.logits(readings)[:, self.present_P]
         shares_P = self.shares_P
-        if prior_C is None:
-            logits_QP = logits_QP - self.offset_C[self.present_P]
-        else:
+        if prior_C is not None:
             shares_P = np.maximum(prior_C[self.present_P], _MIN_PRIOR)
+        elif self.choice.offset:
+            logits_QP = logits_QP - np.array(self.choice.offset)[self.present_P]
         return self._expand(pool_lib.probabilities(logits_QP, shares_P))
 
     def logits(self, readings: Readings) -> np.ndarray:
@@ -102,8 +98,8 @@ class Pool:
     def opinions(self, readings: Readings) -> np.ndarray:
         """Return the probability of every class by each expert alone [J, Q, C]; J is 0 if no expert was of use."""
         scores_JQP = self._scores(readings)
-        p_JQC = np.zeros((len(self.members), len(readings.texts), self.num_classes))
-        for p_QC, scores_QP, member in zip(p_JQC, scores_JQP, self.members, strict=True):
+        p_JQC = np.zeros((len(scores_JQP), len(readings.texts), self.num_classes))
+        for p_QC, scores_QP, member in zip(p_JQC, scores_JQP, self.choice.used, strict=True):
             p_QC[:] = self._expand(pool_lib.probabilities(member.factor * scores_QP, self.shares_P))
         return p_JQC
 
@@ -141,8 +137,7 @@ class Fit(NamedTuple):
     """A pool with what it was made from.
 
     Attributes:
-        pool: the experts, fitted to all rows.
-        choice: the experts with their weights.
+        pool: the experts with their weights, fitted to all rows.
         demonstrations: the examples that new texts follow in each view in use, by their number per class.
         readings: the readings of all rows in these views.
         shares_C: the shares of classes among the texts without labels; empty if there are none.
@@ -150,7 +145,6 @@ class Fit(NamedTuple):
     """
 
     pool: Pool
-    choice: Choice
     demonstrations: Mapping[int, Sequence[Example]]
     readings: Readings
     shares_C: np.ndarray
@@ -214,17 +208,18 @@ def fit(
     readings = Readings(texts, {number: states[number] for number in choice.views})
     demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
     pool = Pool.fit(choice, readings, y_N, task.num_classes, resources)
-    found = Fit(pool, pool_lib.assess(choice, logits_nP, y_n, first_u), demonstrations, readings, np.array([]), None)
+    assessed = dataclasses.replace(pool, choice=pool_lib.assess(choice, logits_nP, y_n, first_u))
+    found = Fit(assessed, demonstrations, readings, np.array([]), None)
     if not unlabelled:
         return found
     # The texts without labels shift the logits, and with them the estimate of what to expect.
     queries = found.read(reader, unlabelled, "texts without labels")
     offset_C = np.zeros(task.num_classes)
     offset_C[sampled_P] = pool_lib.offset(pool.logits(queries)[:, sampled_P], logits_nP, len(rows))
-    centred = dataclasses.replace(choice, offset=tuple(offset_C.tolist()))
+    choice = dataclasses.replace(choice, offset=tuple(offset_C.tolist()))
+    choice = pool_lib.assess(choice, logits_nP - offset_C[sampled_P], y_n, first_u)
     return found._replace(
-        pool=dataclasses.replace(pool, offset_C=offset_C),
-        choice=pool_lib.assess(centred, logits_nP - offset_C[sampled_P], y_n, first_u),
+        pool=dataclasses.replace(pool, choice=choice),
         shares_C=pool_lib.estimate_shares(pool.probabilities(queries), np.bincount(y_N, minlength=task.num_classes)),
         unlabelled=queries,
     )
@@ -272,9 +267,8 @@ def _able_experts(
     Raises:
         UserError: no expert that reads prompts can.
     """
-    experts = []
-    for name in names:
-        experts += expert_lib.KINDS[name].for_views(shots, num_layers, resources)
+    kinds = [expert_lib.KINDS[name] for name in names]
+    experts = [expert for kind in kinds for expert in kind.for_views(shots, num_layers, resources)]
     obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle)})
     able = [expert for expert in experts if not expert.obstacle]
     if not any(expert.reads_prompts for expert in able):

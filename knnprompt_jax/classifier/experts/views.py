@@ -147,11 +147,7 @@ def _cross_fitted(
 
 
 def default_numbers(
-    task: Task,
-    rows: Sequence[Example],
-    lengths: Callable[[Sequence[str]], np.ndarray],
-    context: int,
-    seed: int,
+    task: Task, rows: Sequence[Example], lengths: Callable[[Sequence[str]], np.ndarray], context: int, seed: int
 ) -> tuple[int, ...]:
     """Return the demonstrations per class of each default view: a number whose prefix is short, and 0.
 

@@ -200,13 +200,7 @@ class Execution:
         statistics: sums over all passes; the caller counts `seconds`.
     """
 
-    def __init__(
-        self,
-        model: decoder_lib.Decoder,
-        name: str,
-        mesh: jax.sharding.Mesh,
-        statistics: PassStatistics,
-    ):
+    def __init__(self, model: decoder_lib.Decoder, name: str, mesh: jax.sharding.Mesh, statistics: PassStatistics):
         """Place the weights on the mesh; `name` is what messages call the model."""
         self.mesh = mesh
         self.statistics = statistics

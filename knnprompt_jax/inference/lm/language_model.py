@@ -116,12 +116,7 @@ class LanguageModel:
 
     @classmethod
     def from_pretrained(
-        cls,
-        name_or_path: str | os.PathLike[str],
-        dtype: str = "float32",
-        *,
-        needs_weights: bool = True,
-        **options: Any,
+        cls, name_or_path: str | os.PathLike[str], dtype: str = "float32", *, needs_weights: bool = True, **options: Any
     ) -> "LanguageModel":
         """Return a decoder of any family of `registry.LANGUAGE_MODELS`.
 

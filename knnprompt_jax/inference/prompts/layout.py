@@ -153,11 +153,7 @@ class Prompts:
     """
 
     def __init__(
-        self,
-        num_prompts: int,
-        build: Callable[[int], Block],
-        num_blocks: int,
-        demonstration_tokens: Sequence[int] = (),
+        self, num_prompts: int, build: Callable[[int], Block], num_blocks: int, demonstration_tokens: Sequence[int] = ()
     ):
         """Describe prompts; `build` returns the block of an index, and raises UserError on a prompt without tokens."""
         self.num_prompts = num_prompts
@@ -236,11 +232,7 @@ def count_tokens(tokenize: Tokenize, texts: Sequence[str]) -> np.ndarray:
 
 
 def build_prompts(
-    task: Task,
-    demonstrations: Sequence[Example],
-    examples: Sequence[Example],
-    tokenize: Tokenize,
-    context: int,
+    task: Task, demonstrations: Sequence[Example], examples: Sequence[Example], tokenize: Tokenize, context: int
 ) -> Prompts:
     """Build one prompt per example: all demonstrations, each followed by a blank line, then the example.
 

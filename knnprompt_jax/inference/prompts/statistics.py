@@ -91,15 +91,13 @@ def _limits(
 ) -> dict[int, ShotLimit]:
     if not train:
         raise errors.UserError(f"task {task.name!r}: it has no train rows")
-    labelled_texts = [task.render(example, example.label) for example in train]
-    query_texts = [task.render(example) for example in queries]
     # + 1: in a prompt, the newline that ends a demonstration becomes a blank line of two tokens.
-    demonstrations = layout.count_tokens(tokenize, labelled_texts) + 1
+    demonstrations = layout.count_tokens(tokenize, [task.render(example, example.label) for example in train]) + 1
     by_class = collections.defaultdict(list)
     for example, length in zip(train, demonstrations.tolist(), strict=True):
         by_class[example.label].append(length)
-    special = len(tokenize([""])[0])
-    query_lengths = np.sort(layout.count_tokens(tokenize, query_texts) + special)
+    lengths = layout.count_tokens(tokenize, [task.render(query) for query in queries])
+    query_lengths = np.sort(lengths + len(tokenize([""])[0]))  # Special tokens count.
     class_lengths = list(by_class.values())
     return {context: _limit(class_lengths, query_lengths, context) for context in contexts}
 

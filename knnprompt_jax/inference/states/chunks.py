@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 def build(
     model: lm.LanguageModel, prompts: layout.Prompts, chunk_tokens: tuple[int, int], short_prefixes: bool
 ) -> Iterator[Chunk]:
-    """Return an iterator that builds the chunks of a set, in order.
+    """Yield the chunks of a set, in order.
 
     `chunk_tokens` are about the tokens of the first chunk and the maximum. Each chunk is twice as large as the one
     before, so that the devices start early. With `short_prefixes`, the prefix is the tokens of the demonstrations, and
@@ -44,15 +44,7 @@ def build(
     arrange: _Arrange | None = _shorten_prefixes if short_prefixes else None
     if model.deterministic:
         arrange = packing.arrange_alone
-    return _build(prompts, chunk_tokens, arrange, _model_key(model))
-
-
-def _build(
-    prompts: layout.Prompts,
-    chunk_tokens: tuple[int, int],
-    arrange: _Arrange | None,
-    model_key: str,
-) -> Iterator[Chunk]:
+    model_key = _model_key(model)
     demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
     for cut in _cut(prompts, *chunk_tokens):
         groups = arrange(cut, demonstrations_P) if arrange else cut
