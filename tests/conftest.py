@@ -145,12 +145,7 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     classes = rng.integers(0, 4, len(tokens_NT))
     return types.SimpleNamespace(
         head=model.head,
-        label_tokens=[
-            193,
-            186,
-            102,
-            168,
-        ],  # Likely tokens, so that distances by label words differ from anchor to anchor.
+        label_tokens=[193, 186, 102, 168],  # Likely ones: distances by label words differ from anchor to anchor.
         **{"anchors": states.take_replicated(slice(41)), "y_N": classes[:41], "logp_NV": logp_NV[:41]},
         **{"queries": states.take_replicated(slice(41, None)), "y_Q": classes[41:], "logp_QV": logp_NV[41:]},
     )

@@ -53,15 +53,9 @@ def outputs(tmp_path_factory):
                     change(copy, *hunk.split("\n", 1))
             else:
                 commands[name] += step["commands"].splitlines()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.shell"],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy)},
-        input=json.dumps(commands),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    streams = {"input": json.dumps(commands), "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-m", "tests.shell"], cwd=copy, env=environment, check=False, **streams)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -37,10 +37,7 @@ def tickets(split: str) -> pd.DataFrame:
     """A third of the demo's rows, with their words as labels."""
     rows = catalogue.load_rows(TASK, split)[::3]
     return pd.DataFrame(
-        {
-            "text": [row.fields["sentence"] for row in rows],
-            "label": [TASK.label_words[int(row.label)] for row in rows],
-        }
+        {"text": [row.fields["sentence"] for row in rows], "label": [TASK.label_words[int(row.label)] for row in rows]}
     )
 
 

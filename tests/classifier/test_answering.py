@@ -95,14 +95,6 @@ def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, mo
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
 
 
-def test_the_estimate_is_near_the_accuracy_on_other_rows(model, task, rows, pool):
-    """Of 30 rows, as many as the interval around the accuracy allows for."""
-    estimate = pool.choice_.estimate
-    accuracy = np.mean(pool.predict(rows[0][67:]) == rows[1][67:])
-    assert abs(accuracy - estimate.accuracy) < 2 * np.sqrt(accuracy * (1 - accuracy) / 30)
-    assert np.mean(pool.choice_.held_out_right) == estimate.accuracy
-
-
 @pytest.mark.parametrize(
     ("experts", "demo_shots", "expected"),
     [

@@ -41,8 +41,7 @@ def test_long_texts_leave_no_room_for_demonstrations():
 
 
 @pytest.mark.parametrize(
-    ("demo_shots", "expected"),
-    [("auto", (16, 0)), (3, (3,)), ((0, 2, 2), (2, 0)), (10**6, (20,)), (np.int64(1), (1,))],
+    ("demo_shots", "expected"), [("auto", (16, 0)), (3, (3,)), ((0, 2, 2), (2, 0)), (10**6, (20,)), (np.int64(1), (1,))]
 )
 def test_the_views_of_requested_demonstrations(demo_shots, expected):
     rows = [Example({"text": f"t{row}"}, "012"[row % 3], row) for row in range(60)]

@@ -173,9 +173,6 @@ def test_a_row_of_each_class_is_enough(table, shots):
     write_table(table, [("refund me", "billing"), ("server error", "outage")])
     content = fit_job.run(settings(table, shots=shots)).content
     assert ([example.row for example in content.anchors], content.demonstrations) == ([0, 1], ())
-    write_table(table, [("refund me", "billing"), ("a fee", "billing")])
-    with pytest.raises(errors.UserError, match="every row has the label 'billing': give rows of two"):
-        fit_job.run(settings(table, shots=shots, overwrite=True))
 
 
 def test_texts_in_columns_of_other_names(tmp_path, caplog):

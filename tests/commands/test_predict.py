@@ -13,6 +13,7 @@ from knnprompt_jax.cli import shared_settings
 from knnprompt_jax.commands import predict_job, unlabelled
 from knnprompt_jax.common import errors, files
 from knnprompt_jax.inference.lm import memory
+from knnprompt_jax.study import job_inputs
 from tests import processes
 
 
@@ -43,26 +44,12 @@ def run(saved, table, demo_classifier, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_the_smallest_model_axis_is_chosen_except_in_deterministic_mode(deterministic, run, saved, monkeypatch):
-    read_saved = classifier_file.read
-    chosen = []
-
-    def read(path):
-        found = read_saved(path)
-        identity = dataclasses.replace(found.content.model, deterministic=deterministic)
-        return dataclasses.replace(found, content=dataclasses.replace(found.content, model=identity))
-
-    def load_model(saved, mesh):
-        chosen.append(mesh("the configuration").shape["model"])
-        raise errors.UserError("loaded")
-
-    monkeypatch.setattr(classifier_file, "read", read)
-    monkeypatch.setattr(classifier_file.Saved, "load_model", load_model)
+def test_the_smallest_model_axis_is_chosen_except_in_deterministic_mode(demo_classifier, monkeypatch):
     monkeypatch.setattr(memory, "model_axis", lambda config, dtype, step_tokens: 1)
-    with pytest.raises(errors.UserError, match="mesh.model=0: --deterministic" if deterministic else "loaded"):
-        run("-", mesh=shared_settings.SavedMesh(model=0))
-    assert chosen == [] if deterministic else [1]
+    mesh, identity = shared_settings.SavedMesh(model=0), demo_classifier.model.identity
+    assert job_inputs.choose_saved_mesh(mesh, identity)("the configuration").shape["model"] == 1
+    with pytest.raises(errors.UserError, match="mesh.model=0: --deterministic"):
+        job_inputs.choose_saved_mesh(mesh, dataclasses.replace(identity, deterministic=True))
 
 
 def read(output):

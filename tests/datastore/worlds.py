@@ -34,12 +34,7 @@ class World:
         return distances(name, h_QE, h_NE, self.logp_QV, self.logk_NV)
 
     def build(
-        self,
-        kind: str,
-        distance: str,
-        rows: slice | np.ndarray = slice(None),
-        memory_mb: float = 512.0,
-        **further: Any,
+        self, kind: str, distance: str, rows: slice | np.ndarray = slice(None), memory_mb: float = 512.0, **further: Any
     ) -> store_lib.Store:
         """Return a store of some of the anchors; `further` are further arguments of `store_lib.build`."""
         options = StoreOptions(kind, memory_mb)

@@ -94,10 +94,7 @@ def test_methods_that_use_anchors_are_excluded_without_anchors(problem):
     assert not any(method.ANCHORS in declared.needs for declared in selected)
 
 
-@pytest.mark.parametrize(
-    ("name", "demo_shots", "most"),
-    [("icl_ensemble", 2, 1), ("prompt_compose_bm25", 0, 3)],
-)
+@pytest.mark.parametrize(("name", "demo_shots", "most"), [("icl_ensemble", 2, 1), ("prompt_compose_bm25", 0, 3)])
 def test_too_few_demonstrations_are_refused(name, demo_shots, most):
     message = f"'{name}' does not apply: demo_shots={demo_shots}: .* from 1 to {most}"
     with pytest.raises(errors.UserError, match=message):

@@ -35,8 +35,7 @@ def test_special_tokens_outside_the_vocabulary_are_allowed(folder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "model_type"),
-    [("GPT2Tokenizer", "llama"), ("Qwen2Tokenizer", "qwen2"), ("LlamaTokenizer", "llama")],
+    ("kind", "model_type"), [("GPT2Tokenizer", "llama"), ("Qwen2Tokenizer", "qwen2"), ("LlamaTokenizer", "llama")]
 )
 def test_tokenizer_json_counts_and_no_class(tmp_path, kind, model_type):
     """A class of `transformers` may replace the normalizer, the pre-tokenizer and the special tokens of the file."""

@@ -1,5 +1,6 @@
 """A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -49,17 +50,8 @@ def passes(monkeypatch):
 @pytest.fixture
 def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> grids.GridSettings:  # noqa: F811
     """Settings of a robustness grid on the world."""
-    return Settings(
-        experiment="robustness",
-        tasks=("mr",),
-        models=(str(world / "model"),),
-        methods=("icl", "knn"),
-        seeds=(1, 2),
-        shots=(5, 7),
-        rows=11,
-        data_dir=str(world / "data"),
-        output=str(tmp_path / "results"),
-    )
+    places = {"data_dir": str(world / "data"), "output": str(tmp_path / "results")}
+    return dataclasses.replace(make_grid(seeds=(1, 2), shots=(5, 7), rows=11, **places), models=(str(world / "model"),))
 
 
 @pytest.fixture

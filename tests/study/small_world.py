@@ -54,16 +54,8 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def job(world, tmp_path) -> grids.ComparisonSettings:
-    return grids.ComparisonSettings(
-        model=str(world / "model"),
-        task="mr",
-        data_dir=str(world / "data"),
-        shots=9,
-        demo_shots=2,
-        seeds=(1, 2),
-        methods="icl, knn",
-        output=str(tmp_path / "results"),
-    )
+    places = {"model": str(world / "model"), "data_dir": str(world / "data"), "output": str(tmp_path / "results")}
+    return grids.ComparisonSettings(task="mr", shots=9, demo_shots=2, seeds=(1, 2), methods="icl, knn", **places)
 
 
 def choosing(job, **options):

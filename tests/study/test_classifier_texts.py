@@ -12,6 +12,8 @@ from knnprompt_jax.tasks.task import Example, Task
 ONE = Task("weather", ("sentence",), "{sentence}:", ("0", "1"), ("bad", "good"))
 TWO = Task("two", ("a", "b"), "{a} {b}:", ("0", "1"), ("no", "yes"), "first: {a}. second: {b}")
 CLS, SEP, COLD, WARM = range(4)
+LONG = {"a": "cold " * 50, "b": "warm warm"}  # The longer text of a pair is truncated first.
+EMPTY = {"sentence": ""}
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +29,8 @@ def of_bert() -> transformers.PreTrainedTokenizerFast:
 @pytest.mark.parametrize(
     ("task", "fields", "max_length", "tokens", "types"),
     [
-        # The longer text of a pair is truncated first.
-        (
-            TWO,
-            {"a": "cold " * 50, "b": "warm warm"},
-            9,
-            [CLS, COLD, COLD, COLD, COLD, SEP, WARM, WARM, SEP],
-            [0] * 6 + [1] * 3,
-        ),
-        (ONE, {"sentence": ""}, 256, [CLS, SEP], [0, 0]),
+        (TWO, LONG, 9, [CLS, *[COLD] * 4, SEP, WARM, WARM, SEP], [0] * 6 + [1] * 3),
+        (ONE, EMPTY, 256, [CLS, SEP], [0, 0]),
     ],
 )
 def test_texts_for_bert(of_bert, task, fields, max_length, tokens, types):

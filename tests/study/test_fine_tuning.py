@@ -28,19 +28,10 @@ def write_rows(path: pathlib.Path, count: int, seed: int) -> None:
 def options(tmp_path) -> dict:
     write_rows(tmp_path / "train.csv", 40, 1)
     write_rows(tmp_path / "test.csv", 14, 2)
-    return {
-        "model": "tiny",
-        "tasks": ("own",),
-        "train_file": str(tmp_path / "train.csv"),
-        "eval_file": str(tmp_path / "test.csv"),
-        "shots": (8,),
-        "seeds": (1,),
-        "steps": 30,
-        "batch": 8,
-        "learning_rate": 1e-3,
-        "output": str(tmp_path / "results"),
-        "checkpoints": str(tmp_path / "checkpoints"),
-    }
+    files = {f"{name}_file": str(tmp_path / f"{split}.csv") for name, split in (("train", "train"), ("eval", "test"))}
+    training = {"shots": (8,), "seeds": (1,), "steps": 30, "batch": 8, "learning_rate": 1e-3}
+    places = {name: str(tmp_path / name) for name in ("output", "checkpoints")}
+    return {"model": "tiny", "tasks": ("own",)} | files | training | places
 
 
 def test_learns_and_writes_a_record_like_other_methods(options, tmp_path):
@@ -56,7 +47,7 @@ def test_learns_and_writes_a_record_like_other_methods(options, tmp_path):
     maximum = 3 * 30 * 8 * max(tokens)
     assert record.prompts == 14
     assert sum(tokens) + maximum / 2 < record.lm_tokens <= sum(tokens) + maximum
-    assert records.read_all(tmp_path / "results" / "low_resource") == [record]
+    assert records.read_all(tmp_path / "output" / "low_resource") == [record]
     assert not list((tmp_path / "checkpoints").iterdir()), "a finished run needs no checkpoint"
 
 
@@ -73,14 +64,8 @@ def test_a_finished_run_is_skipped_and_another_seed_is_not(options, monkeypatch)
 
 def test_everything_that_changes_a_result_changes_the_key(options, monkeypatch):
     base = next(job.plan(FineTuneSettings(**options)))
-    for change in (
-        {"steps": 31},
-        {"batch": 7},
-        {"learning_rate": 2e-3},
-        {"dropout": 0.0},
-        {"shots": (7,)},
-        {"seeds": (2,)},
-    ):
+    changes = {"steps": 31, "batch": 7, "learning_rate": 2e-3, "dropout": 0.0, "shots": (7,), "seeds": (2,)}
+    for change in ({name: value} for name, value in changes.items()):
         assert next(job.plan(FineTuneSettings(**options | change))).key != base.key
     for change in ({"checkpoint_every": 7}, {"checkpoints": "elsewhere"}, {"output": "elsewhere"}):
         assert next(job.plan(FineTuneSettings(**options | change))).key == base.key

@@ -11,16 +11,8 @@ from tools import benchmark_peers, peer_process
 
 SMALL = {"model": "tiny", "batch": 256, "anchors": 23, "shots": 20, "demo_shots": 1, "repetitions": 2}
 FEW = {"peer_prompts": 5, "peer_suffixes": 9, "peer_batch": 3}
-SIZES = {
-    "hidden_size": 48,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "vocab_size": 101,
-    "head_dim": 6,
-    "intermediate_size": 67,
-    "sliding_window": 29,
-}
+SIZES = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 2, "head_dim": 6}
+SIZES |= {"vocab_size": 101, "intermediate_size": 67, "sliding_window": 29}
 
 
 def make_group(prefix, vocabulary=101):

@@ -15,15 +15,9 @@ def made(seed: int, **fields) -> records.Record:
     record = conftest.make_record(experiment="distance", seed=seed, shots=32, file_name=f"{seed}.json", **fields)
     counts = {label: {"word": label, "train": 9, "demonstrations": 2, "anchors": 6} for label in ("1", "10", "0")}
     options = {"encoder": "/home/someone/minilm/model", "k": 3}
-    return dataclasses.replace(
-        record,
-        true=("10", "0", "1", "1"),
-        predicted=("10", "1", "1", "0"),
-        class_counts=counts,
-        settings={"options": options},
-        seconds={"method": 12.5},
-        candidates=(0.25, 0.5),
-    )
+    outcome = {"true": ("10", "0", "1", "1"), "predicted": ("10", "1", "1", "0"), "candidates": (0.25, 0.5)}
+    settings, seconds = {"options": options}, {"method": 12.5}
+    return dataclasses.replace(record, **outcome, class_counts=counts, settings=settings, seconds=seconds)
 
 
 def test_a_packed_file_gives_the_records_back_without_facts_of_the_machine(tmp_path):

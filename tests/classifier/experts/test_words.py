@@ -7,15 +7,8 @@ from sklearn.feature_extraction import text as text_lib
 
 from knnprompt_jax.classifier.experts import expert, linear, words
 
-TEXTS = [
-    "A red  red\tcar",
-    "Ünïcode İ ß ﬁne",
-    "a",
-    "",
-    " \u2003 it\u00a0is\x1cso",
-    "longest words, again and again",
-    "red a car",
-]
+TEXTS = ["A red  red\tcar", "Ünïcode İ ß ﬁne", "a", "", " \u2003 it\u00a0is\x1cso", "longest words, again and again"]
+TEXTS += ["red a car"]
 QUERIES = ["the red car car", "", "zzz", "A", "again\u3000İ ﬁn", *TEXTS]
 
 

@@ -57,10 +57,7 @@ def _whole(model, tokens_BT):
 
 @pytest.mark.parametrize(
     ("shape", "prompts"),
-    [
-        ("gpt2", begin_alike()),
-        ("opt-350m", prompt_groups.make_random(1, 0, 1, (5,))),
-    ],
+    [("gpt2", begin_alike()), ("opt-350m", prompt_groups.make_random(1, 0, 1, (5,)))],
     ids=["suffixes that begin alike", "a prefix of one token and one prompt"],
 )
 def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):

@@ -5,7 +5,6 @@ import re
 
 import hypothesis
 import pytest
-import tokenizers
 from hypothesis import strategies
 
 from knnprompt_jax.common import errors
@@ -45,15 +44,8 @@ def joining(texts):
 
 @pytest.fixture(scope="module")
 def byte_level():
-    """A byte-level BPE in the manner of GPT-2's, trained on a few lines."""
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=330, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|end|>"]
-    )
-    tokenizer.train_from_iterator(
-        ["Text: so bright\nMood: good\n\n", "Text: dull \nMood: bad\n\n\n  it's 12"] * 3, trainer
-    )
+    """A byte-level BPE in the manner of GPT-2's."""
+    tokenizer = gguf_tokenizers.byte_level().tokenizer
     return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts)]
 
 
@@ -92,7 +84,7 @@ def test_demonstrations_are_tokenized_once(byte_level):
     assert sum(length > 60 for length in lengths) < 10
 
 
-PIECES = ("a", "bright", "it's", " ", "  ", "\n", "\n\n", "\t", "1", "é", ".", "<|end|>")
+PIECES = ("a", "bright", "it's", " ", "  ", "\n", "\n\n", "\t", "1", "é", ".", "<|im_end|>")
 TEXTS = strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 
 
@@ -168,12 +160,10 @@ def test_a_tokenizer_that_joins_words_to_a_colon_is_refused():
 def test_label_tokens_are_the_last_sub_tokens_in_class_order_and_differ():
     task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
     assert layout.label_tokens(task, with_start) == [ord("d"), ord("!"), ord("?")]
+    # Every word begins with the blank, a token of its own here.
     for which, message in [
         ("last", "the label words 'bad' and 'good' end in the same token .*: use label_token='first', "),
-        (
-            "first",
-            "begin with the same token .*: use label_token='last', ",
-        ),  # Every word begins with the blank, a token of its own here.
+        ("first", "begin with the same token .*: use label_token='last', "),
     ]:
         with pytest.raises(errors.UserError, match=message):
             layout.label_tokens(TASK, with_start, which)

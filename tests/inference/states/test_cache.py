@@ -82,10 +82,7 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
     assert cache_in(tmp_path).find(keys_N, WIDTH)[0].all()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [lambda _: b"", lambda _: b"junk", lambda content: content[:-40]],
-)
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"junk", lambda content: content[:-40]])
 def test_a_damaged_file_is_removed(tmp_path, damage):
     keys_N, rows_NF = made(3)
     cache_in(tmp_path).keep(keys_N, rows_NF)
