@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -200,12 +200,8 @@ def fit(
     first_u = np.unique(text_N[sample], return_index=True)[1]
     sampled = Readings([texts[index] for index in sample], states)
     choice, logits_nP = _hold_out_and_weigh(experts, sampled, y_n, folds_n, obstacles)
-    is_sampled_N = np.isin(np.arange(len(rows)), sample)
-    if not is_sampled_N.all():
-        rest = np.flatnonzero(~is_sampled_N).tolist()
-        for number in choice.views:
-            states[number] = rowwise.interleave(states[number], read(rest, number), is_sampled_N)
-    readings = Readings(texts, {number: states[number] for number in choice.views})
+    used = {number: states[number] for number in choice.views}
+    readings = Readings(texts, _read_rest(used, np.isin(np.arange(len(rows)), sample), read))
     demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
     pool = Pool.fit(choice, readings, y_N, task.num_classes, resources)
     assessed = dataclasses.replace(pool, choice=pool_lib.assess(choice, logits_nP, y_n, first_u))
@@ -223,6 +219,16 @@ def fit(
         shares_C=pool_lib.estimate_shares(pool.probabilities(queries), np.bincount(y_N, minlength=task.num_classes)),
         unlabelled=queries,
     )
+
+
+def _read_rest(
+    states: Mapping[int, lm.States], is_sampled_N: np.ndarray, read: Callable[[Sequence[int], int], lm.States]
+) -> Mapping[int, lm.States]:
+    """Return the states of all rows from those of the sampled ones; `read` reads rows in a view."""
+    if is_sampled_N.all():
+        return states
+    rest = np.flatnonzero(~is_sampled_N).tolist()
+    return {shots: rowwise.interleave(view, read(rest, shots), is_sampled_N) for shots, view in states.items()}
 
 
 def _read_names(
