@@ -37,6 +37,5 @@ def check_unlabelled(is_given: bool, class_prior: Any) -> None:
     is_required = isinstance(class_prior, str) and class_prior == ESTIMATE
     if not is_required <= is_given <= (is_required or class_prior is None):
         advice = "are required" if is_required else f"have no effect; leave them out, or set class_prior={ESTIMATE}"
-        raise errors.UserError(
-            f"class_prior={class_prior}: texts without labels (unlabelled_file, in Python unlabelled) {advice}"
-        )
+        message = f"class_prior={class_prior}: texts without labels (unlabelled_file, in Python unlabelled) {advice}"
+        raise errors.UserError(message)

@@ -79,10 +79,8 @@ class Saved:
 
     def load_model(self, mesh: lm_lib.MeshChoice) -> lm_lib.LanguageModel:
         """Return the model by the name that it had; raise UserError if it cannot be read."""
-        identity = self.content.model
-        options: dict[str, Any] = {"deterministic": identity.deterministic, "context": identity.context}
         with errors.prefixed(f"{self.path}: cannot load its model (in Python, give model=)"):
-            return lm_lib.LanguageModel.from_pretrained(identity.name, identity.dtype, mesh=mesh, **options)
+            return self.content.model.load(mesh=mesh)
 
     def restore(self, model: lm_lib.LanguageModel) -> Fitted:
         """Return the classifier; raise UserError unless this model, and the encoder as it is, made its states."""

@@ -84,8 +84,7 @@ def build(table: str, suspects: Sequence[tuple[str, ...]], to_label: Sequence[tu
     sections = [_listing("suspects", "Labels to check", to_check, headers, suspects)]
     if to_label:
         text = f"The last rows of {table}, the most useful first. Those of small novelty are unlike the train rows."
-        headers = ("text", *columns.COMPUTED)
-        sections.insert(0, _listing("to_label", "What to label next", text, headers, to_label))
+        sections.insert(0, _listing("to_label", "What to label next", text, ("text", *columns.COMPUTED), to_label))
     return sections
 
 

@@ -100,9 +100,7 @@ def search(queries: Any, keys: Any, classes_M: Array | np.ndarray, options: Sear
 
 # 1: never split a sum. A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
 @functools.partial(
-    jax.jit,
-    static_argnames=("options", "mesh", "axes"),
-    compiler_options={"xla_gpu_experimental_force_split_k": 1},
+    jax.jit, static_argnames=("options", "mesh", "axes"), compiler_options={"xla_gpu_experimental_force_split_k": 1}
 )
 def search_on(
     queries: Any,

@@ -151,9 +151,8 @@ def build(
         return Store(dense_codec, keys, jnp.asarray(classes_C), classes_C, classes_C, memory_mb=options.memory_mb)
     codec = _make_codec(options, distance, head, states, label_tokens)
     mesh = rowwise.find_mesh(states)
-    count = parallel.round_up(
-        len(states), (rowwise.ROWS_PER_TILE if codec.deterministic else 1) * (mesh.size if mesh else 1)
-    )
+    multiple = (rowwise.ROWS_PER_TILE if codec.deterministic else 1) * (mesh.size if mesh else 1)
+    count = parallel.round_up(len(states), multiple)
     padded = rowwise.pad(states.without_blocks(), count)
     keys = codec.encode_anchors(rowwise.split(padded, mesh) if mesh else padded)
     classes_M = rowwise.pad(classes_N, count, rowwise.PADDING)
@@ -174,9 +173,8 @@ def kind_of(options: StoreOptions, distance: str) -> str:
     found = distances.get(distance)
     is_whole = found.representation is distances.Representation.DISTRIBUTION
     if options.kind == "factored" and is_whole and not found.is_factorable:
-        raise errors.UserError(
-            f"kind='factored': distance={distance!r} is not an inner product of states; choose kind='dense'"
-        )
+        message = f"kind='factored': distance={distance!r} is not an inner product of states; choose kind='dense'"
+        raise errors.UserError(message)
     return "factored" if found.is_factorable and options.kind != "dense" else "dense"
 
 

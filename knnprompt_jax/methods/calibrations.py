@@ -113,9 +113,8 @@ def domain_context(inputs: method.Inputs, _: Options) -> method.Prediction:
 
     Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
     """
-    return _softmax(
-        inputs.label_log_p(inputs.states[method.QUERIES]) - log_bias(inputs.label_log_p(inputs.states[IN_DOMAIN]))
-    )
+    bias_C = log_bias(inputs.label_log_p(inputs.states[IN_DOMAIN]))
+    return _softmax(inputs.label_log_p(inputs.states[method.QUERIES]) - bias_C)
 
 
 def batch(inputs: method.Inputs, _: Options) -> method.Prediction:
@@ -162,9 +161,8 @@ def check_prototypical(problem: method.Problem, _: PrototypicalOptions) -> None:
     anchors = len(problem.split.anchors)
     required = max(2, problem.task.num_classes)
     if anchors < required:
-        raise errors.UserError(
-            f"Prototypical Calibration has {anchors} anchors and needs {required}: choose more shots"
-        )
+        message = f"Prototypical Calibration has {anchors} anchors and needs {required}: choose more shots"
+        raise errors.UserError(message)
 
 
 def linc(inputs: method.Inputs, options: LincOptions) -> method.Prediction:

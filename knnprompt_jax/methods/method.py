@@ -225,10 +225,8 @@ def check_label_words_are_tokens(problem: Problem, _: Any = None) -> None:
     check_label_words_differ(problem)
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if problem.label_token == "last" and len(tokens) > 1:
-            reason = (
-                f"the label word {word!r} has {len(tokens)} tokens, and the last one's probability is not the word's"
-            )
-            raise errors.UserError(f"{reason}: choose --label_token=first or other label words")
+            reason = f"{word!r} has {len(tokens)} tokens, and the last one's probability is not the word's"
+            raise errors.UserError(f"the label word {reason}: choose --label_token=first or other label words")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -151,9 +151,8 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     start = model.tokenizer.bos_token_id
     end = model.tokenizer.eos_token_id
     if start is None and end is None:
-        raise errors.UserError(
-            f"{model.name}: the tokenizer has no token that begins or ends a text, which is required"
-        )
+        message = f"{model.name}: the tokenizer has no token that begins or ends a text, which is required"
+        raise errors.UserError(message)
     return (end if start is None else start), (start if end is None else end)
 
 

@@ -167,11 +167,8 @@ def shared_prefix_attention(
         rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
         return prefix_kernel.attend(*rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, platform)
     mask_BQT = jnp.tile(mask_BST, (1, heads_per_key, 1))
-    attend = functools.partial(
-        _attend_heads,
-        mask_BQT=mask_BQT,
-        far_mask=_far_mask(prefix, rule, jnp.tile(positions_BS, (1, heads_per_key))),
-    )
+    far_mask = _far_mask(prefix, rule, jnp.tile(positions_BS, (1, heads_per_key)))
+    attend = functools.partial(_attend_heads, mask_BQT=mask_BQT, far_mask=far_mask)
     q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, heads_per_key, size)
     q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, heads_per_key * width, size)
     near = [jnp.moveaxis(array, 2, 0) for array in (k_BTGK, v_BTGK)]

@@ -240,10 +240,8 @@ def _download(name: str, config_only: bool, weights: bool) -> pathlib.Path:
     repository, _, revision = head.partition("@")
 
     def fetch(*patterns: str) -> pathlib.Path:
-        options: dict[str, Any] = {
-            "allow_patterns": list(patterns),
-            "ignore_patterns": [] if weights else ["*.index.json"],
-        }
+        ignored = [] if weights else ["*.index.json"]
+        options: dict[str, Any] = {"allow_patterns": list(patterns), "ignore_patterns": ignored}
         return pathlib.Path(huggingface_hub.snapshot_download(repository, revision=revision or None, **options))
 
     try:

@@ -37,9 +37,8 @@ ENCODERS = tuple(family.name for family in bert.FAMILIES)
 SENTENCE_ENCODERS = (*ENCODERS, "gemma3_text")
 LANGUAGE_MODELS = tuple(name for name in FAMILIES if name not in ENCODERS)
 # The keys of config.json that describe the shape of published models, by Hub name. `PUBLISHED` lacks the encoders.
-PUBLISHED_CONFIGS = json.loads(
-    pathlib.Path(__file__).with_name("families").joinpath("published.json").read_text(encoding="utf-8")
-)
+_PUBLISHED_FILE = pathlib.Path(__file__).with_name("families") / "published.json"
+PUBLISHED_CONFIGS = json.loads(_PUBLISHED_FILE.read_text(encoding="utf-8"))
 PUBLISHED = {name: hf for name, hf in PUBLISHED_CONFIGS.items() if hf["model_type"] not in ENCODERS}
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]

@@ -93,9 +93,8 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
         first = runs.drop_duplicates("task")
         shares = [100 * record.most_common for record in first.record]
         most_common = first.assign(method=names.MOST_COMMON, accuracy=shares)
-        yield _table(
-            f"accuracy_{shots}", f"Accuracy in %, {shots} train rows per class", pd.concat([runs, most_common])
-        )
+        caption = f"Accuracy in %, {shots} train rows per class"
+        yield _table(f"accuracy_{shots}", caption, pd.concat([runs, most_common]))
 
 
 def _table(name: str, caption: str, frame: pd.DataFrame) -> Table:

@@ -68,10 +68,9 @@ def layout(features_NE: np.ndarray) -> np.ndarray:
     from sklearn import manifold
 
     perplexity = min(30.0, (len(features_NE) - 1) / 3)
+    tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0)
     with threadpoolctl.threadpool_limits(1):  # With so few rows, threads would only wait for each other.
-        flat_N2 = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(
-            np.asarray(features_NE, np.float32)
-        )
+        flat_N2 = tsne.fit_transform(np.asarray(features_NE, np.float32))
     low_2 = flat_N2.min(0)
     span_2 = np.maximum(np.ptp(flat_N2, axis=0), 1e-9)
     return _MARGIN + (flat_N2 - low_2) / span_2 * (np.array(SIZE) - 2 * _MARGIN)

@@ -124,15 +124,9 @@ def _run(planned: FineTuningRun, settings: FineTuneSettings) -> records.Record:
     backbone = registry.load(planned.model.path, planned.model.config, jnp.float32, lambda path: replicated)
     network = sequence_classifier.SequenceClassifier(backbone, task.num_classes, nnx.Rngs(problem.split.seed))
     length = min(hyperparameters.max_length, planned.model.config.num_positions)
-    encode = functools.partial(
-        sequence_classifier.encode,
-        task,
-        tokenizer=planned.model.tokenizer,
-        max_length=length,
-        as_pairs=network.is_bidirectional,
-    )
-    train_rows = encode(problem.train_rows)
-    queries = encode(problem.evaluation)
+    encoding = (planned.model.tokenizer, length, network.is_bidirectional)
+    train_rows = sequence_classifier.encode(task, problem.train_rows, *encoding)
+    queries = sequence_classifier.encode(task, problem.evaluation, *encoding)
     y = np.array([task.class_index(example.label) for example in problem.train_rows])
     tuner = sequence_classifier.Trainer(network, hyperparameters, mesh, problem.split.seed)
     losses = tuner.train(train_rows, y, _checkpoints(settings, planned), settings.checkpoint_every)

@@ -173,9 +173,8 @@ class LabelWords(Expert):
         """Return the log-probability [N, C] (nats) of each label word."""
         assert self.resources.head is not None
         states = rowwise.pad(self._states(readings).without_blocks(), parallel.next_power_of_two(len(readings.texts)))
-        log_p_NC = distances.label_log_probabilities(
-            self.resources.head, jax.tree.map(jnp.asarray, states), self.resources.label_tokens
-        )
+        states = jax.tree.map(jnp.asarray, states)
+        log_p_NC = distances.label_log_probabilities(self.resources.head, states, self.resources.label_tokens)
         return np.asarray(log_p_NC, np.float64)[: len(readings.texts)]
 
 

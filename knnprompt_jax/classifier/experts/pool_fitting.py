@@ -61,10 +61,9 @@ class Pool:
         """
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         scorers: list[expert_lib.Scorer] = []
+        present = resources.of_classes(present_P)
         for member in choice.used:
-            expert = expert_lib.KINDS[member.expert](
-                resources.of_classes(present_P), member.demo_shots, member.token_block
-            )
+            expert = expert_lib.KINDS[member.expert](present, member.demo_shots, member.token_block)
             if terms and member.expert == expert_lib.Words.name:
                 scorers.append(terms)
             else:
@@ -189,8 +188,7 @@ def fit(
     dealt = {number: views.deal(rows, text_N, number, seed) for number in outputs}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
-        title = f"demonstrations per class: {number}"
-        return reader.read_view(rows, dealt[number], chosen, outputs[number], title)
+        return reader.read_view(rows, dealt[number], chosen, outputs[number], f"demonstrations per class: {number}")
 
     resources = dataclasses.replace(resources, names_CD=_read_names(reader, rows, experts, dealt))
     experts = [dataclasses.replace(expert, resources=resources.of_classes(sampled_P)) for expert in experts]

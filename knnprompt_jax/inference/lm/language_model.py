@@ -46,6 +46,11 @@ class Identity:
         """The values without the name: the files of a model may move."""
         return self.fingerprint, self.dtype, self.deterministic, self.context
 
+    def load(self, **options: Any) -> "LanguageModel":
+        """Return the model of this name, as by `LanguageModel.from_pretrained`."""
+        options |= {"deterministic": self.deterministic, "context": self.context}
+        return LanguageModel.from_pretrained(self.name, self.dtype, **options)
+
 
 class LanguageModel:
     """A frozen decoder with its tokenizer. The weights load at the first pass, or at the first use of `head`.
@@ -163,9 +168,8 @@ class LanguageModel:
     def __reduce__(self) -> Any:
         """Pickle the name of the model without its weights."""
         if not self.fingerprint:
-            raise errors.UserError(
-                "cannot pickle this model: only models loaded by from_pretrained have a name to load them by"
-            )
+            message = "cannot pickle this model: only models loaded by from_pretrained have a name to load them by"
+            raise errors.UserError(message)
         return load_reference, (self.identity, self.step_tokens)
 
     def __repr__(self) -> str:
@@ -375,13 +379,7 @@ def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     if multiprocessing.parent_process():
         message = f"this process loads its own copy of the model {identity.name}; set n_jobs=1 to share one"
         warnings.warn(message, stacklevel=2)
-    model = LanguageModel.from_pretrained(
-        identity.name,
-        identity.dtype,
-        step_tokens=step_tokens,
-        deterministic=identity.deterministic,
-        context=identity.context,
-    )
+    model = identity.load(step_tokens=step_tokens)
     if model.fingerprint != identity.fingerprint:
         raise errors.UserError(
             f"{identity.name}: the files of this model have changed since it was pickled "

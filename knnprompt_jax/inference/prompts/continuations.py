@@ -113,9 +113,8 @@ def _check_fits(index: int, prefix_P: np.ndarray, context: np.ndarray, target: n
     if not len(prefix_P) + len(context):
         raise ValueError(f"text {index}: no token precedes its target")
     if len(target) >= limit:
-        raise errors.UserError(
-            f"{len(target)} tokens to score do not fit in {limit} tokens after at least 1 token of context"
-        )
+        message = f"{len(target)} tokens to score do not fit in {limit} tokens after at least 1 token of context"
+        raise errors.UserError(message)
 
 
 def _group(prefix_P: np.ndarray, members: Sequence[_Member]) -> layout.PromptGroup:

@@ -324,9 +324,8 @@ def tokenize_continuations(tokenize: Tokenize, texts: Sequence[str]) -> list[lis
     colon, *with_colon = tokenize([":", *(f":{text}" for text in texts)])
     for text, tokens in zip(texts, with_colon, strict=True):
         if tokens[: len(colon)] != colon:
-            raise errors.UserError(
-                f"the tokenizer joins a colon to {text!r}, so that this text has no tokens of its own"
-            )
+            message = f"the tokenizer joins a colon to {text!r}, so that this text has no tokens of its own"
+            raise errors.UserError(message)
     return [tokens[len(colon) :] for tokens in with_colon]
 
 

@@ -78,9 +78,8 @@ def describe(
     task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return a row of statistics for each context; the average is over labelled train texts without final newline."""
-    lengths = layout.count_tokens(
-        tokenize, [task.render(example, example.label).removesuffix("\n") for example in train]
-    )
+    texts = [task.render(example, example.label).removesuffix("\n") for example in train]
+    lengths = layout.count_tokens(tokenize, texts)
     row = {"task": task.name, "num_classes": task.num_classes, "average_template_tokens": float(np.mean(lengths))}
     limits = _limits(task, train, queries, tokenize, contexts)
     return [{**row, "context": context, **limit._asdict()} for context, limit in limits.items()]

@@ -99,10 +99,8 @@ def _split(groups: Sequence[layout.PromptGroup], max_tokens: int) -> list[list[l
     piece_n = np.empty_like(order_n)
     piece_n[order_n] = (ends_n - 1) * num_pieces // ends_n[-1]
     pieces: list[list[layout.PromptGroup]] = [[] for _ in range(num_pieces)]
-    # `np.split` returns an empty array more.
-    for group, piece_N in zip(
-        groups, np.split(piece_n, np.cumsum([len(group.number_N) for group in groups])), strict=False
-    ):
+    by_group = np.split(piece_n, np.cumsum([len(group.number_N) for group in groups]))[:-1]
+    for group, piece_N in zip(groups, by_group, strict=True):
         for piece in np.unique(piece_N):
             pieces[piece].append(group.take(np.flatnonzero(piece_N == piece)))
     return pieces

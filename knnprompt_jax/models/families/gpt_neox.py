@@ -94,7 +94,4 @@ _PHI_TABLE = llama.table(
     weight_names.HEAD,
     NameRule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
 )
-FAMILIES = (
-    Family("gpt_neox", _gpt_neox, _TABLE),
-    Family("phi", _phi, _PHI_TABLE),
-)
+FAMILIES = (Family("gpt_neox", _gpt_neox, _TABLE), Family("phi", _phi, _PHI_TABLE))
