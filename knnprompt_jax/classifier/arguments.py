@@ -44,8 +44,7 @@ class AutoOptions(_ClassifierOptions, PoolOptions):
     CHANGEABLE: ClassVar = ("class_prior",)
 
     demo_shots: Any = options.argument(
-        AUTO,
-        "Demonstrations per class; several numbers: a view for each; auto: at most 16, and 0.",
+        AUTO, "Demonstrations per class; several numbers: a view for each; auto: at most 16, and 0."
     )
     class_prior: Any = options.argument(
         None,

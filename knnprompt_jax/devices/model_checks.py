@@ -49,9 +49,8 @@ def check_attention(inputs: Inputs) -> Iterator[Line]:
     for (head_size, heads_per_key, has_windows), dtype in itertools.product(kinds, kernel_proof.TOLERANCE):
         case = kernel_proof.Case(device, dtype, head_size, heads_per_key, has_windows)
         name = f"heads of {head_size}, {heads_per_key} per key head{', windows' * has_windows}, {dtype}"
-        yield checks.compare(
-            name, kernel_proof.TOLERANCE[dtype], kernel_proof.deviation, case, platform, not is_compiled
-        )
+        allowed = kernel_proof.TOLERANCE[dtype]
+        yield checks.compare(name, allowed, kernel_proof.deviation, case, platform, not is_compiled)
 
 
 def check_packing(inputs: Inputs) -> Iterator[Line]:

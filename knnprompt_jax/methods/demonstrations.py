@@ -81,9 +81,8 @@ def predict_with_selection(inputs: method.Inputs, options: RetrievalOptions) -> 
     """Select demonstrations and predict by in-context learning."""
     problem = inputs.problem
     selected = select(problem, options)
-    prompts = layout.build_individual_prompts(
-        problem.task, selected, problem.evaluation, problem.tokenize, inputs.model.context
-    )
+    context = inputs.model.context
+    prompts = layout.build_individual_prompts(problem.task, selected, problem.evaluation, problem.tokenize, context)
     [states] = inputs.read_sets([prompts], f"demonstrations by {options.retriever}")
     return method.Prediction.from_probabilities(inputs.label_probabilities(states), sets=[prompts])
 

@@ -120,9 +120,8 @@ class Task:
             raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
         if set(self.fields) != set(used):
             fields = errors.join_names(self.fields)
-            raise self._error(
-                f"{attribute} {template!r} has {errors.join_names(used)} in braces; the fields are {fields}"
-            )
+            found = f"{attribute} {template!r} has {errors.join_names(used)} in braces"
+            raise self._error(f"{found}; the fields are {fields}")
 
     @classmethod
     def infer(
