@@ -11,9 +11,7 @@ VOCABULARY = 208
 NUM_TRUNCATED_TOKENS = 101
 
 
-def make_group(
-    suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = (), index: Sequence[int] | None = None
-) -> layout.PromptGroup:
+def make_group(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = (), index=None) -> layout.PromptGroup:
     """Return the group of prompts with these tokens, at these positions among all prompts; by default in this order."""
     return layout.PromptGroup(
         np.array(prefix, np.int32),
@@ -28,18 +26,14 @@ def make(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = ()) -> layou
     return layout.Prompts.of_groups([make_group(suffixes, prefix)], len(suffixes), demonstrations)
 
 
-def make_random_group(
-    lengths: Sequence[int], prefix_length: int = 0, seed: int = 0, vocabulary: int = 50257
-) -> layout.PromptGroup:
+def make_random_group(lengths: Sequence[int], prefix_length=0, seed=0, vocabulary=50257) -> layout.PromptGroup:
     """Return a group of random suffixes of these lengths; no token is 0, the value of padding."""
     rng = np.random.default_rng(seed)
     suffixes = [rng.integers(1, vocabulary, length) for length in lengths]
     return make_group(suffixes, rng.integers(1, vocabulary, prefix_length))
 
 
-def make_random(
-    count: int, truncated: int = 5, prefix_length: int = 53, lengths: Sequence[int] = (1, 2, 13, 37), seed: int = 1
-) -> layout.Prompts:
+def make_random(count: int, truncated=5, prefix_length=53, lengths=(1, 2, 13, 37), seed=1) -> layout.Prompts:
     """Return `count` prompts in a mixed order.
 
     `truncated` of them have no prefix; the suffixes of the others have the lengths `lengths` in turn.

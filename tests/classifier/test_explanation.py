@@ -80,7 +80,6 @@ def test_lines_are_short_and_printable():
     found = str(explanation.Explanation({"text": text}, "&", shares, tuple(parts), (near,) * 12, "KL, nats"))
     lines = found.splitlines()
     assert max(map(len, lines)) < 250 and "\x1b" not in found and "\u202e" not in found
-    assert lines[1] == "  label &: & 0.750, <b> 0.250"
     assert lines[2] == "  words that change the probability of &: '<script>bad</script>' +0.50, '\\u202enot' -0.25"
     assert lines[5].startswith("  anchor 7, label <b>, distance 0.1250: x <i> y")
     assert lines[6] == "    '<u>' 0.1000 (50 %, 25 %)" and len(lines) == 5 + 2 * 3

@@ -33,12 +33,10 @@ def test_each_anchor_is_classified_by_the_others(model, rows, task):
     np.testing.assert_array_equal(classes_N, votes_NC.argmax(-1))
 
 
-@pytest.mark.parametrize("kind", [kp.KNNPrompting, kp.AutoClassifier])
-def test_leave_one_out_needs_two_texts(model, kind):
+@pytest.mark.parametrize(("kind", "options"), [(kp.KNNPrompting, {"k": 1}), (kp.AutoClassifier, {})])
+def test_leave_one_out_needs_two_texts(model, kind, options):
     with pytest.raises(kp.UserError, match="leave-one-out needs at least two anchors of different texts"):
-        kind(model, demo_shots=0, **{"k": 1} if kind is kp.KNNPrompting else {}).fit(
-            ["a", " A"], ["no", "yes"]
-        ).left_out()
+        kind(model, demo_shots=0).set_params(**options).fit(["a", " A"], ["no", "yes"]).left_out()
 
 
 @pytest.mark.parametrize("kind", [kp.KNNPrompting, kp.AutoClassifier])

@@ -29,9 +29,8 @@ def test_a_search_over_k_reads_each_prompt_once(unfitted, rows, model, monkeypat
     X, y = rows
     folds = model_selection.KFold(3)
     before = model.statistics.prompts
-    search = model_selection.GridSearchCV(unfitted, {"k": [1, 3, 5]}, cv=folds, refit=False, error_score="raise").fit(
-        X, y
-    )
+    options = {"cv": folds, "refit": False, "error_score": "raise"}
+    search = model_selection.GridSearchCV(unfitted, {"k": [1, 3, 5]}, **options).fit(X, y)
     assert model.statistics.prompts - before == len(X)  # Folds share their prompts.
     for k, scores in zip((1, 3, 5), search.cv_results_["mean_test_score"], strict=True):
         expected = model_selection.cross_val_score(base.clone(unfitted).set_params(k=k), X, y, cv=folds)

@@ -118,9 +118,7 @@ def test_corrections_new_labels_and_checks_go_round(work, given, tmp_path):
     assert len(labels) == 54 + 1 and labels[doubted[0]] == "=odd" and labels[doubted[1]] == "label 2"
     assert labels[55] == "=odd" and done.content.task.fields == ("text",)
     assert label_table.count_chosen(done.content) == 1
-    assert fit_job.summarize(done).endswith(
-        "look chose 1 of the rows; as it prefers difficult ones, this forecast is pessimistic"
-    )
+    assert "look chose 1 of the rows; as it prefers difficult ones" in fit_job.summarize(done)
     look()
     table = read("look/table-2.csv")
     assert list(table[0]) == ["ticket", "text", "team", *columns.ADDED] and len(table) == 61
@@ -132,9 +130,8 @@ def test_corrections_new_labels_and_checks_go_round(work, given, tmp_path):
 
 
 def test_rows_that_a_fit_leaves_out_stay_in_the_table(work, tmp_path):
-    write(
-        tmp_path / "train.csv", ("text", "team", "note"), [*[("a b", "x", "1"), ("c", "y", "2")] * 2, ("d", "x", "3")]
-    )
+    given = [*[("a b", "x", "1"), ("c", "y", "2")] * 2, ("d", "x", "3")]
+    write(tmp_path / "train.csv", ("text", "team", "note"), given)
     content = fit_job.run(dataclasses.replace(work, text_columns=("text",), shots=1)).content
     rows = label_table.train_rows(content)
     assert len(content.rows) == 2 and [*rows[3].values()] == ["c", "y", "2"] and len(rows) == 5

@@ -60,9 +60,8 @@ def test_batches_share_programs_and_give_the_states_of_one_call(demo_classifier,
 def test_texts_of_all_lengths(demo_classifier, hidden, caplog):
     """One character, a text that joins the template's colon, more than a row, more than the context."""
     texts = ["a", ": b", "word " * 150, "many words " * 900, "c"]
-    wanted = states.read(
-        demo_classifier.model, demo_classifier.fitted_.build_prompts(as_rows(texts)).prompts[1]
-    ).hidden_NE
+    prompts = demo_classifier.fitted_.build_prompts(as_rows(texts)).prompts[1]
+    wanted = states.read(demo_classifier.model, prompts).hidden_NE
     for characters in (10**6, 1):
         found = np.concatenate(hidden(texts, characters))
         np.testing.assert_allclose(found, np.asarray(wanted), rtol=2e-4, atol=2e-4)
@@ -74,9 +73,8 @@ def test_batches_have_few_sizes_and_resume_from_any_of_them(demo_classifier, len
     """A row that fills a batch alone ends it in a resumed run too."""
     monkeypatch.setattr(unlabelled, "batch_characters", lambda model: 1500)
     rows = as_rows(["word " * count for count in np.random.default_rng(0).choice(lengths, 499)])
-    batches = [
-        [example.row for example in batch] for batch in unlabelled.split_into_batches(rows, demo_classifier.fitted_)
-    ]
+    found = unlabelled.split_into_batches(rows, demo_classifier.fitted_)
+    batches = [[example.row for example in batch] for batch in found]
     assert len(batches) > 30 and len({len(batch) for batch in batches[:-1]}) <= 12
     assert [row for batch in batches for row in batch] == list(range(499))
     for number in (1, 6, 20):

@@ -21,9 +21,8 @@ TILE = {"queries_per_tile": 7, "anchors_per_tile": 19}
 
 def peaked(rows, seed):
     """Log-probabilities [rows, V] in float32, of which a few tokens have nearly everything."""
-    return special.log_softmax(4 * np.random.default_rng(seed).normal(size=(rows, VOCABULARY)), axis=-1).astype(
-        np.float32
-    )
+    logits_NV = 4 * np.random.default_rng(seed).normal(size=(rows, VOCABULARY))
+    return special.log_softmax(logits_NV, axis=-1).astype(np.float32)
 
 
 def definition(name, queries, keys):
@@ -37,9 +36,8 @@ def search(queries, keys, name, k, labels=None, **options):
     distance = distances.get(name)
     queries = jax.vmap(distance.prepare_query)(jnp.asarray(queries))
     keys = jax.vmap(distance.prepare_anchor)(jnp.asarray(keys))
-    return search_lib.search(
-        queries, keys, jnp.asarray(labels), search_lib.SearchOptions(k, distance.measure, **options)
-    )
+    options = search_lib.SearchOptions(k, distance.measure, **options)
+    return search_lib.search(queries, keys, jnp.asarray(labels), options)
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,7 @@ def check_ranks(indices_Qk: Any, want_QN: np.ndarray, least: float = 0.8, margin
     np.testing.assert_array_equal(np.asarray(indices_Qk)[certain_Qk], order_QN[:, :k][certain_Qk])
 
 
-def make_world(
-    num_anchors: int = 211, num_queries: int = 53, vocabulary: int = VOCABULARY, width: int = WIDTH
-) -> World:
+def make_world(num_anchors=211, num_queries=53, vocabulary=VOCABULARY, width=WIDTH) -> World:
     """Return the world of `knnprompt check`, with labels."""
     drawn = worlds.draw(num_anchors, num_queries, vocabulary, width)
     return World(

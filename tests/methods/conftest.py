@@ -23,9 +23,7 @@ def synthetic() -> synthetic_lib.Synthetic:
 def predict() -> Callable[..., method.Prediction]:
     """`predict("icl_ensemble", problem, model, combination="vote")` reads the needed prompts and runs the method."""
 
-    def run(
-        name: str, problem: method.Problem, model: lm.LanguageModel | None = None, /, **changes
-    ) -> method.Prediction:
+    def run(name: str, problem: method.Problem, model: lm.LanguageModel | None = None, /, **changes):
         declared = all_methods.get(name)
         options = synthetic_lib.options_of(name, **changes)
         if obstacle := declared.obstacle(problem, options):

@@ -59,9 +59,7 @@ class Synthetic:
         """Return the probabilities of the label words [N, C], not normalised over them."""
         return np.exp(self.log_p(states))[:, self.label_tokens]
 
-    def context(
-        self, y: np.ndarray | None = None, labels: str = "01234", queries: slice = slice(None)
-    ) -> method.Inputs:
+    def context(self, y: np.ndarray | None = None, labels: str = "01234", queries: slice = slice(None)) -> Any:
         """Return the anchors and queries as those of a task.
 
         Args:
@@ -73,9 +71,8 @@ class Synthetic:
         words = {f" {word}": [token] for word, token in zip(WORDS, self.label_tokens, strict=True)}
         task = Task("five", ("text",), "{text}:", tuple(labels), WORDS[: len(labels)])
         anchors = tuple(Example({"text": f"a{row}"}, labels[label], row) for row, label in enumerate(y))
-        rows = [
-            Example({"text": f"q{row}"}, labels[0], row) for row in range(len(self.queries.take_replicated(queries)))
-        ]
+        count = len(self.queries.take_replicated(queries))
+        rows = [Example({"text": f"q{row}"}, labels[0], row) for row in range(count)]
         split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
         problem = method.Problem(task, split, rows, tokenize_words(words))
         states = {

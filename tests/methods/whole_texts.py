@@ -18,20 +18,13 @@ from tests import random_weights
 
 CONTEXT = 211
 TREC = catalogue.get("trec")
-SENTENCES = (
-    "the film was a warm and quiet one",
-    "rain all day",
-    "nobody laughed , not even once , and the second half was worse than the first half of it",
-    "a bridge of stone",
-    "who wrote it ?",
-    "cold soup again",
-    "",
-    "they sold four hundred of them in a week , to people who had never owned one before and never would again",
-    "it sings",
-    "left on the shelf",
-    "blue",
-    "the score alone is reason enough to go",
-)
+SENTENCES = ["the film was a warm and quiet one", "rain all day"]
+SENTENCES += ["nobody laughed , not even once , and the second half was worse than the first half of it"]
+SENTENCES += ["a bridge of stone", "who wrote it ?", "cold soup again", ""]
+SENTENCES += [
+    "they sold four hundred of them in a week , to people who had never owned one before and never would again"
+]
+SENTENCES += ["it sings", "left on the shelf", "blue", "the score alone is reason enough to go"]
 
 
 @functools.cache

@@ -44,9 +44,8 @@ def model() -> transformers.BertModel:
 def bare(model, tmp_path_factory) -> pathlib.Path:
     """Return a random BERT with its tokenizer and without a pooling."""
     folder = tmp_path_factory.mktemp("encoder")
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]")
-    )
+    ids = {word: number for number, word in enumerate(WORDS)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))

@@ -80,9 +80,7 @@ def test_outputs_of_blocks(pair, whole_last_block):
         np.testing.assert_allclose(got[mean][row], first_TD.mean(0), atol=TOLERANCE)
 
 
-def _read(
-    ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], *options: Any
-) -> tuple[jax.Array, dict[BlockOutput, jax.Array], jax.Array]:
+def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], *options: Any) -> tuple:
     """Return states, outputs of blocks and log-probabilities at the ends of three suffixes.
 
     The first two are packed into one row; prefix and rows are padded.
@@ -99,9 +97,7 @@ def _read(
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _run(
-    ours: decoder.Decoder, options: tuple[Any, ...], prefix_P: jax.Array, length: jax.Array, *batch: jax.Array
-) -> tuple[jax.Array, dict[BlockOutput, jax.Array], jax.Array]:
+def _run(ours: decoder.Decoder, options: tuple, prefix_P: jax.Array, length: jax.Array, *batch: jax.Array) -> tuple:
     named = dict(zip(("blocks", "whole_last_block"), options, strict=False))
     states_JE, outputs = ours.read_suffixes(
         packing.Step(*batch), prefix=ours.read_prefix(prefix_P, length), use_kernel=False, **named

@@ -46,9 +46,8 @@ def test_tokenizer_json_counts_and_no_class(tmp_path, kind, model_type):
     whole.post_processor = processors.TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)])
     whole.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": model_type, "bos_token_id": end, "eos_token_id": end})
-    )
+    config = {"model_type": model_type, "bos_token_id": end, "eos_token_id": end}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     loaded, text = tokenizers.load(tmp_path), "\n\n2001 : A  film of 12"
     assert loaded(text)["input_ids"] == whole.encode(text).ids
     assert loaded(text)["input_ids"][0] == loaded.bos_token_id == loaded.eos_token_id == end

@@ -28,9 +28,7 @@ def make(shape: str) -> transformers.PreTrainedModel:
     return build(SHAPES[shape], sum(map(ord, shape)))
 
 
-def build(
-    config: transformers.PretrainedConfig, seed: int, kind: type = transformers.AutoModelForCausalLM
-) -> transformers.PreTrainedModel:
+def build(config: Any, seed: int, kind: type = transformers.AutoModelForCausalLM) -> transformers.PreTrainedModel:
     """Return a model with peaked distributions, its own biases and normalisation; its weights are exact in float16.
 
     Weights of normalisation are multiples of 1/512, which stay exact when 1 is added.
@@ -80,9 +78,7 @@ def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, shard
     model.config.save_pretrained(folder)
 
 
-def write_flax(
-    model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool, dtype: Any = np.float16
-) -> None:
+def write_flax(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool, dtype=np.float16) -> None:
     """Write `dtype` as FlaxGPT2LMHeadModel and FlaxOPTForCausalLM did."""
     arrays = dict(_flax(key, value.numpy().astype(dtype)) for key, value in state(model).items())
     _write(arrays, folder, sharded, "flax_model", ".msgpack", _save_flax)

@@ -45,13 +45,11 @@ def test_no_text_becomes_active_and_every_id_is_unique():
     with drawing.style():
         panel = drawing.Panel(HOSTILE.replace("\x00", ""))
         panel.axes.plot([0, 1], [0, 1], "o", clip_on=True)
-        figure = drawing.Figure(
-            "figure", HOSTILE, (panel.svg, panel.svg), drawing.legend({HOSTILE: drawing.line_style(0)})
-        )
+        key = drawing.legend({HOSTILE: drawing.line_style(0)})
+        figure = drawing.Figure("figure", HOSTILE, (panel.svg, panel.svg), key)
     listing = Listing(HOSTILE, (HOSTILE,), ((HOSTILE,),))
-    assert (
-        "<table" not in (empty := render(listings=(Listing("caption", ("header",), ()),))) and "<p>None.</p>" in empty
-    )
+    empty = render(listings=(Listing("caption", ("header",), ()),))
+    assert "<table" not in empty and "<p>None.</p>" in empty
     rendered = render(tables=(table,), listings=(listing,), figures=(figure,), maps=(shown,))
     parsed = Parser()
     parsed.feed(rendered)

@@ -110,9 +110,7 @@ def test_the_gate_allows_two_rows_of_difference(gate):
     verdict = gate({("knn", 3): -2}.items())
     assert verdict.startswith("gate: pass: at most 2 of 256 rows differ")
     assert "kNN Prompting seed 3: 0.8828, expected 0.8906, 2 rows differ" in verdict
-    assert gate({("icl", 1): 3, ("knn", 5): 1}.items()).startswith(
-        "gate: FAIL: up to 3 of 256 rows differ, more than 2"
-    )
+    assert gate({("icl", 1): 3, ("knn", 5): 1}.items()).startswith("gate: FAIL: up to 3 of 256 rows differ")
 
 
 def test_the_gate_says_when_it_has_no_verdict(gate, make_record):

@@ -116,9 +116,8 @@ def test_defects_are_counted_without_case_and_blanks_and_removed():
 def test_texts_of_several_fields_are_compared_in_any_order():
     first, second = (Example({"a": a, "b": b}, "x", place=f"rows.csv:{a}") for a, b in ("xy", "yx"))
     assert splits.defect_places([first, second]) == "line y repeats line x"
-    assert (
-        splits.defect_places([first, Example({"a": "X ", "b": "y"}, "z", 7)]) == "row 7 ('z') contradicts line x ('x')"
-    )
+    other = Example({"a": "X ", "b": "y"}, "z", 7)
+    assert splits.defect_places([first, other]) == "row 7 ('z') contradicts line x ('x')"
 
 
 @pytest.mark.parametrize(

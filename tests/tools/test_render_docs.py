@@ -12,9 +12,7 @@ def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
     rendered = render_docs.render(**shipped)
     assert {path.name for path in rendered} == {"findings.md", "reliability.md", "tables.md", "README.md"}
     for path, text in rendered.items():
-        assert "None" not in text and path.read_text(encoding="utf-8") == text, (
-            f"{path.name}: run python -m tools.render_docs"
-        )
+        assert "None" not in text and path.read_text(encoding="utf-8") == text, "run python -m tools.render_docs"
     render_docs.draw_by_size(shipped["scale"], tmp_path / "by_size.png")
     render_docs.draw_by_rows(shipped["few_shot"], shipped["matched"], tmp_path / "by_rows.png")
     render_docs.draw_worth(shipped["matched"], tmp_path / "worth.png")

@@ -54,9 +54,7 @@ def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
 def test_copies_share_a_fold_and_no_row_follows_its_copy(shots):
     """Copies differ in case, blanks and the order of fields; without copies, folds and views stay the same."""
     rows = [Example(row.fields | {"more": f"x{row.row}"}, row.label, row.row) for row in make_rows(31)]
-    copied = [
-        Example({"text": row.fields["more"], "more": f" {row.fields['text']}".upper()}, row.label) for row in rows
-    ]
+    copied = [Example({"text": r.fields["more"], "more": f" {r.fields['text']}".upper()}, r.label) for r in rows]
     y_N = np.array([int(row.label) for row in rows])
     once_N = views.deal_folds(y_N, near_copies.number_texts(rows))
     np.testing.assert_array_equal(once_N, views.deal_folds(y_N, np.arange(31)))

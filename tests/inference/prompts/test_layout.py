@@ -15,12 +15,9 @@ from tests import prompt_groups
 from tests.models import gguf_tokenizers
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
-DEMONSTRATIONS = [
-    Example({"sentence": text}, label) for text, label in (("dull ", "0"), ("so bright", "1"), ("x", "0"))
-]
-QUERIES = [
-    Example({"sentence": text}, "0", row, f"dev.jsonl:{row + 1}") for row, text in enumerate(["a b", "a b c", "d"])
-]
+SHOWN = (("dull ", "0"), ("so bright", "1"), ("x", "0"))
+DEMONSTRATIONS = [Example({"sentence": text}, label) for text, label in SHOWN]
+QUERIES = [Example({"sentence": text}, "0", i, f"dev.jsonl:{i + 1}") for i, text in enumerate(["a b", "a b c", "d"])]
 
 
 def characters(texts):
@@ -107,9 +104,8 @@ def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokeniz
     assert kept.number_N.tolist() == [0, 2] and kept.prefix_P.size
     assert truncated.number_N.tolist() == [1] and not truncated.prefix_P.size
     assert (prompts.num_truncated, prompts.num_oversized) == (1, 0)
-    shortest = layout.build_prompts(
-        TASK, DEMONSTRATIONS, QUERIES, tokenize, len(tokenize([TASK.render(QUERIES[0])])[0])
-    )
+    [length] = map(len, tokenize([TASK.render(QUERIES[0])]))
+    shortest = layout.build_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize, length)
     assert (shortest.num_truncated, shortest.num_oversized) == (3, 1)
 
 
@@ -119,9 +115,7 @@ def test_prompts_without_tokens_are_refused():
     queries = [Example({"sentence": text}, "", place=f"content-free {text!r}") for text in ("N/A", "", "[MASK]")]
     assert layout.build_prompts(task, [], queries, with_start, 99).groups
     assert layout.build_prompts(task, DEMONSTRATIONS, queries, characters, 99).groups
-    with pytest.raises(
-        errors.UserError, match="^content-free '': its prompt has no tokens: add a text to the template"
-    ):
+    with pytest.raises(errors.UserError, match="^content-free '': its prompt has no tokens"):
         next(layout.build_prompts(task, [], queries, characters, 99).blocks())
 
 

@@ -12,9 +12,8 @@ PROMPTS = prompt_groups.make_random(101, truncated=14)
 
 def make_model(deterministic: bool = False) -> lm.LanguageModel:
     decoder = random_weights.small("gpt2")
-    return lm.LanguageModel.from_decoder(
-        decoder, range(211), fingerprint="f", step_tokens=256, deterministic=deterministic
-    )
+    options = {"fingerprint": "f", "step_tokens": 256, "deterministic": deterministic}
+    return lm.LanguageModel.from_decoder(decoder, range(211), **options)
 
 
 def read(folder: pathlib.Path, model: lm.LanguageModel | None = None) -> lm.States:

@@ -63,9 +63,8 @@ def run(monkeypatch):
                 built_ahead.append(1 + len(built_ahead) - device.num_queued)
             return [[ord(character) for character in text] for text in texts]
 
-        examples = [
-            Example({"text": f"{number % BLOCK}{number:03}"}, "", number) for number in range(BLOCK * NUM_BLOCKS)
-        ]
+        texts = [f"{number % BLOCK}{number:03}" for number in range(BLOCK * NUM_BLOCKS)]
+        examples = [Example({"text": text}, "", number) for number, text in enumerate(texts)]
         model = killed.make_model()
         monkeypatch.setattr(layout, "_BLOCK_PROMPTS", BLOCK)
         chunk_steps = BLOCK * len("0000=") / model.step_tokens

@@ -43,7 +43,6 @@ def _theirs(name: str) -> dict[str, tuple[int, ...]]:
 
     hf = dict(PUBLISHED[name])
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(
-            transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf)
-        )
+        config = transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf)
+        model = transformers.AutoModelForCausalLM.from_config(config)
     return {torch_models.published_name(model, key): tuple(value.shape) for key, value in model.named_parameters()}
