@@ -68,7 +68,7 @@ class Results:
             if method == AUTO and (options.get("encoder") or options.get("unlabelled")):
                 method = WITH_ENCODER if options.get("encoder") else CENTRED
             model = "" if method in NO_MODEL else scales.model_of(record)
-            m = results.m_of(method, results.regime_of(record), record.shots)
+            m = results.m_of(method, record.cell.get("regime", results.FULL), record.shots)
             by_seed = self._right.setdefault((model, method, record.task, m), {})
             if record.seed not in by_seed:
                 by_seed[record.seed] = intervals.right_rows(record)

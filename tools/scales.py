@@ -80,7 +80,7 @@ class Scale:
 
     def __init__(self, records: Iterable[records_lib.Record]):
         self.records = [record for record in records if record.note != paper_experiment.REUSED]
-        (self._regime,) = set(map(results.regime_of, self.records))
+        (self._regime,) = {record.cell.get("regime", results.FULL) for record in self.records}
         self._most_common = _most_common_rows(self.records)
         self._right = self._right_by_run()
         self._between: dict[tuple, intervals.Difference] = {}

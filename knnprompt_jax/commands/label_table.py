@@ -181,9 +181,7 @@ def rows_to_label(fitted: Fitted, known: Sequence[Row], settings: commands.LookS
     progress.note(f"{settings.input}: {len(examples):,} rows can be labelled; {note}")
     readings = fitted.read(examples, states.open_disk_cache(settings.cache_gb))
     p_NC = np.asarray(fitted.answer(readings).probabilities, np.float64)
-    x_NF = np.concatenate(expert.last_token_arrays(fitted.first_view(readings)), -1)
-    mean_F, scale_F = linear.standardise(x_NF)
-    chosen_Q = acquisition.select_batch(p_NC, (x_NF - mean_F) / scale_F, settings.budget)
+    chosen_Q = order_by_value(fitted, readings, p_NC, settings.budget)
     novelty_Q = fitted.novelty(readings.take(chosen_Q))
     names = {name for row in known for name in row}
     rows = []
@@ -194,6 +192,17 @@ def rows_to_label(fitted: Fitted, known: Sequence[Row], settings: commands.LookS
         computed = (f"{p_NC[index].max():.3f}", f"{p_value:.3f}", reason)
         rows.append({**copied, **example.fields, **emptied, **dict(zip(columns.COMPUTED, computed, strict=True))})
     return rows
+
+
+def order_by_value(fitted: Fitted, readings: expert.Readings, p_NC: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of at most `count` rows whose labels are worth most, the most valuable first.
+
+    Args:
+        p_NC: the probabilities of the classes of each row.
+    """
+    x_NF = np.concatenate(expert.last_token_arrays(fitted.first_view(readings)), -1)
+    mean_F, scale_F = linear.standardise(x_NF)
+    return acquisition.select_batch(p_NC, (x_NF - mean_F) / scale_F, count)
 
 
 def _reasons(fitted: Fitted, p_QC: np.ndarray, novelty_Q: np.ndarray) -> Iterator[str]:

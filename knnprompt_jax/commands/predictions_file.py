@@ -19,6 +19,16 @@ from knnprompt_jax.tasks.task import Example
 _OWN = ("label", "probability", "novelty", "neighbours")
 
 
+def renamed(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return names of columns, with the prefix `input_` where a name is taken."""
+    free: list[str] = []
+    for name in names:
+        while name in {*free, *taken}:
+            name = f"input_{name}"
+        free.append(name)
+    return free
+
+
 @dataclasses.dataclass(frozen=True)
 class Format:
     """The format of predictions.
@@ -39,13 +49,8 @@ class Format:
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        """The names of the copied columns in the output, with the prefix `input_` where a name is taken."""
-        names: list[str] = []
-        for name in self.copied:
-            while name in {*names, "row", *_OWN, "probabilities", *self._shares}:
-                name = f"input_{name}"
-            names.append(name)
-        return names
+        """The names of the copied columns in the output."""
+        return renamed(self.copied, ["row", *_OWN, "probabilities", *self._shares])
 
     @property
     def _shares(self) -> list[str]:
