@@ -48,10 +48,11 @@ def run(settings: commands.LookSettings) -> str:
     suspects = [(task.retrieval_text(row), row.label, *(rows[row.row][name] for name in shown)) for row in anchors]
     to_label = [(task.retrieval_text(Example(row, "")), *(row[name] for name in columns.COMPUTED)) for row in chosen]
     sections = build(path.name, suspects, to_label)
-    introduction = (
-        f"{len(fitted.content.anchors):,} train rows, read by {fitted.model.name}. "
-        f"{measures.percent((predicted_N == fitted.content.y_N).mean())} of them are classified correctly by the others."
-    )
+    introduction = f"The classifier was fitted to descriptions of its classes, read by {fitted.model.name}."
+    if rows:
+        right = measures.percent((predicted_N == fitted.content.y_N).mean())
+        read = f"{len(fitted.content.anchors):,} train rows, read by {fitted.model.name}."
+        introduction = f"{read} {right} of them are classified correctly by the others."
     written = page.write(output, "look", f"Train rows of {saved.path.resolve().name}", introduction, sections)
     lines = [f"labels to check: {len(doubts):,} of {len(fitted.content.anchors):,}"]
     if chosen:
