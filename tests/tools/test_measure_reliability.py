@@ -13,7 +13,8 @@ WORDS = {"0": ["dull", "bad", "stale", "weak"], "1": ["fine", "good", "fresh", "
 def data_dir(tmp_path_factory):
     """Return a folder with a task and a folder of intents, whose words tell the class."""
     folder = tmp_path_factory.mktemp("data")
-    texts = [(f"{WORDS[label][i % 4]} plot {i}", label) for i in range(70) for label in "01"]
+    names = [chr(97 + i % 26) * 3 + chr(97 + i // 26) * 3 for i in range(70)]  # Texts are no near copies.
+    texts = [(f"{WORDS[label][i % 4]} plot {names[i]}", label) for i in range(70) for label in "01"]
     (folder / "sst2").mkdir()
     for split, rows in (("train", texts[:80]), ("dev", texts[80:100])):
         lines = [json.dumps({"sentence": text, "label": label}) for text, label in rows]
