@@ -27,8 +27,12 @@ _NO_VALUE = re.compile(
     r"|=[-+(]*([\w.]+\(.*\)|('.*'!|\S*!)?\$?[A-Za-z]{1,3}\$?\d+)([-+*/&^:].*)?)",  # Formulas: =VLOOKUP(…), =A2
     re.DOTALL,
 )
-# Labels on several lines, lists, and objects.
-_NO_LABEL = re.compile(r".*[\n\v\f\r\x85\u2028\u2029].*|[\[({](|['\"].*|.*,.*)[\])}]|\[[\d\s.]*\]|\{.*:.*\}", re.DOTALL)
+_NO_LABEL = re.compile(
+    r".*[\n\v\f\r\x85\u2028\u2029].*|[\[({](|['\"].*|.*,.*)[\])}]|\[[\d\s.]*\]|\{.*:.*\}|\[object .*"  # Lists, objects.
+    r"|#+|#(?i:err|ref|value|name|num|null|n/a n/a)|(?i:err(eur)?|fehler) *: *5\d\d"  # What may be a text, but no class.
+    r"|\\N|(?i:[(<\[]null[)>\]])|\{?[=+](\{.*|[A-Z]{1,3}\d+\}?|[A-Z]+\(.*|TRUE|FALSE)",
+    re.DOTALL,
+)
 _SPACING = re.compile("[\\s_\u00ad\u200b-\u200f\u2060\ufeff]+")  # Blanks, underscores, invisible characters.
 _MAX_NAME = 50  # Characters of a column's name. A longer text needs no comparison, which takes time.
 _MARKS = "\ufeff\"' \t"  # Around the names in the header of a file that was appended to another.

@@ -38,9 +38,16 @@ _ADVICE = "; name the text columns with --text_columns=, alike in every file"
 _ENCODING_ADVICE = "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252, utf-16-le)"
 _BATCH = 1024  # Rows of a Parquet file.
 _MAX_ANSWER = 20  # Characters of an answer in the column of a labelling tool.
-_REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped")
+_REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped", "wascancelled")
 _TRUE = ("true", "1", "1.0", "yes", "x")  # In a column that is named like one of these.
-_ACCEPTED = ("accept", "accepted", "approve", "approved", "submitted")  # Labelling tools write these words, too.
+_ACCEPTED = (
+    "accept",
+    "accepted",
+    "approve",
+    "approved",
+    "submitted",
+    "validated",
+)  # Labelling tools write these words, too.
 
 csv.field_size_limit(_MAX_CELL)
 codecs.register_error("undecodable", lambda error: (_UNDECODABLE, getattr(error, "end", 0)))

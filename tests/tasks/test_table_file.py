@@ -154,7 +154,37 @@ def test_bad_rows_are_refused_with_file_and_line_or_skipped(tmp_path, caplog, ro
 
 NO_VALUES = ["#n/a", "#NV", "#WERT!", "#¿NOMBRE?", "#Н/Д", "Err:502", "=A2", "='a b'!$A$2", '=IF(A2>1,"a","b")']
 NO_LABELS = ["['a', 'b']", "[0 1]", "('a', 'b')", '{"choices": ["a"]}', "a\u2028b", ["a"], 0.5, None]
-PLAIN = ["#1", "#WINNING", "#wow!", "=", "=)", "=odd", "[other]", "(none)", "{x}", "a, b", "N/A", "C++"]
+NO_LABELS += [
+    "########",
+    "#ERR",
+    "#N/A N/A",
+    "Erreur :508",
+    "+A1",
+    "={1,2}",
+    "{=A1}",
+    "=TRUE",
+    "\\N",
+    "(null)",
+    "[object Object]",
+]
+PLAIN = [
+    "#1",
+    "#WINNING",
+    "#wow!",
+    "=",
+    "=)",
+    "=odd",
+    "[other]",
+    "(none)",
+    "{x}",
+    "a, b",
+    "N/A",
+    "C++",
+    "#YES!",
+    "+1",
+    "A1",
+    "+ Pos",
+]
 
 
 def test_a_label_is_one_plain_value_and_a_text_no_error_of_a_spreadsheet():
