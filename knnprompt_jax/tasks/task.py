@@ -174,10 +174,10 @@ class Task:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of all that can change the results of train rows; descriptions cannot."""
-        declared = dataclasses.asdict(self)
-        del declared["descriptions"]
-        return hashlib.sha256(json.dumps([*declared.values()]).encode()).hexdigest()
+        """SHA-256 of the whole declaration, so that tasks that can give different results have different digests."""
+        values = dataclasses.astuple(self)
+        # Records of tasks without descriptions keep their digests.
+        return hashlib.sha256(json.dumps(values if self.descriptions else values[:-1]).encode()).hexdigest()
 
     @property
     def num_classes(self) -> int:

@@ -65,7 +65,7 @@ def test_labels_like_no_and_01_stay_strings(tmp_path, words):
         descriptions=("billing", "outage", "login"),
     )
     assert [(row.label, {*row.fields.values()}) for row in task.described()][1] == ("01", {"outage"})
-    assert task.digest == catalogue.get(write(tmp_path, label_words=words)).digest
+    assert task.digest != catalogue.get(write(tmp_path, label_words=words)).digest
 
 
 def test_a_published_name_needs_the_published_task(tmp_path):
