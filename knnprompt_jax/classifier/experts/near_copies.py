@@ -1,8 +1,9 @@
-"""Near copies: texts that differ only in a signature, a date, an id, an annotator, punctuation or the order of fields.
+"""Near copies: texts that differ only in a signature, date, id, annotator, punctuation, order of fields or cut end.
 
 A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
 same but for case, punctuation, invisible characters, the order of fields and, beside at least four others, words with
-digits, or if their terms are similar. The copy of a near copy is a near copy, too.
+digits, or if one begins with at least four words that are all of the other, as previews do, or if their terms are
+similar. The copy of a near copy is a near copy, too.
 
 The terms of a text are its words of letters, and its pairs of adjacent words that occur in other texts. Each has
 its inverse document frequency, log(U / n) for n of U texts, and the similarity of two texts is Tanimoto's,
@@ -50,7 +51,7 @@ def number_texts(rows: Sequence[Example]) -> np.ndarray:
     terms_FU = terms_UF.T.tocsr()
     squares_U = terms_UF.power(2).sum(1)
     min_product = np.log(max(1.0, num_texts / _FEW)) ** 2
-    near = [np.zeros((2, 0), int)]
+    near = [_beginnings(list(numbers))]
     for start in range(0, num_texts, _CHUNK):
         products = (terms_UF[start : start + _CHUNK] @ terms_FU).tocoo()
         pairs = np.stack([start + products.row, products.col])
@@ -71,6 +72,19 @@ def _words(row: Example) -> tuple[str, ...]:
     kept = plain if sum(map(len, plain)) >= _MIN_WORDS else fields
     joined = tuple(sorted(map(" ".join, kept)))
     return joined if any(joined) else row.text_key
+
+
+def _beginnings(texts: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """Return pairs of texts [2, E] that join each text with those that begin as it; the last word may be cut."""
+    joined = [" ".join(fields) for fields in texts]
+    pairs = []
+    first = 0
+    for index in sorted(range(len(texts)), key=joined.__getitem__):  # Texts that begin with a text follow it.
+        if joined[first].count(" ") >= _MIN_WORDS - 1 and joined[index].startswith(joined[first]):
+            pairs.append((first, index))
+        else:
+            first = index
+    return np.array(pairs, int).reshape(-1, 2).T
 
 
 def _terms(texts: Sequence[tuple[str, ...]]) -> Any:

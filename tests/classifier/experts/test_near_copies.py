@@ -16,6 +16,7 @@ KINDS = {
     "number": lambda text, copy: (f"Case {77 * len(text) + copy}: {text}",),
     "punctuation": lambda text, copy: (text + ".!" * copy,),
     "invisible characters": lambda text, copy: (text if copy else f"\u200b{text}".replace(" ", "\u00a0\u00ad"),),
+    "preview": lambda text, copy: (text if copy else text[: len(text) * 3 // 4] + "…",),
     "order of fields": lambda text, copy: (text[:20], text[20:])[:: 1 - 2 * copy],
 }
 DIFFERENT = {
