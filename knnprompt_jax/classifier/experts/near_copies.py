@@ -7,9 +7,8 @@ similar. The copy of a near copy is a near copy, too.
 
 The terms of a text are its words of letters, and its pairs of adjacent words that occur in other texts. Each has
 its inverse document frequency, log(U / n) for n of U texts, and the similarity of two texts is Tanimoto's,
-a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few annotators. The words of a
-longer signature occur in the same texts: together they are one term. Texts of a template are no copies, because they
-share only common terms: a · b must exceed the square of a term in `_FEW` texts.
+a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few annotators. Texts of a
+template are no copies, because they share only common terms: a · b must exceed the square of a term in `_FEW` texts.
 """
 
 import collections
@@ -26,7 +25,6 @@ from knnprompt_jax.tasks.task import Example
 _MIN_SIMILARITY = 0.55
 _FEW = 30
 _MAX_TEXTS = 100  # With a term; more common terms say little, and would take most of the time.
-_MAX_SEPARATE = 5  # Texts up to which terms of the same texts are not one term.
 _CHUNK = 256  # Texts that are compared with all others at a time.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 # Symbols and characters of scripts without blanks (Thai, Lao, Japanese, Chinese) are words of their own.
@@ -97,12 +95,11 @@ def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
         pairs = [" ".join(pair) for field in words for pair in itertools.pairwise(field)]
         for term in dict.fromkeys([*itertools.chain(*words), *pairs]):
             texts_with[term].append(index)
-    kept: dict[str | tuple[int, ...], list[int]] = {}
-    for term, found in texts_with.items():
-        if len(found) <= _MAX_TEXTS and (len(found) > 1 or " " not in term):
-            kept[tuple(found) if len(found) > _MAX_SEPARATE else term] = found
-    counts_F = np.array([len(found) for found in kept.values()], int)
-    rows = np.fromiter(itertools.chain.from_iterable(kept.values()), int)
+    kept = [
+        found for term, found in texts_with.items() if len(found) <= _MAX_TEXTS and (len(found) > 1 or " " not in term)
+    ]
+    counts_F = np.array([len(found) for found in kept], int)
+    rows = np.fromiter(itertools.chain.from_iterable(kept), int)
     columns = np.repeat(np.arange(len(kept)), counts_F)
     values = np.log(len(texts) / counts_F)[columns]
     return sparse.csr_array((values, (rows, columns)), (len(texts), len(kept)))

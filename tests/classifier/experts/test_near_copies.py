@@ -22,7 +22,9 @@ KINDS = {
 DIFFERENT = {
     "questions": [f"What is the capital of {place} ?" for place in ("Ohio", "Chile", "Peru", "Mali", "Iran", "Togo")],
     "commands": ["turn the kitchen lights on", "turn the hall lights off", "set an alarm for seven", "wake me at nine"],
-    "template": [f"sensor {place} reads {17 * place} of 99" for place in range(60)],
+    "template": [
+        f"please {verb} my {noun} today" for verb in ("reset", "cancel", "change") for noun in ("card", "pin")
+    ],
     "symbols": ["\U0001f600", "\U0001f621", "!!", "?", "1", "2"],
     "marks": ["C++ developer", "C# developer", ":)", ":("],
     "vowel signs": ["\u092a\u093f\u0924\u093e", "\u092a\u0940\u0924\u093e"],
@@ -43,6 +45,13 @@ def test_near_copies_have_one_number(kind):
 def test_many_copies_with_other_numbers_have_one_number():
     texts = [(f"Case {copy}: your parcel number {kind} was delayed by {kind}",) for copy in range(50) for kind in "abc"]
     np.testing.assert_array_equal(number(texts), np.tile(np.arange(3), 50))
+
+
+def test_many_copies_with_other_signatures_have_few_numbers():
+    names = ("Ann", "Bert", "Carla", "Dora", "Emil", "Fritz", "Gerda", "Hans", "Ida", "Karl", "Lena", "Max")
+    copies = [[f"{text} -- {name} Mc{index}{text[:2]}" for name in names] for index, text in enumerate(TEXTS)]
+    numbers_N = number([(copy,) for texts in copies for copy in texts])
+    assert len(np.unique(numbers_N)) < 1.1 * len(TEXTS)
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)
