@@ -165,7 +165,7 @@ def read(model: kp.LanguageModel, task: Task, rows: Sequence[Example]) -> Readin
     reader = views.PromptReader(model, task, CACHE, repeated=True)
     num_layers = model.config.num_layers
     experts = [each for kind in expert.KINDS.values() for each in kind.for_views((0,), num_layers, expert.Resources())]
-    view = reader.read_after((), rows, expert.outputs_by_view(experts, num_layers)[0], task.name)
+    view = reader.read_after((), rows, expert.activations_by_view(experts, num_layers)[0], task.name)
     return Readings(pool_fitting.joined_texts(task, rows), {0: view})
 
 

@@ -38,7 +38,7 @@ from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import lm as lm_lib
 
-FORMAT = 17
+FORMAT = 18
 _KEY = "knnprompt_classifier"
 _OPTIONS = {kind.__name__: kind for kind in (PublishedOptions, AutoOptions)}
 _INVALID = (safetensors.SafetensorError, ValueError, LookupError, TypeError, RecursionError)
@@ -123,7 +123,7 @@ def _to_bytes(fitted: Fitted) -> bytes:
     for shots, states in fitted.readings.states.items():
         arrays[f"hidden_{shots}"] = np.asarray(states.hidden_NE, np.float32)
         arrays[f"log_z_{shots}"] = np.asarray(states.log_z_N, np.float32)
-        for output, output_ND in states.blocks.items():
+        for output, output_ND in states.activations.items():
             arrays[_array_name(output, shots)] = np.asarray(output_ND, np.float32)
     if fitted.names_CD is not None:
         arrays["names"] = np.asarray(fitted.names_CD, np.float32)
@@ -159,9 +159,9 @@ def read(path: pathlib.Path) -> Saved:
         states = {}
         for view in content.views:
             shots = view.demo_shots
-            blocks = {output: arrays[_array_name(output, shots)] for output in view.blocks}
+            kept = {activation: arrays[_array_name(activation, shots)] for activation in view.activations}
             is_deterministic = content.model.deterministic
-            states[shots] = lm_lib.States(arrays[f"hidden_{shots}"], arrays[f"log_z_{shots}"], is_deterministic, blocks)
+            states[shots] = lm_lib.States(arrays[f"hidden_{shots}"], arrays[f"log_z_{shots}"], is_deterministic, kept)
         terms = None
         if "terms" in arrays:
             terms = words.Terms(arrays["terms"].tobytes().decode().split("\n"), arrays["terms_table"])
@@ -172,7 +172,7 @@ def read(path: pathlib.Path) -> Saved:
     return Saved(path, content, states, terms, arrays.get("names"), note["digest"])
 
 
-def _array_name(output: lm_lib.BlockOutput, demo_shots: int) -> str:
+def _array_name(output: lm_lib.Activation, demo_shots: int) -> str:
     return f"{'tokens' if output.is_mean else 'block'}_{demo_shots}_{output.block}"
 
 

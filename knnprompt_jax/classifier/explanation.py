@@ -204,8 +204,8 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
         groups_W = np.arange(fitted.task.num_classes)
     else:
         texts, groups_W = _vocabulary(fitted.model.tokenizer, len(head))
-    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states.without_blocks(), indices_k))
-    logp_W = distances.represent(head, states.without_blocks(), distance.representation, label_tokens)[0]
+    anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states, indices_k))
+    logp_W = distances.represent(head, states.without_activations(), distance.representation, label_tokens)[0]
     logk_kW = distances.represent(head, anchors, distance.representation, label_tokens)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     found = []

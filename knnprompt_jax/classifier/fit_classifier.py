@@ -113,7 +113,7 @@ def _fit_pool(
     text_N = np.array(content.text_numbers)
     found = pool_fitting.fit(reader, rows, text_N, shots, options.names, resources, options.random_state, texts)
     drawn = tuple(
-        ViewDemonstrations(number, tuple(row.row for row in found.demonstrations[number]), tuple(read.blocks))
+        ViewDemonstrations(number, tuple(row.row for row in found.demonstrations[number]), tuple(read.activations))
         for number, read in found.readings.states.items()
     )
     content = dataclasses.replace(

@@ -35,12 +35,12 @@ AnyOptions = PublishedOptions | AutoOptions
 class ViewDemonstrations:
     """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt.
 
-    `blocks` are the outputs of blocks that are kept beside its states.
+    `activations` are those that are kept beside its states.
     """
 
     demo_shots: int
     rows: tuple[int, ...]
-    blocks: tuple[lm_lib.BlockOutput, ...] = ()
+    activations: tuple[lm_lib.Activation, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -212,8 +212,8 @@ class Fitted:
 
     @property
     def states(self) -> lm_lib.States:
-        """The states of the anchors in the first view."""
-        return self.first_view(self.readings)
+        """The states of the anchors in the first view, without activations."""
+        return self.first_view(self.readings).without_activations()
 
     @functools.cached_property
     def store(self) -> store_lib.Store:
@@ -225,7 +225,7 @@ class Fitted:
             content.options.store_options,
             distance.name,
             self.model.head,
-            parallel.put_rows(self.states.without_blocks(), self.model.mesh),
+            parallel.put_rows(self.states, self.model.mesh),
             content.y_N,
             layout.label_tokens(self.task, self.model.tokenize, label_token) if distance.reads_label_words else (),
             ids=[example.row for example in content.anchors],
@@ -263,8 +263,8 @@ class Fitted:
                 taken.append(queries)
                 yield from queries.prompts.values()
 
-        blocks = itertools.cycle(view.blocks for view in self.content.views)
-        results = states_lib.read_sets(self.model, sets(), cache, itertools.repeat(title), repeated=True, blocks=blocks)
+        kept = itertools.cycle(view.activations for view in self.content.views)
+        results = states_lib.read_sets(self.model, sets(), cache, itertools.repeat(title), True, kept)
         for first in results:
             queries = taken.popleft()
             by_view = [first, *itertools.islice(results, len(queries.prompts) - 1)]
@@ -297,7 +297,7 @@ class Fitted:
         num_others = len(text_N) - num_excluded
         if not 1 <= k <= num_others:
             raise errors.UserError(f"k={k}: choose from 1 to {num_others}, the number of other anchors")
-        nearest = self.store.search(parallel.put_rows(self.states.without_blocks(), self.model.mesh), k + num_excluded)
+        nearest = self.store.search(parallel.put_rows(self.states, self.model.mesh), k + num_excluded)
         itself_Nk = jnp.asarray(text_N)[nearest.indices_Qk] == text_N[:, None]
         # Sort the other anchors first, in their order, and the anchor itself last.
         order_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, :k]
@@ -422,8 +422,7 @@ def resources_of(content: Content, model: lm_lib.LanguageModel) -> expert.Resour
     """Return the resources of the experts of a classifier."""
     options = content.options
     assert isinstance(options, AutoOptions)
-    needs = {"encoder": options.encoder, "store_options": options.store_options}
-    return pool_fitting.resources_of(content.task, model, options.label_token, **needs)
+    return pool_fitting.resources_of(content.task, model, options.label_token, options.encoder, options.store_options)
 
 
 def check_options(content: Content) -> None:

@@ -89,7 +89,7 @@ class Store:
         plan = self.plan(len(states), k)
         blocks = []
         for start in range(0, max(1, len(states)), plan.queries_per_block):
-            block = states.take_replicated(slice(start, start + plan.queries_per_block)).without_blocks()
+            block = states.take_replicated(slice(start, start + plan.queries_per_block)).without_activations()
             # All blocks have one shape and so share one compilation.
             queries = self._encode(rowwise.pad(block, plan.queries_per_block))
             found = search_lib.search(queries, self.keys, self.classes_M, plan.options)
@@ -100,7 +100,7 @@ class Store:
 
     def distances(self, states: lm.States) -> np.ndarray:
         """Return the distance [Q, N] between each query and each anchor, not negative, without a bound on memory."""
-        queries = self._encode(states.without_blocks())
+        queries = self._encode(states.without_activations())
         distances_QN = search_lib.all_distances(queries, self.keys, self.distance.measure)
         return np.maximum(np.asarray(parallel.replicate(distances_QN)), 0)[: len(states), : len(self)]
 
@@ -153,7 +153,7 @@ def build(
     mesh = rowwise.find_mesh(states)
     multiple = (rowwise.ROWS_PER_TILE if codec.deterministic else 1) * (mesh.size if mesh else 1)
     count = parallel.round_up(len(states), multiple)
-    padded = rowwise.pad(states.without_blocks(), count)
+    padded = rowwise.pad(states.without_activations(), count)
     keys = codec.encode_anchors(rowwise.split(padded, mesh) if mesh else padded)
     classes_M = rowwise.pad(classes_N, count, rowwise.PADDING)
     if mesh:

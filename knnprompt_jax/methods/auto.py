@@ -22,8 +22,7 @@ def predict(inputs: method.Inputs, options: Options) -> method.Prediction:
     model = inputs.model
     shots = views.default_numbers(task, rows, model.count_tokens, model.context, inputs.seed)
     reader = views.PromptReader(model, task, inputs.cache)
-    needs = {"encoder": options.encoder, "store_options": inputs.store_options}
-    resources = pool_fitting.resources_of(task, model, problem.label_token, **needs)
+    resources = pool_fitting.resources_of(task, model, problem.label_token, options.encoder, inputs.store_options)
     texts = problem.evaluation if options.unlabelled else ()
     text_N = near_copies.number_texts(rows)
     found = pool_fitting.fit(reader, rows, text_N, shots, options.names, resources, inputs.seed, texts)

@@ -92,9 +92,9 @@ class Decoder(nnx.Module):
         *,
         prefix: attention.Prefix,
         use_kernel: bool,
-        blocks: tuple[head_lib.BlockOutput, ...] = (),
+        activations: tuple[head_lib.Activation, ...] = (),
         whole_last_block: bool = False,
-    ) -> tuple[Array, dict[head_lib.BlockOutput, Array]]:
+    ) -> tuple[Array, dict[head_lib.Activation, Array]]:
         """Return the states of some tokens of suffixes that are packed into rows.
 
         Each token attends to the prefix and to the tokens that `attention.attention_mask` allows.
@@ -103,15 +103,15 @@ class Decoder(nnx.Module):
             step: the packed suffixes, and the tokens whose states are returned (`prompts.packing.Step`).
             prefix: the result of `read_prefix`.
             use_kernel: whether `prefix_kernel` computes attention, except that of the last block on outputs only.
-            blocks: the outputs of blocks that are returned.
+            activations: those that are returned.
             whole_last_block: run the last block on all tokens. By default it runs on the J outputs only, which saves
                 little if most tokens are outputs; its mean is not computed then.
 
         Returns:
-            The hidden states [J, E] after the final normalisation, and each of `blocks` [J, D], all float32.
+            The hidden states [J, E] after the final normalisation, and each of `activations` [J, D], all float32.
         """
-        for output in blocks:
-            assert 1 <= output.block <= self.config.num_layers - (output.is_mean and not whole_last_block)
+        for activation in activations:
+            assert 1 <= activation.block <= self.config.num_layers - (activation.is_mean and not whole_last_block)
         tokens_BS, stops_BS, positions_BS, output_positions_J = step
         last = self.config.num_layers - 1
         mask_BSS = attention.attention_mask(stops_BS)
@@ -125,7 +125,7 @@ class Decoder(nnx.Module):
             select = functools.partial(_select, x_BSD, mask_BSS, output_positions_J)
             return (x_BSD, _keep(kept, layer, select)), None
 
-        kept = {block: jnp.zeros((len(output_positions_J), self.config.width)) for block in blocks}
+        kept = {activation: jnp.zeros((len(output_positions_J), self.config.width)) for activation in activations}
         layers_l = jnp.arange(self.config.num_layers if whole_last_block else last)
         (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), layers_l)
         x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
@@ -230,11 +230,11 @@ def _head_first(array_1PGK: Array) -> Array:
 
 
 def _keep(
-    kept: dict[head_lib.BlockOutput, Array], layer: Array | int, select: Callable[[bool], Array]
-) -> dict[head_lib.BlockOutput, Array]:
-    """Return the requested outputs of blocks, with those of `layer`, counted from 0, which `select` computes."""
+    kept: dict[head_lib.Activation, Array], layer: Array | int, select: Callable[[bool], Array]
+) -> dict[head_lib.Activation, Array]:
+    """Return the requested activations, with those of `layer`, counted from 0, which `select` computes."""
 
-    def kept_or_selected(output: head_lib.BlockOutput, kept_JD: Array) -> Array:
+    def kept_or_selected(output: head_lib.Activation, kept_JD: Array) -> Array:
         return jax.lax.cond(layer == output.block - 1, lambda: select(output.is_mean), lambda: kept_JD)
 
     return {output: kept_or_selected(output, kept_JD) for output, kept_JD in kept.items()}

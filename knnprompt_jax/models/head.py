@@ -15,8 +15,8 @@ TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_proba
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class BlockOutput:
-    """The output of a block, counted from 1, for a prompt: at its last token, or the mean over its own tokens.
+class Activation:
+    """An activation of a prompt: the output of a block, from 1, at the last token, or its mean over the own tokens.
 
     A prompt's own tokens are those after the demonstrations; a truncated prompt has no others.
     """
@@ -31,21 +31,21 @@ class States:
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head. A pass leaves its rows split over the devices of the
     mesh if they divide evenly; a selection of rows is whole on every device. With `deterministic`, no state depends on
-    the other prompts of its pass, and a store of these states must search deterministically. `blocks` has the requested
-    outputs of blocks [N, D] (float32).
+    the other prompts of its pass, and a store of these states must search deterministically. `activations` has
+    the requested ones [N, D] (float32).
     """
 
     hidden_NE: Array
     log_z_N: Array
     deterministic: bool = struct.field(pytree_node=False, default=False)
-    blocks: Mapping[BlockOutput, Array] = struct.field(default_factory=dict)
+    activations: Mapping[Activation, Array] = struct.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.log_z_N)
 
-    def without_blocks(self) -> "States":
-        """Return the states without the outputs of blocks."""
-        return self.replace(blocks={})  # type: ignore[attr-defined]
+    def without_activations(self) -> "States":
+        """Return the states without the activations."""
+        return self.replace(activations={})  # type: ignore[attr-defined]
 
     def take_replicated(self, rows: Any) -> "States":
         """Return some rows, whole on every device."""

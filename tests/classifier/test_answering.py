@@ -105,7 +105,7 @@ def test_given_experts_are_used_and_saved(model, task, rows, tmp_path, monkeypat
     classifier = kp.AutoClassifier(model, task, experts=experts, demo_shots=demo_shots)
     classifier.fit(rows[0][:67], rows[1][:67]).save(tmp_path / "saved")
     assert [(member.expert, member.demo_shots) for member in classifier.choice_.members] == expected
-    assert bool(classifier.fitted_.content.views[0].blocks) == bool({"means", "probe"} & set(experts))
+    assert bool(classifier.fitted_.content.views[0].activations) == bool({"means", "probe"} & set(experts))
     expected_QC = classifier.predict_proba(rows[0][67:])
     with monkeypatch.context() as patch:
         patch.setattr(words.Vocabulary, "of", None)

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 from knnprompt_jax.inference.prompts import packing  # noqa: E402
 from knnprompt_jax.models import decoder, head  # noqa: E402
-from knnprompt_jax.models.head import BlockOutput  # noqa: E402
+from knnprompt_jax.models.head import Activation  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -67,7 +67,7 @@ def test_suffixes_after_a_prefix(pair, shape):
 def test_outputs_of_blocks(pair, whole_last_block):
     model, ours = pair("gpt2")
     prefix, suffixes = TOKENS_BT[0, :11], [TOKENS_BT[0, 11:16], TOKENS_BT[1, :12], TOKENS_BT[2, :1]]
-    first, mean, last = BlockOutput(1), BlockOutput(1, is_mean=True), BlockOutput(ours.config.num_layers)
+    first, mean, last = Activation(1), Activation(1, is_mean=True), Activation(ours.config.num_layers)
     got_JE, got, _ = _read(ours, prefix, suffixes, (last, mean, first), whole_last_block)
     for row, suffix in enumerate(suffixes):
         with torch.no_grad():
@@ -81,7 +81,7 @@ def test_outputs_of_blocks(pair, whole_last_block):
 
 
 def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], *options: Any) -> tuple:
-    """Return states, outputs of blocks and log-probabilities at the ends of three suffixes.
+    """Return states, activations and log-probabilities at the ends of three suffixes.
 
     The first two are packed into one row; prefix and rows are padded.
     """
@@ -98,7 +98,7 @@ def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray],
 
 @functools.partial(jax.jit, static_argnums=1)
 def _run(ours: decoder.Decoder, options: tuple, prefix_P: jax.Array, length: jax.Array, *batch: jax.Array) -> tuple:
-    named = dict(zip(("blocks", "whole_last_block"), options, strict=False))
+    named = dict(zip(("activations", "whole_last_block"), options, strict=False))
     states_JE, outputs = ours.read_suffixes(
         packing.Step(*batch), prefix=ours.read_prefix(prefix_P, length), use_kernel=False, **named
     )

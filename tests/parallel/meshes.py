@@ -151,7 +151,7 @@ def check_model(name: str) -> None:
             loaded = registry.load(pathlib.Path(folder), original.config, np.float32, places)
             check_weights(loaded, original, mesh)
             model = language_model(loaded, mesh)
-            states = states_lib.read(model, prompts, blocks=(lm.BlockOutput(1), lm.BlockOutput(1, is_mean=True)))
+            states = states_lib.read(model, prompts, activations=(lm.Activation(1), lm.Activation(1, is_mean=True)))
             assert model.statistics.compilations == 3, "one for the prefix, one for suffixes after it, one for others"
             check_states(states, mesh)
             check_collectives(model)

@@ -133,23 +133,18 @@ class Expert(abc.ABC):
         """Return the expert fitted to all rows."""
 
     @property
-    def view(self) -> int:
-        """The demonstrations per class in the prompts that it reads."""
-        assert self.demo_shots is not None
-        return self.demo_shots
-
-    @property
-    def token_output(self) -> lm.BlockOutput:
+    def token_activation(self) -> lm.Activation:
         """The mean over tokens that it reads, if any."""
-        return lm.BlockOutput(self.token_block, is_mean=True)
+        return lm.Activation(self.token_block, is_mean=True)
 
     def _states(self, readings: Readings) -> lm.States:
-        return readings.states[self.view]
+        assert self.demo_shots is not None
+        return readings.states[self.demo_shots]
 
     def _inputs(self, readings: Readings) -> np.ndarray:
         states = self._states(readings)
         if self.token_block:
-            return np.asarray(states.blocks[self.token_output])
+            return np.asarray(states.activations[self.token_activation])
         return np.concatenate(last_token_arrays(states), -1)
 
 
@@ -172,8 +167,7 @@ class LabelWords(Expert):
     def _log_p(self, readings: Readings) -> np.ndarray:
         """Return the log-probability [N, C] (nats) of each label word."""
         assert self.resources.head is not None
-        states = rowwise.pad(self._states(readings).without_blocks(), parallel.next_power_of_two(len(readings.texts)))
-        states = jax.tree.map(jnp.asarray, states)
+        states = _padded(self._states(readings))
         log_p_NC = distances.label_log_probabilities(self.resources.head, states, self.resources.label_tokens)
         return np.asarray(log_p_NC, np.float64)[: len(readings.texts)]
 
@@ -280,15 +274,19 @@ class Votes(Expert):
     def _store(self, readings: Readings, y_N: np.ndarray) -> store_lib.Store:
         resources = self.resources
         assert resources.head is not None and resources.mesh is not None
-        states = parallel.put_rows(self._states(readings).without_blocks(), resources.mesh)
+        states = parallel.put_rows(self._states(readings).without_activations(), resources.mesh)
         return store_lib.build(resources.store_options, DISTANCE, resources.head, states, y_N, ())
 
 
 def search(store: store_lib.Store, states: lm.States, k: int) -> search_lib.Neighbours:
     """Return the k nearest anchors of each state; calls of about the same size share a compiled program."""
-    states = jax.tree.map(jnp.asarray, states.without_blocks())
-    padded = rowwise.pad(states, parallel.next_power_of_two(max(1, len(states))))
-    return rowwise.take(store.search(padded, k), slice(0, len(states)))
+    return rowwise.take(store.search(_padded(states), k), slice(0, len(states)))
+
+
+def _padded(states: lm.States) -> lm.States:
+    """Return a power of two of states on the device, without activations."""
+    on_device = jax.tree.map(jnp.asarray, states.without_activations())
+    return rowwise.pad(on_device, parallel.next_power_of_two(max(1, len(states))))
 
 
 def vote_scores(classes_Qk: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
@@ -308,19 +306,20 @@ def _shares(y_N: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def last_token_arrays(states: lm.States) -> list[np.ndarray]:
-    """Return the hidden state of each prompt and the outputs of blocks at its last token, [N, F] each."""
-    outputs = [output_ND for output, output_ND in states.blocks.items() if not output.is_mean]
+    """Return the hidden state of each prompt and the activations at its last token, [N, F] each."""
+    outputs = [output_ND for output, output_ND in states.activations.items() if not output.is_mean]
     return [np.asarray(array) for array in (states.hidden_NE, *outputs)]
 
 
-def outputs_by_view(experts: Sequence[Expert], num_layers: int) -> dict[int, tuple[lm.BlockOutput, ...]]:
-    """Return the outputs of blocks to read in each view that experts read, the most demonstrations first."""
-    readers = [expert for expert in experts if expert.reads_prompts]
-    last = lm.BlockOutput(max(1, round(_DEPTH * num_layers)))
-    common = (last,) if any(expert.reads_blocks for expert in readers) else ()
+def activations_by_view(experts: Sequence[Expert], num_layers: int) -> dict[int, tuple[lm.Activation, ...]]:
+    """Return the activations to read in each view that experts read, the most demonstrations first."""
+    last = lm.Activation(max(1, round(_DEPTH * num_layers)))
+    common = {last} if any(expert.reads_blocks for expert in experts) else set()
+    means = {(expert.demo_shots, expert.token_activation) for expert in experts if expert.token_block}
+    views_read = {expert.demo_shots for expert in experts if expert.demo_shots is not None}
     return {
-        shots: (*common, *{expert.token_output for expert in readers if expert.token_block and expert.view == shots})
-        for shots in sorted({expert.view for expert in readers}, reverse=True)
+        shots: (*common, *(mean for read_shots, mean in means if read_shots == shots))
+        for shots in sorted(views_read, reverse=True)
     }
 
 

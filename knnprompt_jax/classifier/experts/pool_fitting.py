@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from knnprompt_jax.classifier.experts.expert import Readings, Resources
 from knnprompt_jax.classifier.experts.pool import Choice
 from knnprompt_jax.classifier.experts.views import PromptReader
 from knnprompt_jax.common import errors, progress
-from knnprompt_jax.datastore import rowwise
+from knnprompt_jax.datastore import StoreOptions, rowwise
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
@@ -121,15 +121,13 @@ def joined_texts(task: Task, examples: Sequence[Example]) -> list[str]:
     return [" ".join(example.fields[field] for field in task.fields) for example in examples]
 
 
-def resources_of(task: Task, model: lm.LanguageModel, label_token: str, **needs: Any) -> Resources:
-    """Return the resources of experts on prompts of a task; classes that share a token are no error.
-
-    Args:
-        needs: further attributes of `Resources`.
-    """
+def resources_of(
+    task: Task, model: lm.LanguageModel, label_token: str, encoder: str, store_options: StoreOptions
+) -> Resources:
+    """Return the resources of experts on prompts of a task; classes that share a token are no error."""
     tokens = layout.unchecked_label_tokens(task, model.tokenize, label_token)
     shared = layout.describe_shared_token(task, tokens, label_token)
-    return Resources(model.head, model.mesh, () if shared else tokens, shared, **needs)
+    return Resources(model.head, model.mesh, () if shared else tokens, shared, encoder, store_options)
 
 
 class Fit(NamedTuple):
@@ -152,7 +150,7 @@ class Fit(NamedTuple):
     def read(self, reader: PromptReader, examples: Sequence[Example], title: str) -> Readings:
         """Return the readings of examples in the views in use."""
         states = {
-            shots: reader.read_after(self.demonstrations[shots], examples, tuple(read.blocks), title)
+            shots: reader.read_after(self.demonstrations[shots], examples, tuple(read.activations), title)
             for shots, read in self.readings.states.items()
         }
         return Readings(joined_texts(reader.task, examples), states)
@@ -184,7 +182,7 @@ def fit(
     sampled_P, y_n = np.unique(y_N[sample], return_inverse=True)
     num_layers = reader.model.config.num_layers
     experts, obstacles = _able_experts(names, shots, num_layers, resources.of_classes(sampled_P))
-    outputs = expert_lib.outputs_by_view(experts, num_layers)
+    outputs = expert_lib.activations_by_view(experts, num_layers)
     dealt = {number: views.deal(rows, text_N, number, seed) for number in outputs}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
@@ -238,9 +236,11 @@ def _read_names(
     """Return the mean over tokens of the name of each class [C, D], as class means read texts; None if they do not."""
     for expert in experts:
         if expert.name == expert_lib.ClassMeans.name and expert.token_block:
-            following = [rows[index] for index in dealt[expert.view].demonstrations]
-            named = reader.read_after(following, reader.task.described(), (expert.token_output,), "names of classes")
-            return np.asarray(named.blocks[expert.token_output])
+            assert expert.demo_shots is not None
+            following = [rows[index] for index in dealt[expert.demo_shots].demonstrations]
+            mean = expert.token_activation
+            named = reader.read_after(following, reader.task.described(), (mean,), "names of classes")
+            return np.asarray(named.activations[mean])
     return None
 
 

@@ -10,7 +10,6 @@ thus be demonstrations, and still each of them counts as a labelled text.
 import collections
 import dataclasses
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -30,6 +29,7 @@ _NUM_FOLDS = 4
 MAX_COMPARED_ROWS = 1024  # The maximum number of rows that experts are compared on.
 MANY_CLASSES = 20  # From so many on, prompts have no demonstrations, and priors differ.
 _MAX_FOLDS = 10
+Activations = tuple[lm.Activation, ...]
 
 
 def hash_order(rows: Sequence[Example], seed: int) -> list[int]:
@@ -183,29 +183,23 @@ class PromptReader:
     sets: list[layout.Prompts] = dataclasses.field(default_factory=list)
 
     def read_view(
-        self, rows: Sequence[Example], view: View, chosen: Sequence[int], blocks: tuple[lm.BlockOutput, ...], title: str
+        self, rows: Sequence[Example], view: View, chosen: Sequence[int], activations: Activations, title: str
     ) -> lm.States:
         """Return the states of the chosen rows of a view, in their order."""
-        groups = [Group(group.demonstrations, tuple(sorted(set(group.members) & {*chosen}))) for group in view.groups]
-        groups = [group for group in groups if group.members]
-        read = [index for group in groups for index in group.members]
+        sets = []
+        read: list[int] = []
+        for demonstrations, members in view.groups:
+            if found := sorted({*members} & {*chosen}):
+                sets.append(self.build([rows[index] for index in found], [rows[index] for index in demonstrations]))
+                read += found
         position = {index: number for number, index in enumerate(read)}
-        order_N = np.array([position[index] for index in chosen])
-        sets = [
-            self.build([rows[index] for index in members], [rows[index] for index in demonstrations])
-            for demonstrations, members in groups
-        ]
-        return self._read(sets, order_N, blocks, title)
+        return self._read(sets, np.array([position[index] for index in chosen]), activations, title)
 
     def read_after(
-        self,
-        demonstrations: Sequence[Example],
-        examples: Sequence[Example],
-        blocks: tuple[lm.BlockOutput, ...],
-        title: str,
+        self, demonstrations: Sequence[Example], examples: Sequence[Example], activations: Activations, title: str
     ) -> lm.States:
         """Return the states of examples after these demonstrations."""
-        return self._read([self.build(examples, demonstrations)], np.arange(len(examples)), blocks, title)
+        return self._read([self.build(examples, demonstrations)], np.arange(len(examples)), activations, title)
 
     def build(self, examples: Sequence[Example], demonstrations: Sequence[Example]) -> layout.Prompts:
         """Return the examples' prompts; raise UserError as `layout.build_prompts`."""
@@ -213,11 +207,13 @@ class PromptReader:
         return layout.build_prompts(self.task, demonstrations, examples, model.tokenize, model.context)
 
     def _read(
-        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, blocks: tuple[lm.BlockOutput, ...], title: str
+        self, sets: Sequence[layout.Prompts], order_N: np.ndarray, activations: Activations, title: str
     ) -> lm.States:
         self.sets.extend(sets)
-        titles = itertools.repeat(title)
-        results = states_lib.read_sets(self.model, sets, self.cache, titles, self.repeated, itertools.repeat(blocks))
+        count = len(sets)
+        results = states_lib.read_sets(
+            self.model, sets, self.cache, [title] * count, self.repeated, [activations] * count
+        )
         parts = [jax.tree.map(np.asarray, parallel.replicate(result.states)) for result in results]
         layout.warn_truncated(sum(prompts.num_truncated for prompts in sets), len(order_N), self.model.context)
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order_N], *parts)

@@ -6,10 +6,10 @@ texts.
 
 from knnprompt_jax.inference.lm.execution import PassStatistics
 from knnprompt_jax.inference.lm.language_model import Identity, LanguageModel, MeshChoice, QueuedPass, find_fingerprint
-from knnprompt_jax.models.head import BlockOutput, States
+from knnprompt_jax.models.head import Activation, States
 
 __all__ = [
-    "BlockOutput",
+    "Activation",
     "Identity",
     "LanguageModel",
     "MeshChoice",

@@ -48,7 +48,7 @@ def read_prefix(
 def read_suffixes(
     model: decoder_lib.Decoder, mesh: jax.sharding.Mesh, step: packing.Step, **options: Any
 ) -> tuple[Any, ...]:
-    """Return the hidden states [J, E], log-partitions [J] and requested outputs of blocks [J, D]."""
+    """Return the hidden states [J, E], log-partitions [J] and requested activations [J, D]."""
     with jax.named_scope("suffixes"):
         hidden_JE, outputs = model.read_suffixes(step, **options)
     with jax.named_scope("log_partition"):
@@ -58,12 +58,12 @@ def read_suffixes(
 
 
 @functools.cache  # Each new function would compile a program.
-def suffix_reader(deterministic: bool, blocks: tuple[head_lib.BlockOutput, ...]) -> Callable[..., tuple[Any, ...]]:
-    """Return `read_suffixes` with these outputs of blocks.
+def suffix_reader(deterministic: bool, activations: tuple[head_lib.Activation, ...]) -> Callable[..., tuple[Any, ...]]:
+    """Return `read_suffixes` with these activations.
 
     A deterministic model runs its last block on whole rows, like the other blocks, and not only on the outputs.
     """
-    return functools.partial(read_suffixes, whole_last_block=deterministic, blocks=blocks)
+    return functools.partial(read_suffixes, whole_last_block=deterministic, activations=activations)
 
 
 def score_suffixes(

@@ -288,7 +288,7 @@ class QueuedPass:
         model: LanguageModel,
         groups: Sequence[layout.PromptGroup],
         shape_of: packing.ShapeOf,
-        blocks: tuple[head_lib.BlockOutput, ...] = (),
+        activations: tuple[head_lib.Activation, ...] = (),
         progress: progress_lib.Progress = lambda prompts, tokens: None,
     ):
         """Pack and queue the prompts. `inference.states` makes these objects; everybody else calls `states.read`.
@@ -297,7 +297,7 @@ class QueuedPass:
             model: the model, whose weights load if they are not there yet.
             groups: the prompts.
             shape_of: the pack shape of each group.
-            blocks: the outputs of blocks that are returned. Means require prefixes of only the demonstrations.
+            activations: the activations that are returned. Means require prefixes of only the demonstrations.
             progress: called with the numbers of prompts and tokens of each finished call.
 
         Raises:
@@ -308,7 +308,7 @@ class QueuedPass:
         self._waiting: list[execution_lib.Call] = []
         self._selected = []
         self._numbers = np.concatenate([group.number_N for group in groups])
-        function = execution_lib.suffix_reader(model.deterministic, blocks)
+        function = execution_lib.suffix_reader(model.deterministic, activations)
         local = parallel.local_data_shards(model.mesh)
         for group in groups:
             packed = self._execution.pack(group, shape_of(group), local)
@@ -329,7 +329,7 @@ class QueuedPass:
             self._progress(call.num_prompts, call.num_tokens)
 
     def rows(self) -> np.ndarray:
-        """Return a row per prompt, in the order of their numbers: the state, log-partition and outputs of blocks."""
+        """Return a row per prompt, in the order of their numbers: the state, log-partition and activations."""
         rows = []
         for (hidden_DnE, log_z_Dn, by_block), shard_N, number_in_shard_N in self._selected:
             parts = [hidden_DnE, log_z_Dn[..., None], *(by_block[output] for output in sorted(by_block))]

@@ -53,7 +53,7 @@ def read(
     *,
     title: str = "",
     repeated: bool = False,
-    blocks: tuple[lm.BlockOutput, ...] = (),
+    activations: tuple[lm.Activation, ...] = (),
 ) -> lm.States:
     """Return the states of all prompts, in order; rows are split over every device if they divide evenly.
 
@@ -64,13 +64,13 @@ def read(
         title: the title of the progress bar.
         repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and
             calls of about the same size share their compiled programs, at the cost of a few percent of padding.
-        blocks: the outputs of blocks that are returned too; the pass computes all blocks in any case.
+        activations: those that are returned too; the pass computes all blocks in any case.
 
     Raises:
         UserError: a prompt has no tokens or one outside the vocabulary, or a distribution is not finite, because
             weights are damaged or overflow.
     """
-    [result] = read_sets(model, [prompts], cache, [title], repeated, [blocks])
+    [result] = read_sets(model, [prompts], cache, [title], repeated, [activations])
     return result.states
 
 
@@ -80,7 +80,7 @@ def read_sets(
     cache: cache_lib.Cache | None = None,
     titles: Iterable[str] = (),
     repeated: bool = False,
-    blocks: Iterable[tuple[lm.BlockOutput, ...]] = (),
+    activations: Iterable[tuple[lm.Activation, ...]] = (),
 ) -> Iterator[PassResult]:
     """Yield the states of each set of prompts.
 
@@ -92,7 +92,7 @@ def read_sets(
         sets: the sets, which may be built one after the other.
         titles: one title per set.
         repeated: as in `read`, like the other arguments.
-        blocks: the requested outputs of blocks, one tuple per set.
+        activations: the requested activations, one tuple per set.
     """
     ahead = 0 if model.platform == "cpu" else _CHUNKS_AHEAD
     with contextlib.ExitStack() as stack:
@@ -102,8 +102,8 @@ def read_sets(
         shapes = pack_shapes.PackShapes(model, repeated)
         job = _Job(model, cache, repeated, shapes, keeper, stack)
         titles = itertools.chain(titles, itertools.repeat(""))
-        blocks = itertools.chain(blocks, itertools.repeat(()))
-        described = zip(sets, titles, blocks, strict=False)
+        activations = itertools.chain(activations, itertools.repeat(()))
+        described = zip(sets, titles, activations, strict=False)
         readings = parallel.delayed((_SetReading(job, *description) for description in described), ahead)
         chunks = ((reading, chunk) for reading in readings for chunk in itertools.chain(reading.chunks, [None]))
         queued = ((reading, chunk and reading.queue(chunk)) for reading, chunk in chunks)
@@ -159,18 +159,18 @@ class _Queued(NamedTuple):
 class _SetReading:
     """The reading of one set of prompts; `chunks` yields its chunks, the first of which are built at once."""
 
-    def __init__(self, job: _Job, prompts: layout.Prompts, title: str, blocks: tuple[lm.BlockOutput, ...]):
+    def __init__(self, job: _Job, prompts: layout.Prompts, title: str, activations: tuple[lm.Activation, ...]):
         self._job = job
         self._title = title
-        self._blocks = tuple(sorted(blocks))
+        self._activations = tuple(sorted(activations))
         # The prefix must end with the demonstrations: a mean counts all tokens after it.
-        short_prefixes = job.repeated or any(output.is_mean for output in blocks)
+        short_prefixes = job.repeated or any(output.is_mean for output in activations)
         self.chunks = parallel.ahead(
             chunks_lib.build(job.model, prompts, job.chunk_tokens, short_prefixes), _CHUNKS_BUILT_AHEAD
         )
         config = job.model.config
         # The numbers of columns of a row: the state with its log-partition, then each output of a block.
-        self._widths = [config.state_width + 1] + [config.width] * len(blocks)
+        self._widths = [config.state_width + 1] + [config.width] * len(activations)
         self._rows_UF = np.zeros((prompts.num_prompts, sum(self._widths)), np.float32)
         self._row_N = np.zeros(prompts.num_prompts, int)  # The row of each prompt in `_rows_UF`.
         self._row_by_key: dict[bytes, int] = {}
@@ -199,7 +199,8 @@ class _SetReading:
         self._rows_UF[first_row : first_row + len(rows_uF)] = rows_uF
         [missing] = np.nonzero(~np.all([segment.is_cached_u for segment in segments], 0))
         groups = chunks_lib.select(chunk.groups, chunk.number_n[position_u[missing]], len(self._row_N))
-        read_pass = lm.QueuedPass(job.model, groups, job.shapes.of, self._blocks, self._advance) if groups else None
+        arguments = (job.model, groups, job.shapes.of, self._activations, self._advance)
+        read_pass = lm.QueuedPass(*arguments) if groups else None
         return _Queued(read_pass, missing, segments, first_row, len(keys) - len(missing))
 
     def finish(self, queued: _Queued) -> None:
@@ -250,8 +251,8 @@ class _SetReading:
         rows_uF = np.zeros((len(keys_u), sum(self._widths)), np.float32)
         segments = []
         start = 0
-        for output, width in zip((None, *self._blocks), self._widths, strict=True):
-            keys = _output_keys(keys_u, lengths_u, output) if output else keys_u
+        for output, width in zip((None, *self._activations), self._widths, strict=True):
+            keys = _activation_keys(keys_u, lengths_u, output) if output else keys_u
             columns = slice(start, start + width)
             is_cached_u = np.zeros(len(keys), bool)
             if cache and self._job.model.fingerprint:
@@ -269,7 +270,7 @@ class _SetReading:
         model = self._job.model
         ends = np.cumsum([self._widths[0] - 1, 1, *self._widths[1:]])[:-1]
         hidden_NE, log_z_N1, *by_block = np.split(rows_NF, ends, 1)
-        arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(self._blocks, by_block, strict=True)))
+        arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(self._activations, by_block, strict=True)))
         hidden_NE, log_z_N, by_block = parallel.put_rows(arrays, model.mesh)
         return lm.States(hidden_NE, log_z_N, model.deterministic, by_block)
 
@@ -289,7 +290,7 @@ class _Segment:
     is_cached_u: np.ndarray
 
 
-def _output_keys(keys_u: np.ndarray, lengths_u: np.ndarray, output: lm.BlockOutput) -> np.ndarray:
+def _activation_keys(keys_u: np.ndarray, lengths_u: np.ndarray, output: lm.Activation) -> np.ndarray:
     """Return the keys of an output of a block; that of a mean has the number of the prompt's own tokens."""
     names = [f"{output.block} {length}" if output.is_mean else str(output.block) for length in lengths_u.tolist()]
     digests = [hashlib.sha256(key.tobytes() + name.encode()).digest() for key, name in zip(keys_u, names, strict=True)]

@@ -25,12 +25,12 @@ def make_readings(y_N, seed):
     hidden_NE = (rng.normal(size=(len(y_N), WIDTH)) + 2 * np.eye(CLASSES, WIDTH)[y_N]).astype(np.float32)
     logits_NV = hidden_NE @ np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32).T
     log_z_N = np.log(np.exp(logits_NV.astype(np.float64)).sum(-1)).astype(np.float32)
-    blocks = {
-        lm.BlockOutput(2): rng.normal(size=(len(y_N), 5)).astype(np.float32),
-        lm.BlockOutput(3, is_mean=True): (hidden_NE + rng.normal(size=hidden_NE.shape)).astype(np.float32),
+    activations = {
+        lm.Activation(2): rng.normal(size=(len(y_N), 5)).astype(np.float32),
+        lm.Activation(3, is_mean=True): (hidden_NE + rng.normal(size=hidden_NE.shape)).astype(np.float32),
     }
     texts = [" ".join(rng.choice(["red", "hot", f"word{label}"], 5)) for label in y_N]
-    return expert.Readings(texts, {4: lm.States(hidden_NE, log_z_N, False, blocks)})
+    return expert.Readings(texts, {4: lm.States(hidden_NE, log_z_N, False, activations)})
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
         before = other.statistics.prompts
         states.read(other, prompt_groups.make(TOKENS), cache)
         assert other.statistics.prompts - before == len(TOKENS), (name, value)
-        states.read(other, prompt_groups.make(TOKENS[:1]), cache, blocks=(lm.BlockOutput(1),))
+        states.read(other, prompt_groups.make(TOKENS[:1]), cache, activations=(lm.Activation(1),))
         assert other.statistics.prompts - before == len(TOKENS) + 1, "a layer that was not asked for"
         states.read(other, prompt_groups.make([[6, 7], [8]], (5,)), cache)
         assert other.statistics.prompts - before == len(TOKENS) + 1, "the cut of the prefix must not matter"
@@ -110,15 +110,15 @@ def test_layers_come_with_the_states(model, tmp_path, cached):
     """Later readings find each layer and the states, whatever was asked for with them; no row is kept twice."""
     cache, prompts = states.DiskCache(tmp_path, 2**20) if cached else None, prompt_groups.make_random(13, 2)
     plain = states.read(model, prompts, cache)
-    first, third, mean = lm.BlockOutput(1), lm.BlockOutput(3), lm.BlockOutput(1, is_mean=True)
-    for blocks, num_read in (((third,), 13), ((first, third), 13), ((mean,), 13), ((third, mean, first), 0), ((), 0)):
+    first, third, mean = lm.Activation(1), lm.Activation(3), lm.Activation(1, is_mean=True)
+    for kept, num_read in (((third,), 13), ((first, third), 13), ((mean,), 13), ((third, mean, first), 0), ((), 0)):
         before = model.statistics.prompts
-        got = states.read(model, prompts, cache, blocks=blocks)
+        got = states.read(model, prompts, cache, activations=kept)
         assert model.statistics.prompts - before == (num_read if cached else 13)
         check_close((got.hidden_NE, got.log_z_N), (plain.hidden_NE, plain.log_z_N))
-        assert set(got.blocks) == set(blocks)
-        if third in blocks:
-            last = model.execution.decoder.final_norm(got.blocks[third])
+        assert set(got.activations) == set(kept)
+        if third in kept:
+            last = model.execution.decoder.final_norm(got.activations[third])
             np.testing.assert_allclose(last, plain.hidden_NE, atol=1e-4)
     assert len(list(tmp_path.iterdir())) == (4 if cached else 0)
 
@@ -127,22 +127,22 @@ def test_layers_come_with_the_states(model, tmp_path, cached):
 @pytest.mark.parametrize("kind", ["model", "steady"])
 def test_means_are_those_of_the_last_tokens_of_shorter_prompts(request, kind, prefix):
     """A mean counts the tokens after the demonstrations, whichever prompts share a beginning or a row."""
-    model, last, mean = request.getfixturevalue(kind), lm.BlockOutput(2), lm.BlockOutput(2, is_mean=True)
+    model, last, mean = request.getfixturevalue(kind), lm.Activation(2), lm.Activation(2, is_mean=True)
     tokens = [*TOKENS, [5, 6, 1], [5, 6, 1, 9]]
-    got = states.read(model, prompt_groups.make(tokens, prefix), blocks=(last, mean)).blocks
+    got = states.read(model, prompt_groups.make(tokens, prefix), activations=(last, mean)).activations
     for index, own in enumerate(tokens):
         shorter = prompt_groups.make([own[: count + 1] for count in range(len(own))], prefix)
-        outputs_TD = states.read(model, shorter, blocks=(last,)).blocks[last]
+        outputs_TD = states.read(model, shorter, activations=(last,)).activations[last]
         np.testing.assert_allclose(got[mean][index], outputs_TD.mean(0), atol=1e-4)
         np.testing.assert_allclose(got[last][index], outputs_TD[-1], atol=1e-4)
 
 
 def test_the_key_of_a_mean_has_the_number_of_own_tokens(model, tmp_path):
-    cache, output = states.DiskCache(tmp_path, 2**20), lm.BlockOutput(2, is_mean=True)
-    whole = states.read(model, prompt_groups.make([[5, 6, 7]]), cache, blocks=(output,))
-    after = states.read(model, prompt_groups.make([[6, 7]], (5,)), cache, blocks=(output,))
+    cache, output = states.DiskCache(tmp_path, 2**20), lm.Activation(2, is_mean=True)
+    whole = states.read(model, prompt_groups.make([[5, 6, 7]]), cache, activations=(output,))
+    after = states.read(model, prompt_groups.make([[6, 7]], (5,)), cache, activations=(output,))
     check_close(whole.hidden_NE, after.hidden_NE)
-    assert np.abs(whole.blocks[output] - after.blocks[output]).max() > 1e-3
+    assert np.abs(whole.activations[output] - after.activations[output]).max() > 1e-3
 
 
 def test_killed_it_ends_with_the_same_bits(model, whole, tmp_path):
