@@ -117,14 +117,13 @@ def labelled(task: Task, X: Any, y: Any) -> list[Example]:
     Raises:
       UserError: as `queries`; a missing or unknown label; X and y of different lengths.
     """
-    rows = rows_of(X, task.fields)
     labels = label_list(y)
-    columns.check_paired(len(rows), len(labels))
-    examples = []
-    for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
-        place = f"row {index}"
-        examples.append(Example(task.fields_of(place, row), task.label_of(place, label), index, place))
-    return examples
+    examples = queries(task, X)
+    columns.check_paired(len(examples), len(labels))
+    return [
+        dataclasses.replace(example, label=task.label_of(example.place, label))
+        for example, label in zip(examples, labels, strict=True)
+    ]
 
 
 def label_list(y: Any) -> list[Any]:

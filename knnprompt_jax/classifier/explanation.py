@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +19,6 @@ from knnprompt_jax.common import errors
 from knnprompt_jax.datastore import distances, rowwise
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
-from knnprompt_jax.inference.prompts import layout
 
 MAX_PARTS = 64  # A longer text is split into parts of several words.
 _MAX_WIDTH = 100  # Characters of a printed text.
@@ -197,16 +196,14 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     if not count or distance.terms is None:
         return [()] * len(indices_k)
     head = fitted.model.head
-    label_tokens: Sequence[int] = ()
     if distance.reads_label_words:
-        label_tokens = layout.label_tokens(fitted.task, fitted.model.tokenize, fitted.content.options.label_token)
         texts = np.array(fitted.task.label_words)
         groups_W = np.arange(fitted.task.num_classes)
     else:
         texts, groups_W = _vocabulary(fitted.model.tokenizer, len(head))
     anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states, indices_k))
-    logp_W = distances.represent(head, states.without_activations(), distance.representation, label_tokens)[0]
-    logk_kW = distances.represent(head, anchors, distance.representation, label_tokens)
+    logp_W = distances.represent(head, states.without_activations(), distance.representation, fitted.label_tokens)[0]
+    logk_kW = distances.represent(head, anchors, distance.representation, fitted.label_tokens)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     found = []
     for terms_W, k_W in zip(terms_kW, k_kW, strict=True):

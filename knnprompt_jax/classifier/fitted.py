@@ -13,7 +13,6 @@ import numpy as np
 
 from knnprompt_jax.classifier import arguments
 from knnprompt_jax.classifier.arguments import AutoOptions, Predictions, PublishedOptions
-from knnprompt_jax.classifier.confidence import novelty
 from knnprompt_jax.classifier.confidence.novelty import Novelty
 from knnprompt_jax.classifier.experts import expert, pool, pool_fitting, views, words
 from knnprompt_jax.classifier.experts.expert import Readings
@@ -158,18 +157,21 @@ class Content:
         return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
 
     @property
-    def predicted(self) -> novelty.HeldOut | None:
-        """The held-out predictions of texts that novelty counts; None with few classes or rows."""
+    def predicted(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The texts whose held-out predictions novelty counts, and their probabilities; None with few classes or rows.
+
+        A text is its index in `first_U`.
+        """
         choice = self.choice
         if not choice or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
             return None
         compared = views.sample(self.rows, self.options.random_state)
-        return novelty.HeldOut(np.unique(self.text_N[compared]), np.array(choice.held_out_p))
+        return np.unique(self.text_N[compared]), np.array(choice.held_out_p)
 
     @property
     def num_novelty_rows(self) -> int:
         """The number of rows that p-values of novelty count."""
-        return len(self.predicted.p_n) if self.predicted else len(self.first_U)
+        return len(self.predicted[1]) if self.predicted else len(self.first_U)
 
 
 class Queries(NamedTuple):
@@ -215,19 +217,24 @@ class Fitted:
         """The states of the anchors in the first view, without activations."""
         return self.first_view(self.readings).without_activations()
 
+    @property
+    def label_tokens(self) -> Sequence[int]:
+        """The token of each class, if the distance compares label words; otherwise empty."""
+        if not distances.get(self.content.vote.distance).reads_label_words:
+            return ()
+        return layout.label_tokens(self.task, self.model.tokenize, self.content.options.label_token)
+
     @functools.cached_property
     def store(self) -> store_lib.Store:
         """The store of the anchors' states in the first view, whose ids are row numbers."""
         content = self.content
-        distance = distances.get(content.vote.distance)
-        label_token = content.options.label_token
         return store_lib.build(
             content.options.store_options,
-            distance.name,
+            content.vote.distance,
             self.model.head,
             parallel.put_rows(self.states, self.model.mesh),
             content.y_N,
-            layout.label_tokens(self.task, self.model.tokenize, label_token) if distance.reads_label_words else (),
+            self.label_tokens,
             ids=[example.row for example in content.anchors],
         )
 

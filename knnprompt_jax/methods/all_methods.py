@@ -8,8 +8,7 @@ from knnprompt_jax.common import errors, options
 from knnprompt_jax.methods import method
 
 ALL = "all"
-_FILES = ["in_context", "knn", "auto", "demonstrations", "noisy_channel"]
-_FILES += ["baselines", "calibrations", "hidden_states"]
+_FILES = ["in_context", "knn", "auto", "demonstrations", "noisy_channel", "baselines", "calibrations", "hidden_states"]
 METHODS: dict[str, method.Method] = {
     declared.name: declared
     for file in _FILES

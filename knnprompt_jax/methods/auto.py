@@ -3,7 +3,6 @@
 from knnprompt_jax.classifier.experts import PoolOptions, near_copies, pool_fitting, views
 from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import encoders
 
 
 class Options(PoolOptions):
@@ -30,19 +29,12 @@ def predict(inputs: method.Inputs, options: Options) -> method.Prediction:
     return method.Prediction.from_probabilities(p_QC, note=found.pool.choice.line, sets=reader.sets)
 
 
-def check(problem: method.Problem, options: Options) -> None:
-    """Raise UserError if the encoder cannot be loaded."""
-    if options.encoder:
-        encoders.describe(options.encoder)
-
-
 METHODS = (
     method.Method(
         "auto",
         "AutoClassifier",
         predict,
         Options,
-        check=check,
         rows_used="train",
         model_name=lambda options: options.encoder,
         excluded_because="it reads every row after other demonstrations, and without any: name the method to run it",

@@ -80,14 +80,8 @@ def _embed(task: Task, rows: Sequence[Example], options: EncoderOptions) -> np.n
     return encoders.embed(options.encoder, pool_fitting.joined_texts(task, rows))
 
 
-def check_encoder(_: method.Problem, options: EncoderOptions) -> None:
-    """Raise UserError if the encoder does not exist or cannot be loaded."""
-    encoders.describe(options.encoder)
-
-
 _on_embeddings = functools.partial(
     method.Method,
-    check=check_encoder,
     rows_used="train",
     model_name=lambda options: options.encoder,
     excluded_because=NEEDS_ENCODER,

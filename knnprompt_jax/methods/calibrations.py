@@ -105,7 +105,7 @@ def contextual(inputs: method.Inputs, options: ContextualOptions) -> method.Pred
         y = inputs.classes(inputs.problem.train_rows)
         with np.errstate(divide="ignore"):  # −∞, hence never predicted, for a class without train rows.
             shift_C += np.log(np.bincount(y, minlength=inputs.num_classes) / len(y))
-    return _softmax(inputs.label_log_p(inputs.states[method.QUERIES]) + shift_C)
+    return method.Prediction.from_scores(inputs.label_log_p(inputs.states[method.QUERIES]) + shift_C)
 
 
 def domain_context(inputs: method.Inputs, _: Options) -> method.Prediction:
@@ -114,7 +114,7 @@ def domain_context(inputs: method.Inputs, _: Options) -> method.Prediction:
     Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
     """
     bias_C = log_bias(inputs.label_log_p(inputs.states[IN_DOMAIN]))
-    return _softmax(inputs.label_log_p(inputs.states[method.QUERIES]) - bias_C)
+    return method.Prediction.from_scores(inputs.label_log_p(inputs.states[method.QUERIES]) - bias_C)
 
 
 def batch(inputs: method.Inputs, _: Options) -> method.Prediction:
@@ -124,7 +124,7 @@ def batch(inputs: method.Inputs, _: Options) -> method.Prediction:
     Prompt Engineering", 2023 (ICLR 2024), Section 3.
     """
     log_p_QC = inputs.label_log_p(inputs.states[method.QUERIES])
-    return _softmax(log_p_QC - log_p_QC.mean(0))
+    return method.Prediction.from_scores(log_p_QC - log_p_QC.mean(0))
 
 
 def prototypical(inputs: method.Inputs, options: PrototypicalOptions) -> method.Prediction:
@@ -180,7 +180,7 @@ def linc(inputs: method.Inputs, options: LincOptions) -> method.Prediction:
     order_T = np.concatenate([generator.permutation(len(p_NC)) for _ in range(options.epochs)])
     y_T = inputs.y.astype(np.int32)[order_T]
     slope_CC, shift_C = _descend(start, p_NC[order_T], y_T, options.learning_rate)
-    return _softmax(p_QC @ np.asarray(slope_CC).T + np.asarray(shift_C))
+    return method.Prediction.from_scores(p_QC @ np.asarray(slope_CC).T + np.asarray(shift_C))
 
 
 def _label_probabilities(inputs: method.Inputs, prompts: method.PromptSet) -> np.ndarray:
@@ -218,7 +218,7 @@ def supervised(inputs: method.Inputs, options: SupervisedOptions) -> method.Pred
     log_p_NC = special.log_softmax(inputs.label_log_p(inputs.states[method.ANCHORS]), axis=-1)
     log_p_QC = special.log_softmax(inputs.label_log_p(inputs.states[method.QUERIES]), axis=-1)
     slope_C, shift_C = fit_supervised(log_p_NC, inputs.y, options.penalty)
-    return _softmax(log_p_QC * slope_C + shift_C)
+    return method.Prediction.from_scores(log_p_QC * slope_C + shift_C)
 
 
 def fit_supervised(log_p_NC: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
@@ -242,10 +242,6 @@ def fit_supervised(log_p_NC: np.ndarray, y: np.ndarray, penalty: float) -> tuple
     best = optimize.minimize(loss, identity_2C.ravel(), jac=True, method="L-BFGS-B", options={"gtol": 1e-8})
     slope_C, shift_C = best.x.reshape(2, -1)
     return slope_C, shift_C
-
-
-def _softmax(scores_QC: np.ndarray) -> method.Prediction:
-    return method.Prediction.from_probabilities(special.softmax(scores_QC, axis=-1))
 
 
 _calibration = functools.partial(method.Method, check=method.check_label_words_are_tokens)

@@ -97,11 +97,9 @@ def check_sets(problem: method.Problem, number: int) -> None:
 
 
 def check_selection(problem: method.Problem, options: RetrievalOptions) -> None:
-    """Raise UserError without demonstrations to select, with shared label tokens, or without the retriever."""
+    """Raise UserError without demonstrations to select, with shared label tokens, or without the library for BM25."""
     check_sets(problem, 1)
-    if options.retriever != BM25:
-        encoders.describe(options.retriever)
-    elif importlib.util.find_spec("rank_bm25") is None:
+    if options.retriever == BM25 and importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
 
 

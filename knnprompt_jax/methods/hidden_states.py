@@ -20,7 +20,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 from scipy.spatial import distance
 
 from knnprompt_jax.common.options import Options, option
@@ -117,23 +116,18 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
         return a_VE.T @ a_VE
 
 
-def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return the softmax of the negative Euclidean distances to the class means [Q, C], as released.
+def predict_by_centroids(inputs: method.Inputs, _: Options) -> method.Prediction:
+    """Predict the class with the nearest mean hidden state.
 
-    A class without anchors has probability 0.
+    As released, probabilities are the softmax of the negative Euclidean distances; a class without anchors has 0.
     """
-    anchors_NE = anchors_NE.astype(np.float64)
-    centroids_CE = np.full((num_classes, anchors_NE.shape[1]), np.inf)
+    anchors_NE = np.asarray(inputs.states[method.ANCHORS].hidden_NE, np.float64)
+    queries_QE = np.asarray(inputs.states[method.QUERIES].hidden_NE, np.float64)
+    y = inputs.y
+    centroids_CE = np.full((inputs.num_classes, anchors_NE.shape[1]), np.inf)
     for label in np.unique(y):
         centroids_CE[label] = anchors_NE[y == label].mean(0)
-    return special.softmax(-distance.cdist(queries_QE.astype(np.float64), centroids_CE), axis=-1)
-
-
-def predict_by_centroids(inputs: method.Inputs, _: Options) -> method.Prediction:
-    """Predict the class with the nearest mean hidden state."""
-    anchors_NE = np.asarray(inputs.states[method.ANCHORS].hidden_NE)
-    queries_QE = np.asarray(inputs.states[method.QUERIES].hidden_NE)
-    return method.Prediction.from_probabilities(centroid_proba(anchors_NE, inputs.y, queries_QE, inputs.num_classes))
+    return method.Prediction.from_scores(-distance.cdist(queries_QE, centroids_CE))
 
 
 _PROBE = method.Method(

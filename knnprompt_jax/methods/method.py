@@ -16,6 +16,7 @@ from knnprompt_jax.datastore import StoreOptions, distances
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference import states as states_lib
 from knnprompt_jax.inference.prompts import continuations, layout
+from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -243,8 +244,8 @@ class Method:
             weights are loaded.
         rows_used: the train rows that it uses. "demonstrations": the split's demonstrations. "random": random sets of
             that size. "split": demonstrations and anchors. "train": all rows of the split; anchors are not required.
-        model_name: returns the name of a further model that its options name, or "". The files of that model enter the
-            key of a run.
+        model_name: returns the name of the sentence encoder that its options name, or "". The encoder must load, and
+            its files enter the key of a run.
         printed_as: the names in the paper's tables.
         excluded_because: why "all" excludes the method; empty if "all" includes it.
         variant_of: the name of the method whose options and code it uses; empty if they are its own.
@@ -295,6 +296,8 @@ class Method:
             return "there are no anchors: choose more shots"
         try:
             self.check(problem, options)
+            if encoder := self.model_name(options):
+                encoders.describe(encoder)
         except errors.UserError as error:
             return str(error)
         return ""

@@ -170,14 +170,6 @@ def predict(inputs: method.Inputs, options: NoisyChannelOptions) -> method.Predi
     return method.Prediction.from_scores(best_QC, texts, note="; ".join(notes), candidates=candidates)
 
 
-def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
-    """Return the template, from 0, with the best mean accuracy over S seeds: the paper's "best of four".
-
-    Choosing a template for each seed would give a mean of maxima, which is higher.
-    """
-    return int(np.mean(accuracy_SU, axis=0).argmax())
-
-
 METHODS = (
     method.Method(
         "noisy_channel",

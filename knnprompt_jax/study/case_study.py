@@ -8,7 +8,6 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from sklearn import decomposition
 
@@ -95,27 +94,19 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
             nearest = tuple(zip(*found, strict=True))
             point = dataclasses.replace(point, prediction=str(knn_Q[query]), neighbours=nearest)
         points.append(point)
+    # The Euclidean distance of square roots of distributions is their Hellinger distance.
+    roots_NV = np.exp(np.asarray(distances.log_probabilities(inputs.model.head, both), np.float64) / 2)
+    components = decomposition.PCA(min(_COMPONENTS, *roots_NV.shape), svd_solver="full")
     return maps.Map(
         title=names.task(record.task),
         caption=f"{names.task(record.task)}, m = {record.shots}, seed {record.seed}: t-SNE of {num_anchors} examples and "
         f"{len(knn_Q)} test rows by the Hellinger distance of their distributions; shapes and colours are true labels.",
         labels=tuple(words.tolist()),
         points=tuple(points),
-        positions_N2=_positions(distances.log_probabilities(inputs.model.head, both)),
+        positions_N2=maps.layout(components.fit_transform(roots_NV)),
         other="In-context learning",
         cases=tuple(sorted((cases + num_anchors).tolist())),
     )
-
-
-def _positions(log_p_NV: jax.Array) -> np.ndarray:
-    """Return the positions [N, 2] of next-token distributions on the map.
-
-    They are the t-SNE of the square roots of the distributions, in their first principal components. The Euclidean
-    distance of square roots is the Hellinger distance.
-    """
-    roots_NV = np.exp(np.asarray(log_p_NV, np.float64) / 2)
-    components = decomposition.PCA(min(_COMPONENTS, *roots_NV.shape), svd_solver="full")
-    return maps.layout(components.fit_transform(roots_NV))
 
 
 EXPERIMENT = _CaseStudy(

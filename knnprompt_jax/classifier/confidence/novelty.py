@@ -39,14 +39,6 @@ _MIN_PROBABILITY = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The probabilities [n] of the predicted classes of n rows, each without the row, and the indices of the rows."""
-
-    rows_n: np.ndarray
-    p_n: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class Novelty:
     """Novelty scores and p-values, fitted to N rows.
 
@@ -61,11 +53,14 @@ class Novelty:
     doubt_weight: float = 0.0
 
     @classmethod
-    def fit(cls, arrays: Sequence[np.ndarray], y_N: np.ndarray, predicted: HeldOut | None = None) -> Self:
+    def fit(
+        cls, arrays: Sequence[np.ndarray], y_N: np.ndarray, predicted: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Self:
         """Fit novelty to arrays [N, F] that describe rows of classes `y_N`.
 
         Args:
-            predicted: the predictions of the rows that p-values count; None if scores are distances only.
+            predicted: the indices [n] of the rows that p-values count, and the probability [n] of the predicted class
+                of each without the row; None if scores are distances only.
         """
         _, y_N = np.unique(y_N, return_inverse=True)
         parts = tuple(_Distances.fit(x_NF, y_N) for x_NF in arrays)
@@ -75,8 +70,9 @@ class Novelty:
         scores_N = _score(held_out)
         if predicted is None:
             return cls(parts, np.sort(scores_N))
-        scores_n = scores_N[predicted.rows_n]
-        doubts_n = _doubts(predicted.p_n)
+        rows_n, p_n = predicted
+        scores_n = scores_N[rows_n]
+        doubts_n = _doubts(p_n)
         weight = _DOUBT_SCALE * float(scores_n.std() / max(doubts_n.std(), _MIN_VARIANCE))
         return cls(parts, np.sort(scores_n + weight * doubts_n), weight)
 
@@ -103,7 +99,8 @@ def check_threshold(reject_novel: float, num_rows: int) -> None:
     if 1 / (num_rows + 1) > reject_novel:
         raise errors.UserError(
             f"reject_novel={reject_novel:g}: the smallest p-value from {num_rows:,} rows is {1 / (num_rows + 1):.2g}; "
-            f"fit at least {math.ceil(1 / reject_novel) - 1:,} rows, or give --reject_novel={math.ceil(1000 / (num_rows + 1)) / 1000:g}"
+            f"fit at least {math.ceil(1 / reject_novel) - 1:,} rows, or give "
+            f"--reject_novel={math.ceil(1000 / (num_rows + 1)) / 1000:g}"
         )
 
 

@@ -69,10 +69,10 @@ class Member:
     demo_shots: int | None
     token_block: int
     setting: float
-    factor: float
-    weight: float
-    share: float
-    accuracy: float | None
+    factor: float = 0.0
+    weight: float = 0.0
+    share: float = 0.0
+    accuracy: float | None = None
 
     @property
     def title(self) -> str:
@@ -146,45 +146,36 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class HeldOut:
-    """An expert's scores [N, C] of rows that were held out, and the setting that it chose; it is that of a `Member`."""
-
-    expert: str
-    demo_shots: int | None
-    token_block: int
-    scores_NC: np.ndarray
-    setting: float
-
-
 def weigh_experts(
-    held_out: Sequence[HeldOut], y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]
+    experts: Sequence[Member], scores_JNC: np.ndarray, y_N: np.ndarray, folds_N: np.ndarray, obstacles: Sequence[str]
 ) -> tuple[Choice, np.ndarray]:
     """Return the pool of these experts for N rows of classes `y_N`, all of which occur, dealt to folds.
 
     Its logits of the rows come with it [N, C]; if there are enough rows for an estimate, those of a group of folds are
     by weights fitted to the others.
+
+    Args:
+        experts: the experts without factors, weights, shares and accuracies.
+        scores_JNC: their scores of the rows, which were held out.
     """
     num_classes = int(y_N.max()) + 1
-    scores_JNC = np.stack([scored.scores_NC for scored in held_out])
-    priors = _priors(held_out, y_N, num_classes)
+    priors = _priors(experts, len(y_N), num_classes)
     shares_C = np.bincount(y_N) / len(y_N)
     factors_J, weights_J = _fit(scores_JNC, y_N, shares_C, priors)
     deviations_J = factors_J * weights_J * scores_JNC.std(-1).mean(-1)
     deviations_J = deviations_J if deviations_J.any() else weights_J
     shares_J = deviations_J / max(deviations_J.sum(), _MIN_PROBABILITY)
     members = tuple(
-        Member(
-            expert=scored.expert,
-            demo_shots=scored.demo_shots,
-            token_block=scored.token_block,
-            setting=scored.setting,
+        dataclasses.replace(
+            expert,
             factor=float(factor),
             weight=float(weight),
             share=float(share),
-            accuracy=_accuracy(factor * scored.scores_NC, y_N, shares_C),
+            accuracy=_accuracy(factor * scores_NC, y_N, shares_C),
         )
-        for scored, factor, weight, share in zip(held_out, factors_J, weights_J, shares_J, strict=True)
+        for expert, scores_NC, factor, weight, share in zip(
+            experts, scores_JNC, factors_J, weights_J, shares_J, strict=True
+        )
     )
     logits_NC = np.tensordot(factors_J * weights_J, scores_JNC, 1)
     if _are_enough(len(y_N), num_classes):
@@ -224,12 +215,12 @@ Priors = tuple[np.ndarray, np.ndarray]
 """The prior factors and weights [J] of experts."""
 
 
-def _priors(held_out: Sequence[HeldOut], y_N: np.ndarray, num_classes: int) -> Priors:
+def _priors(experts: Sequence[Member], num_rows: int, num_classes: int) -> Priors:
     """Return the priors for this number of classes and of rows per class."""
-    has_few_rows = len(y_N) <= FEW_ROWS * num_classes
+    has_few_rows = num_rows <= FEW_ROWS * num_classes
     column = 2 if num_classes >= views.MANY_CLASSES else 0 if has_few_rows else 1
-    weights_J = np.array([_PRIOR[scored.expert][column] for scored in held_out])
-    factors_J = np.array([_FACTORS[scored.expert] for scored in held_out])
+    weights_J = np.array([_PRIOR[member.expert][column] for member in experts])
+    factors_J = np.array([_FACTORS[member.expert] for member in experts])
     return factors_J, _TOTAL * weights_J / weights_J.sum()
 
 

@@ -12,7 +12,7 @@ from knnprompt_jax.classifier.experts import expert as expert_lib
 from knnprompt_jax.classifier.experts import near_copies, views, words
 from knnprompt_jax.classifier.experts import pool as pool_lib
 from knnprompt_jax.classifier.experts.expert import Readings, Resources
-from knnprompt_jax.classifier.experts.pool import Choice
+from knnprompt_jax.classifier.experts.pool import Choice, Member
 from knnprompt_jax.classifier.experts.views import PromptReader
 from knnprompt_jax.common import errors, progress
 from knnprompt_jax.datastore import StoreOptions, rowwise
@@ -292,29 +292,33 @@ def _hold_out_and_weigh(
 
     A view with a small share of the pool is left out, because reading it costs as much as reading any other view.
     """
-    held_out = _hold_out(experts, readings, y_N, folds_N)
-    choice, logits_NC = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
+    members, scores_JNC = _hold_out(experts, readings, y_N, folds_N)
+    choice, logits_NC = pool_lib.weigh_experts(members, scores_JNC, y_N, folds_N, obstacles)
     share_of = {shots: sum(m.share for m in choice.members if m.demo_shots == shots) for shots in choice.views}
     useless = {shots for shots, share in share_of.items() if share < min(_MIN_VIEW_SHARE, max(share_of.values()))}
     if useless:
-        held_out = [scored for scored in held_out if scored.demo_shots not in useless]
-        choice, logits_NC = pool_lib.weigh_experts(held_out, y_N, folds_N, obstacles)
+        kept = [index for index, member in enumerate(members) if member.demo_shots not in useless]
+        members = [members[index] for index in kept]
+        choice, logits_NC = pool_lib.weigh_experts(members, scores_JNC[kept], y_N, folds_N, obstacles)
     return choice, logits_NC
 
 
 def _hold_out(
     experts: Sequence[expert_lib.Expert], readings: Readings, y_N: np.ndarray, folds_N: np.ndarray
-) -> list[pool_lib.HeldOut]:
-    """Return the scores of each expert; all zero where every class has a single text, so that none can be held out."""
+) -> tuple[list[Member], np.ndarray]:
+    """Return the experts with their settings, and their scores [J, N, C] of the rows, each held out.
+
+    The scores are all zero where every class has a single text, so that none can be held out.
+    """
     num_classes = int(y_N.max()) + 1
     has_rest = len(set(zip(y_N, folds_N, strict=True))) > num_classes
-    held_out = []
+    members = []
+    scores_JNC = np.zeros((len(experts), len(y_N), num_classes))
     with progress.bar(len(experts), "comparing experts", "expert") as report:
-        for expert in experts:
-            scores_NC = np.zeros((len(y_N), num_classes))
+        for expert, scores_NC in zip(experts, scores_JNC, strict=True):
             setting = expert.default_setting
             if has_rest:
-                scores_NC, setting = expert.held_out(readings, y_N, folds_N, num_classes)
-            held_out.append(pool_lib.HeldOut(expert.name, expert.demo_shots, expert.token_block, scores_NC, setting))
+                scores_NC[:], setting = expert.held_out(readings, y_N, folds_N, num_classes)
+            members.append(Member(expert.name, expert.demo_shots, expert.token_block, setting))
             report(1, 0)
-    return held_out
+    return members, scores_JNC

@@ -86,7 +86,7 @@ class Vocabulary:
         counts = collections.Counter(term for term in split(text) if term in self._index)
         indices_T = np.array([self._index[term] for term in counts], int)
         x_T = (1 + np.log(list(counts.values()))) * self.idf_F[indices_T]
-        is_word_T = self._is_word_F[indices_T]
+        is_word_T = np.array([term.startswith(_WORD) for term in counts], bool)
         for is_kind_T in (is_word_T, ~is_word_T):
             x_T[is_kind_T] /= np.linalg.norm(x_T[is_kind_T]) or 1.0
         return indices_T, x_T / (np.linalg.norm(x_T) or 1.0)
@@ -94,10 +94,6 @@ class Vocabulary:
     @functools.cached_property
     def _index(self) -> dict[str, int]:
         return {term: index for index, term in enumerate(self.terms)}
-
-    @functools.cached_property
-    def _is_word_F(self) -> np.ndarray:
-        return np.array([term.startswith(_WORD) for term in self.terms])
 
 
 def split(text: str) -> list[str]:

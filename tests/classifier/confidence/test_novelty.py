@@ -85,7 +85,7 @@ def test_doubts_about_rows_are_compared_with_doubts_about_texts():
         texts, _ = drawn(83, 2 * seed + 1)
         random = np.random.default_rng(seed)
         rows_n = random.permutation(211)[:101]
-        fitted = Novelty.fit(arrays, y_N, novelty.HeldOut(rows_n, random.beta(5, 1, size=101)))
+        fitted = Novelty.fit(arrays, y_N, (rows_n, random.beta(5, 1, size=101)))
         p_Q = random.beta(5, 1, size=83)
         p_values.append(fitted.p_values(fitted.scores(texts, p_Q)))
         assert (fitted.scores(texts, p_Q / 2) > fitted.scores(texts, p_Q)).all()

@@ -19,9 +19,10 @@ def world(count, strengths, seed=0):
 
 
 def choose(y_N, scores_JNC, names=("labels", "probe")):
-    held_out = [pool.HeldOut(name, 0, 0, scores_NC, 0.0) for name, scores_NC in zip(names, scores_JNC, strict=True)]
+    members = [pool.Member(name, 0, 0, 0.0) for name in names]
     rows_N = np.arange(len(y_N))
-    return pool.assess(*pool.weigh_experts(held_out, y_N, views.deal_folds(y_N, rows_N), ()), y_N, rows_N)
+    weighed = pool.weigh_experts(members, scores_JNC, y_N, views.deal_folds(y_N, rows_N), ())
+    return pool.assess(*weighed, y_N, rows_N)
 
 
 def test_few_rows_keep_the_prior_and_many_rows_find_the_expert_that_knows():
