@@ -23,7 +23,7 @@ def make_group(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = (), in
 def make(suffixes: Sequence[Sequence[int]], prefix: Sequence[int] = ()) -> layout.Prompts:
     """Return prompts of one group, whose prefix is the demonstrations."""
     demonstrations = tuple(int(token) for token in prefix)
-    return layout.Prompts.of_groups([make_group(suffixes, prefix)], len(suffixes), demonstrations)
+    return layout.Prompts.from_groups([make_group(suffixes, prefix)], len(suffixes), demonstrations)
 
 
 def make_random_group(lengths: Sequence[int], prefix_length=0, seed=0, vocabulary=50257) -> layout.PromptGroup:
@@ -46,7 +46,9 @@ def make_random(count: int, truncated=5, prefix_length=53, lengths=(1, 2, 13, 37
     groups = [layout.PromptGroup(prefix_P, layout.TokenRows.of(suffixes[:num_whole]), index[:num_whole])]
     if truncated:
         groups.append(layout.PromptGroup(prefix_P[:0], layout.TokenRows.of(suffixes[num_whole:]), index[num_whole:]))
-    return layout.Prompts.of_groups(groups, count, prefix_P.tolist(), truncated_index=tuple(index[num_whole:].tolist()))
+    return layout.Prompts.from_groups(
+        groups, count, prefix_P.tolist(), truncated_index=tuple(index[num_whole:].tolist())
+    )
 
 
 def take(prompts: layout.Prompts, start: int, stop: int) -> layout.Prompts:
@@ -57,7 +59,7 @@ def take(prompts: layout.Prompts, start: int, stop: int) -> layout.Prompts:
         if members.size:
             part = group.take(members)
             groups.append(dataclasses.replace(part, number_N=part.number_N - start))
-    return layout.Prompts.of_groups(groups, stop - start, prompts.demonstration_tokens)
+    return layout.Prompts.from_groups(groups, stop - start, prompts.demonstration_tokens)
 
 
 def tokens_of(prompts: layout.Prompts) -> list[list[int]]:

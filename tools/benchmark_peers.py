@@ -122,7 +122,7 @@ def compare(model: "lm.LanguageModel", sampled: Sample, name: str, process: Peer
 
     suffixes = sampled.suffixes(name)
     group = layout.PromptGroup(sampled.prefix_P, layout.TokenRows.of(suffixes), np.arange(len(suffixes)))
-    ours = states.read(model, layout.Prompts.of_groups([group], len(suffixes)))
+    ours = states.read(model, layout.Prompts.from_groups([group], len(suffixes)))
     ours_NV = np.asarray(distances.log_probabilities(model.head, ours), np.float64)
     theirs_NV = np.concatenate(process.call(name, returns_result=True)[1]).astype(np.float64)
     if theirs_NV.shape != ours_NV.shape:

@@ -181,7 +181,7 @@ def prior(given: Any, labels_C: np.ndarray, estimated: Sequence[float] = ()) -> 
     except (TypeError, ValueError, LookupError):
         is_valid = False
     if not is_valid:
-        each_share = f"a share of 0 or more for each of {', '.join(labels)}"
-        choices = f"{UNIFORM!r}, {ESTIMATE!r} (if fitted with unlabelled texts), None, or {each_share}"
+        advice = f"a share of 0 or more for each of {', '.join(labels)}"
+        choices = f"{UNIFORM!r}, {ESTIMATE!r} (if fitted with unlabelled texts), None, or {advice}"
         raise errors.UserError(f"class_prior={' '.join(repr(given).split())}: choose {choices}")
     return shares_C / shares_C.sum()

@@ -1,15 +1,15 @@
 """The file of a classifier: safetensors, of which one tensor is a JSON document.
 
-| tensor          | content                                                                            |
-|-----------------|------------------------------------------------------------------------------------|
-| hidden_8 [N, E] | the anchors' hidden states, in the order of the rows                               |
-| log_z_8 [N]     | their log-partitions                                                               |
-| block_8_21 [N, D]  | the outputs of the 21st block at the last token, if experts read them                |
-| tokens_8_21 [N, D]  | the mean of its outputs over the tokens of a text                           |
-| names [C, D]    | the mean over the tokens of the name of each class, if the pool reads means              |
-| terms           | the terms of the expert on words, if there is one, as lines of UTF-8               |
-| terms_table     | their numbers (`words.Terms`)                                                      |
-| content         | the task, the options and the rows (`fitted.Content`) as JSON                      |
+| tensor             | content                                                                     |
+|--------------------|-----------------------------------------------------------------------------|
+| hidden_8 [N, E]    | the anchors' hidden states, in the order of the rows                        |
+| log_z_8 [N]        | their log-partitions                                                        |
+| block_8_21 [N, D]  | the outputs of the 21st block at the last token, if experts read them       |
+| tokens_8_21 [N, D] | the mean of its outputs over the tokens of a text                           |
+| names [C, D]       | the mean over the tokens of the name of each class, if the pool reads means |
+| terms              | the terms of the expert on words, if there is one, as lines of UTF-8        |
+| terms_table        | their numbers (`words.Terms`)                                               |
+| content            | the task, the options and the rows (`fitted.Content`) as JSON               |
 
 The 8 is the number of demonstrations per class of a view; each view has such tensors. The metadata have the format
 version and a digest of the tensors, so nothing else in a file needs a check. Metadata hold at most 100 MB, too little

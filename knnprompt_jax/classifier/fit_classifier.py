@@ -138,12 +138,12 @@ def draw(rows: Sequence[Example], demo_shots: int, seed: int) -> tuple[Example, 
     """Draw `demo_shots` demonstrations per class, at most half of a class, in the order of the prompt."""
     sizes = collections.Counter(row.label for row in rows)
     shots = {label: min(demo_shots, size // 2) for label, size in sizes.items()}
-    return tuple(rows[index] for index in views.first_of_each(rows, views.hash_order(rows, seed), shots))
+    return tuple(rows[index] for index in views.first_per_class(rows, views.hash_order(rows, seed), shots))
 
 
 def first_rows(rows: Sequence[Example], shots: int, seed: int) -> list[Example]:
     """Draw `shots` rows per class, or all rows of a smaller class; return them in their own order."""
-    return [rows[index] for index in sorted(views.first_of_each(rows, views.hash_order(rows, seed), shots))]
+    return [rows[index] for index in sorted(views.first_per_class(rows, views.hash_order(rows, seed), shots))]
 
 
 def view_shots(

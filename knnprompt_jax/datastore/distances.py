@@ -68,12 +68,8 @@ def _represent(
         return then(state.hidden_NE)
     if representation is Representation.LABEL_WORDS:
         return then(jax.nn.log_softmax(_label_log_probabilities(head, state, label_tokens)))
-    return then(_log_probabilities(head, state))
-
-
-def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:
     logp_V = head.logits(state.hidden_NE) - state.log_z_N
-    return logp_V - jax.nn.logsumexp(logp_V)
+    return then(logp_V - jax.nn.logsumexp(logp_V))
 
 
 def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_tokens: tuple[int, ...]) -> Array:

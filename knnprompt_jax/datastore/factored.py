@@ -1,7 +1,7 @@
 """The factored store: exact KL divergences as inner products in E dimensions instead of V.
 
-A bias is a column of the head (`Decoder.head`), so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the
-log-partition. The gradient of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an
+A bias is a column of the head (`Decoder.head`). So log k(v) = w_v · h − A(h), with the log-partition A(h) = log Σ_v
+exp(w_v · h). The gradient of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an
 anchor k_i with state h_i:
 
     KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "kl", mean row of the query

@@ -70,11 +70,6 @@ class Store:
         return len(self.ids_N)
 
     @property
-    def distance(self) -> distances.Distance:
-        """The distance that it searches by."""
-        return self.codec.distance
-
-    @property
     def num_bytes(self) -> int:
         """The bytes of all anchors, classes included."""
         return rowwise.row_bytes((self.keys, self.classes_M)) * rowwise.num_rows(self.keys)
@@ -101,7 +96,7 @@ class Store:
     def distances(self, states: lm.States) -> np.ndarray:
         """Return the distance [Q, N] between each query and each anchor, not negative, without a bound on memory."""
         queries = self._encode(states.without_activations())
-        distances_QN = search_lib.all_distances(queries, self.keys, self.distance.measure)
+        distances_QN = search_lib.all_distances(queries, self.keys, self.codec.distance.measure)
         return np.maximum(np.asarray(parallel.replicate(distances_QN)), 0)[: len(states), : len(self)]
 
     def plan(self, num_queries: int, k: int) -> SearchPlan:

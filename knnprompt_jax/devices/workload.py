@@ -120,7 +120,7 @@ def random_prompts(config: config_lib.DecoderConfig, num_anchors: int) -> layout
     sizes = rng.normal(_MEAN, _DEVIATION, num_anchors).round().astype(int).clip(2, config.num_positions - prefix)
     prefix_P, *suffixes = (rng.integers(0, config.vocab_size, size).astype(np.int32) for size in (prefix, *sizes))
     group = layout.PromptGroup(prefix_P, layout.TokenRows.of(suffixes), np.arange(num_anchors))
-    return layout.Prompts.of_groups([group], num_anchors, prefix_P.tolist())
+    return layout.Prompts.from_groups([group], num_anchors, prefix_P.tolist())
 
 
 def _make_model(settings: BenchmarkSettings, subject: ModelShape, tokenizer: Any) -> lm.LanguageModel:

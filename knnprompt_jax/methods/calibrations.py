@@ -145,8 +145,8 @@ def prototypical(inputs: method.Inputs, options: PrototypicalOptions) -> method.
     best = max(mixtures, key=lambda fitted: match(fitted.means_)[1])
     best.weights_ = np.full_like(best.weights_, 1 / inputs.num_classes)
     posterior_QC = best.predict_proba(inputs.label_log_p(inputs.states[method.QUERIES]))
-    cluster_of_label_C, _ = match(best.means_)
-    return method.Prediction.from_probabilities(posterior_QC[:, cluster_of_label_C])
+    clusters_C, _ = match(best.means_)
+    return method.Prediction.from_probabilities(posterior_QC[:, clusters_C])
 
 
 def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:

@@ -217,7 +217,8 @@ def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, in
         if all(shared):
             target = _slices(shared, [bound.start for bound in bounds])
             part = piece.import_view(tensor.view())[_slices(shared, piece.start)]
-            if part.shape == box.shape and part.dtype == dtype and part.flags.c_contiguous and _is_aligned(part):
+            is_usable = part.flags.c_contiguous and part.ctypes.data % convert.ALIGNMENT == 0
+            if is_usable and part.shape == box.shape and part.dtype == dtype:
                 box = part
             else:
                 box[target] = part
@@ -232,10 +233,6 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     buffer = np.empty(size + convert.ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % convert.ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
-
-
-def _is_aligned(array: np.ndarray) -> bool:
-    return array.ctypes.data % convert.ALIGNMENT == 0
 
 
 def _slices(parts: list[range], starts: Iterable[int]) -> tuple[slice, ...]:

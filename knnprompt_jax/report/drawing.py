@@ -145,7 +145,7 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
 
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Yield the title, records and printed numbers of each panel; the paper's models stand beside any other model."""
+    """Yield the title, records and printed numbers of each panel; models that the paper lacks get all its numbers."""
     models = {"": ours} if plot.line == "model" else results.by_model(ours)
     for model, runs in models.items():
         prefix = f"{names.model(model)}, " if len(models) > 1 else ""

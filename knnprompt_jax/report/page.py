@@ -104,8 +104,8 @@ def render(title: str, text: str, sections: Sequence[Section]) -> str:
 def to_text(section: Section) -> str:
     """Return a section's title, facts and our part of its tables for a terminal."""
     facts = [f"{title}: {fact}" for title, fact in section.facts.items()]
-    shown = [tables.to_text(table) for table in map(tables.ours_only, section.tables) if table.rows]
-    return "\n\n".join(filter(None, [section.title, "\n".join(facts), *shown]))
+    texts = [tables.to_text(table) for table in map(tables.ours_only, section.tables) if table.rows]
+    return "\n\n".join(filter(None, [section.title, "\n".join(facts), *texts]))
 
 
 def _read(name: str) -> str:

@@ -39,15 +39,13 @@ def model_of(name: str) -> str:
     return hub.base_name(name).lower()
 
 
+OWN_MODELS = {name: model_of(model) for name, model in results.OWN_MODELS.items()}
+"""The model of each method that trains one of its own."""
+
+
 def canonical(name: str) -> str:
     """Return the paper's name of a model; the name itself if the paper does not have the model."""
-    return model_of(name) if model_of(name) in {*SIZES.values(), *own_models().values()} else name
-
-
-@functools.cache
-def own_models() -> Mapping[str, str]:
-    """Return the model of each method that trains one of its own."""
-    return {name: model_of(model) for name, model in results.OWN_MODELS.items()}
+    return model_of(name) if model_of(name) in {*SIZES.values(), *OWN_MODELS.values()} else name
 
 
 @functools.cache
@@ -93,7 +91,7 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     shared = {
         "table": table,
         "method": method,
-        "model": own_models().get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
+        "model": OWN_MODELS.get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
         "m": results.FILLS_CONTEXT if m == "M_T" else results.m_of(method, regime, m),
         "regime": regime,
         "tasks": tuple(task.lower() for task in scores),

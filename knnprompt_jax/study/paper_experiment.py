@@ -222,8 +222,8 @@ def split(rows: job_inputs.Rows, draw: Draw) -> splits.FewShotSplit:
 
 
 def _first_of_classes(rows: Sequence[Example], counts: Mapping[str, int]) -> tuple[Example, ...]:
-    """Return the first rows of each label, in order, as many as its count."""
-    return tuple(rows[index] for index in views.first_of_each(rows, range(len(rows)), counts))
+    """Return the first rows of each label, in order; `counts` has their numbers."""
+    return tuple(rows[index] for index in views.first_per_class(rows, range(len(rows)), counts))
 
 
 def evaluation(rows: job_inputs.Rows, share: float | None, seed: int) -> Sequence[Example]:

@@ -50,7 +50,7 @@ def test_a_distance_that_was_changed_after_fit_is_searched_after_loading(model, 
     changed = classifier.answer(rows[0][67:])
     classifier.save(tmp_path / "changed")
     restored = classifier_file.read(tmp_path / "changed").restore(model)
-    assert restored.store.distance.name == "l2"
+    assert restored.store.codec.distance.name == "l2"
     readings = restored.read(arguments.queries(restored.task, rows[0][67:]))
     np.testing.assert_array_equal(restored.answer(readings).ids, changed.ids)
 

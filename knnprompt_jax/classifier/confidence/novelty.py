@@ -1,7 +1,7 @@
 """Novelty: how unlike the train rows a text is.
 
-The score is the Mahalanobis distance to the nearest class minus almost the distance to the mean of all rows, summed
-over the arrays that describe a text (its state and the output of a block). The second term removes what makes a text
+The score is the Mahalanobis distance to the nearest class minus almost the distance to the mean of all rows. It is
+summed over the arrays that describe a text (its state and an activation). The second term removes what makes a text
 unusual for every class alike (Ren et al. 2021, "A simple fix to Mahalanobis distance for improving near-OOD
 detection"). Covariances are shrunk towards a multiple of the identity, so there may be fewer rows than dimensions.
 

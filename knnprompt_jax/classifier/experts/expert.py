@@ -113,11 +113,6 @@ class Expert(abc.ABC):
             experts.append(cls(resources, shots[-1], block))
         return experts
 
-    @property
-    def obstacle(self) -> str:
-        """Why the expert cannot score these classes; "" if it can."""
-        return ""
-
     def held_out(
         self, readings: Readings, y_N: np.ndarray, folds_N: np.ndarray, num_classes: int
     ) -> tuple[np.ndarray, float]:
@@ -153,10 +148,6 @@ class LabelWords(Expert):
 
     name = "labels"
     reads_every_view = True
-
-    @property
-    def obstacle(self) -> str:
-        return self.resources.label_obstacle
 
     def fit(self, readings: Readings, y_N: np.ndarray, num_classes: int, setting: float) -> Scorer:
         log_p_NC = self._log_p(readings)

@@ -272,12 +272,13 @@ def _able_experts(
         UserError: no expert that reads prompts can.
     """
     kinds = [expert_lib.KINDS[name] for name in names]
-    experts = [expert for kind in kinds for expert in kind.for_views(shots, num_layers, resources)]
-    obstacles = sorted({f"{expert.name} left out: {why}" for expert in experts if (why := expert.obstacle)})
-    able = [expert for expert in experts if not expert.obstacle]
-    if not any(expert.reads_prompts for expert in able):
+    obstacles = []
+    if expert_lib.LabelWords in kinds and resources.label_obstacle:
+        kinds.remove(expert_lib.LabelWords)
+        obstacles = [f"{expert_lib.LabelWords.name} left out: {resources.label_obstacle}"]
+    if not any(kind.reads_prompts for kind in kinds):
         raise errors.UserError(f"no expert can score these rows: {'; '.join(obstacles)}")
-    return able, obstacles
+    return [expert for kind in kinds for expert in kind.for_views(shots, num_layers, resources)], obstacles
 
 
 @_one_thread()

@@ -52,7 +52,7 @@ def sample(rows: Sequence[Example], seed: int) -> list[int]:
     return sorted(hash_order(rows, seed)[:MAX_COMPARED_ROWS])
 
 
-def first_of_each(rows: Sequence[Example], order: Sequence[int], shots: int | Mapping[str, int]) -> list[int]:
+def first_per_class(rows: Sequence[Example], order: Sequence[int], shots: int | Mapping[str, int]) -> list[int]:
     """Return the indices of the first `shots` rows of each label, in this order of the rows.
 
     Args:
@@ -117,10 +117,10 @@ def deal(rows: Sequence[Example], text_N: np.ndarray, demo_shots: int, seed: int
     Near copies have one number in `text_N`. The demonstrations of a class are its first rows in `hash_order`.
     """
     order = hash_order(rows, seed)
-    demonstrations = first_of_each(rows, order, demo_shots)
+    demonstrations = first_per_class(rows, order, demo_shots)
     rest = [index for index in order if text_N[index] not in text_N[demonstrations]]
     groups = [Group(tuple(demonstrations), tuple(sorted(rest)))]
-    following = first_of_each(rows, rest, demo_shots)
+    following = first_per_class(rows, rest, demo_shots)
     labels = {row.label for row in rows}
     if len(following) == demo_shots * len(labels):
         groups.append(Group(tuple(following), tuple(sorted(set(order).difference(rest)))))
@@ -141,7 +141,7 @@ def _cross_fitted(
     folds_N = np.array([fold_of.get(text, -1) for text in text_N])
     groups = []
     for fold in dict.fromkeys(fold_of.values()):
-        following = first_of_each(rows, [index for index in order if folds_N[index] != fold], demo_shots)
+        following = first_per_class(rows, [index for index in order if folds_N[index] != fold], demo_shots)
         groups.append(Group(tuple(following), tuple(np.flatnonzero(folds_N == fold).tolist())))
     return groups
 
@@ -166,7 +166,7 @@ def default_numbers(
     limit = min(MAX_TOKENS, context // 2)
     order = hash_order(rows, seed)
     for shots in sorted({min(largest, MAX_SHOTS), 8, 4, 2, 1}, reverse=True):
-        texts = [task.render(rows[index], rows[index].label) for index in first_of_each(rows, order, shots)]
+        texts = [task.render(rows[index], rows[index].label) for index in first_per_class(rows, order, shots)]
         if shots <= largest and int(lengths(texts).sum()) <= limit:
             return shots, 0
     return (0,)

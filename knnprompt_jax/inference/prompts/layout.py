@@ -163,7 +163,7 @@ class Prompts:
         self._built: list[Block] = []
 
     @classmethod
-    def of_groups(
+    def from_groups(
         cls, groups: Sequence[PromptGroup], num_prompts: int, demonstration_tokens: Sequence[int] = (), **truncated: Any
     ) -> "Prompts":
         """Return the prompts of these groups as one block; `truncated` are the other values of `Block`."""
@@ -266,7 +266,7 @@ def build_individual_prompts(
     ]
     whole = [group.shorten_prefix(0) for prompts in built for group in prompts.groups]
     groups = [dataclasses.replace(group, number_N=np.array([index])) for index, group in enumerate(whole)]
-    return Prompts.of_groups(
+    return Prompts.from_groups(
         join_groups(groups),
         len(examples),
         truncated_index=tuple(index for index, prompts in enumerate(built) if prompts.num_truncated),

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +18,6 @@ from knnprompt_jax.inference.prompts import layout, packing
 from knnprompt_jax.inference.states import cache
 
 FORMAT = 3  # Version of cached rows: increase it whenever a pass computes different values.
-
-
-_Arrange = Callable[[Sequence[layout.PromptGroup], np.ndarray], Sequence[layout.PromptGroup]]
 
 
 class Chunk(NamedTuple):
@@ -41,13 +38,13 @@ def build(
     before, so that the devices start early. With `short_prefixes`, the prefix is the tokens of the demonstrations, and
     wide suffixes have groups of their own.
     """
-    arrange: _Arrange | None = _shorten_prefixes if short_prefixes else None
-    if model.deterministic:
-        arrange = packing.arrange_alone
     model_key = _model_key(model)
     demonstrations_P = np.array(prompts.demonstration_tokens, np.int32)
-    for cut in _cut(prompts, *chunk_tokens):
-        groups = arrange(cut, demonstrations_P) if arrange else cut
+    for groups in _cut(prompts, *chunk_tokens):
+        if model.deterministic:
+            groups = packing.arrange_alone(groups, demonstrations_P)
+        elif short_prefixes:
+            groups = _shorten_prefixes(groups, demonstrations_P)
         number_n = np.concatenate([group.number_N for group in groups])
         order_n = np.argsort(number_n)
         lengths_n = np.concatenate([group.suffixes.lengths_N for group in groups])

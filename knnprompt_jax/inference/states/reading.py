@@ -1,8 +1,8 @@
 """Read each distinct prompt once, skip cached prompts, and cache finished chunks.
 
-Prompts flow through a stream of chunks: a thread renders and tokenizes the next blocks of prompts, this thread looks
-them up and packs them, the devices compute, and another thread copies and caches the states of the chunks before. No
-stage is more than a few blocks ahead of the next one.
+Prompts flow through a stream of chunks. A thread renders and tokenizes the next blocks of prompts. This thread looks
+them up and packs them for the devices. Another thread copies and caches the states of the chunks before. No stage is
+more than a few blocks ahead of the next one.
 
 A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested output of a
 block. The key of a state is the SHA-256 of the prompt's tokens, the files of the model, and the options that change its
@@ -232,7 +232,7 @@ class _SetReading:
                 self._job.cache.keep(segment.keys_u[new_u], rows_mf)
 
     def result(self) -> PassResult:
-        """Return the states of all prompts."""
+        """Return the states of all prompts, split over the devices by row."""
         if self._keeping:
             self._keeping.result()
         self._bar.close()
@@ -240,7 +240,12 @@ class _SetReading:
         self._job.model.statistics.seconds += seconds
         is_whole = len(self._row_by_key) == len(self._row_N) and (np.diff(self._row_N) == 1).all()
         rows_NF = self._rows_UF if is_whole else self._rows_UF[self._row_N]
-        return PassResult(self._to_states(rows_NF), self._num_read, seconds)
+        ends = np.cumsum([self._widths[0] - 1, 1, *self._widths[1:]])[:-1]
+        hidden_NE, log_z_N1, *by_activation = np.split(rows_NF, ends, 1)
+        arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(self._activations, by_activation, strict=True)))
+        hidden_NE, log_z_N, activations = parallel.put_rows(arrays, self._job.model.mesh)
+        states = lm.States(hidden_NE, log_z_N, self._job.model.deterministic, activations)
+        return PassResult(states, self._num_read, seconds)
 
     def _look_up(self, keys_u: np.ndarray, lengths_u: np.ndarray) -> tuple[np.ndarray, list["_Segment"]]:
         """Return the rows [u, F] of new prompts with `lengths_u` own tokens, zero where the cache has none.
@@ -264,15 +269,6 @@ class _SetReading:
             segments.append(_Segment(keys, columns, is_cached_u))
             start += width
         return rows_uF, segments
-
-    def _to_states(self, rows_NF: np.ndarray) -> lm.States:
-        """Return the states of rows in host memory, split over the devices by row."""
-        model = self._job.model
-        ends = np.cumsum([self._widths[0] - 1, 1, *self._widths[1:]])[:-1]
-        hidden_NE, log_z_N1, *by_block = np.split(rows_NF, ends, 1)
-        arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(self._activations, by_block, strict=True)))
-        hidden_NE, log_z_N, by_block = parallel.put_rows(arrays, model.mesh)
-        return lm.States(hidden_NE, log_z_N, model.deterministic, by_block)
 
 
 @dataclasses.dataclass(frozen=True)

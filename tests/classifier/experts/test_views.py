@@ -24,21 +24,8 @@ def test_every_row_is_read_once_and_never_after_itself(count, shots):
         assert not set(group.demonstrations) & set(group.members)
         counts = collections.Counter(rows[index].label for index in group.demonstrations)
         assert max(counts.values(), default=0) <= shots
-    assert len(view.groups) <= 5, "each group costs a prefix"
-
-
-def test_many_rows_need_two_prefixes():
-    view = views.deal(make_rows(211), np.arange(211), 8, seed=0)
-    assert [len(group.members) for group in view.groups] == [211 - 24, 24]
-    assert view.groups[0].demonstrations == view.demonstrations
-
-
-def test_one_percent_new_rows_mostly_keep_the_demonstrations_and_so_the_prompts():
-    shown = [
-        [views.deal(make_rows(1010, seed)[:count], np.arange(count), 4, seed).demonstrations for count in (1000, 1010)]
-        for seed in range(40)
-    ]
-    assert sum(before == after for before, after in shown) >= 30
+    assert len(view.groups) <= (2 if min(sizes.values()) >= 2 * shots else 5), "each group costs a prefix"
+    assert shown.total() == count or view.groups[0].demonstrations == view.demonstrations
 
 
 def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
@@ -51,15 +38,10 @@ def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
 
 
 @pytest.mark.parametrize("shots", [2, 8, 100])
-def test_copies_share_a_fold_and_no_row_follows_its_copy(shots):
-    """Copies differ in case, blanks and the order of fields; without copies, folds and views stay the same."""
+def test_no_row_follows_its_copy(shots):
+    """Copies differ in case, blanks and the order of fields."""
     rows = [Example(row.fields | {"more": f"x{row.row}"}, row.label, row.row) for row in make_rows(31)]
     copied = [Example({"text": r.fields["more"], "more": f" {r.fields['text']}".upper()}, r.label) for r in rows]
-    y_N = np.array([int(row.label) for row in rows])
-    once_N = views.deal_folds(y_N, near_copies.number_texts(rows))
-    np.testing.assert_array_equal(once_N, views.deal_folds(y_N, np.arange(31)))
-    twice_N = views.deal_folds(np.tile(y_N, 2), near_copies.number_texts([*rows, *copied]))
-    np.testing.assert_array_equal(twice_N, np.tile(once_N, 2))
     view = views.deal([*rows, *copied], near_copies.number_texts([*rows, *copied]), shots, seed=0)
     assert sorted(index for group in view.groups for index in group.members) == list(range(62))
     for group in view.groups:

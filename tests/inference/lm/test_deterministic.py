@@ -36,7 +36,7 @@ def prompts(places, shared):
         if members:
             suffixes = [TEXTS[places[member]][len(prefix) :] for member in members]
             groups.append(prompt_groups.make_group(suffixes, prefix, members))
-    return layout.Prompts.of_groups(groups, len(places), HEAD)
+    return layout.Prompts.from_groups(groups, len(places), HEAD)
 
 
 def bits(states, rows=slice(None)):

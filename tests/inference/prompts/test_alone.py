@@ -22,7 +22,7 @@ def arranged(texts, shared):
 @hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
 def test_every_prompt_has_a_row_of_its_own(texts, shared, step_tokens):
     groups = arranged(texts, shared)
-    tokens = prompt_groups.tokens_of(layout.Prompts.of_groups(groups, len(texts)))
+    tokens = prompt_groups.tokens_of(layout.Prompts.from_groups(groups, len(texts)))
     assert tokens == [[*DEMONSTRATIONS, *text] for text in texts]
     for group in groups:
         shape = packing.shape_alone(group, step_tokens)

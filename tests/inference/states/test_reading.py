@@ -197,4 +197,4 @@ def test_a_deterministic_model_gives_the_same_bits_in_any_chunks(steady, tmp_pat
 
 
 def test_no_prompts(model):
-    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts.of_groups([], 0)))] == [0, 0]
+    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts.from_groups([], 0)))] == [0, 0]
