@@ -35,7 +35,8 @@ class AnswerOptions(PromiseOptions):
 def check_unlabelled(is_given: bool, class_prior: Any) -> None:
     """Raise UserError unless texts without labels have an effect on predictions, or none are given and required."""
     is_required = isinstance(class_prior, str) and class_prior == ESTIMATE
-    if not is_required <= is_given <= (is_required or class_prior is None):
+    has_effect = is_required or class_prior is None
+    if (is_required and not is_given) or (is_given and not has_effect):
         advice = "are required" if is_required else f"have no effect; leave them out, or set class_prior={ESTIMATE}"
         message = f"class_prior={class_prior}: texts without labels (unlabelled_file, in Python unlabelled) {advice}"
         raise errors.UserError(message)

@@ -20,7 +20,7 @@ from knnprompt_jax.tasks import splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_UNLABELLED = 1024  # Texts without labels; more would hardly change means and shares.
-_EXPERTS_WITHOUT_ROWS = ("labels", "means")
+_EXPERTS_ON_DESCRIPTIONS = ("labels", "means")
 _MAX_COUNTED_ROWS = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
 
 
@@ -52,7 +52,7 @@ def fit(
         UserError: an invalid option or label word, too few anchors for k, or neither rows nor descriptions.
     """
     if not rows:
-        rows, options = _describe(task, options)
+        rows, options = _rows_from_descriptions(task, options)
     if len({row.label for row in rows}) < 2:
         raise errors.UserError(f"every row has the label {rows[0].label!r}: give rows of two classes or more")
     content = Content(
@@ -72,13 +72,13 @@ def fit(
     return _fit_pool(content, options, reader, unlabelled)
 
 
-def _describe(task: Task, options: AnyOptions) -> tuple[list[Example], AnyOptions]:
+def _rows_from_descriptions(task: Task, options: AnyOptions) -> tuple[list[Example], AnyOptions]:
     """Return the descriptions of classes as rows, and the options of a pool for them."""
     if isinstance(options, PublishedOptions) or not task.descriptions:
         raise errors.UserError("no rows: give some or, to AutoClassifier, a task with `descriptions` of its classes")
     progress.note("no rows: each class has its description instead; label a few texts to know how good this is")
     encoders_used = ("encoder",) if options.encoder else ()
-    experts = options.experts or (*_EXPERTS_WITHOUT_ROWS, *encoders_used)
+    experts = options.experts or (*_EXPERTS_ON_DESCRIPTIONS, *encoders_used)
     return task.described(), dataclasses.replace(options, experts=experts)
 
 

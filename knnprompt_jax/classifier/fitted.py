@@ -140,21 +140,20 @@ class Content:
             return None
         return arguments.prior(self.options.class_prior, self.labels_C, self.estimated_prior)
 
-    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability of the prediction of each held-out row, near copies once, and whether it is right.
+    def kept_predictions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pool's part of `Fitted.held_out`, which the file of a classifier keeps.
 
         Raises:
-            UserError: there are too few rows, or their shares of classes or their anchors have changed.
+            UserError: there are too few rows, or other shares of classes are given.
         """
         assert self.choice
-        reason = ""
         if self.prior_C is not None:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
         elif not self.choice.held_out_p:
             reason = f"{len(self.first_U):,} different texts are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
-        if reason:
-            raise errors.UserError(f"no error rate can be promised: {reason}")
-        return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
+        else:
+            return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
+        raise errors.UserError(f"no error rate can be promised: {reason}")
 
     @property
     def predicted(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -384,10 +383,10 @@ class Fitted:
         `KNNPrompting` leaves out each anchor in turn. The pool has kept what its weights were fitted to.
 
         Raises:
-            UserError: as `left_out` and `Content.held_out`.
+            UserError: as `left_out` and `Content.kept_predictions`.
         """
         if self.content.choice:
-            return self.content.held_out()
+            return self.content.kept_predictions()
         classes_N, p_NC = self.left_out()
         first_U = self.content.first_U
         return p_NC[first_U].max(-1), (classes_N == self.content.y_N)[first_U]

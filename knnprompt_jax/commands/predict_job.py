@@ -53,7 +53,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
     parallel.start(**settings.distributed.to_dict())
     saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     if settings.max_error is not None and saved.content.choice:
-        selective.certify(*saved.content.held_out(), settings.max_error)  # Refused before the model loads.
+        selective.certify(*saved.content.kept_predictions(), settings.max_error)  # Refused before the model loads.
     if settings.reject_novel is not None:
         novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
     mesh = inputs.choose_saved_mesh(settings.mesh, saved.content.model)

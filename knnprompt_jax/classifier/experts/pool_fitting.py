@@ -130,7 +130,7 @@ def resources_of(
     return Resources(model.head, model.mesh, () if shared else tokens, shared, encoder, store_options)
 
 
-class Fit(NamedTuple):
+class FittedPool(NamedTuple):
     """A pool with what it was made from.
 
     Attributes:
@@ -165,7 +165,7 @@ def fit(
     resources: Resources,
     seed: int,
     unlabelled: Sequence[Example] = (),
-) -> Fit:
+) -> FittedPool:
     """Weigh the named experts on a sample of at most `views.MAX_COMPARED_ROWS` rows, and fit them to all rows.
 
     Args:
@@ -201,7 +201,7 @@ def fit(
     demonstrations = {number: [rows[index] for index in dealt[number].demonstrations] for number in choice.views}
     pool = Pool.fit(choice, readings, y_N, task.num_classes, resources)
     assessed = dataclasses.replace(pool, choice=pool_lib.assess(choice, logits_nP, y_n, first_u))
-    found = Fit(assessed, demonstrations, readings, np.array([]), None)
+    found = FittedPool(assessed, demonstrations, readings, np.array([]), None)
     if not unlabelled:
         return found
     # The texts without labels shift the logits, and with them the estimate of what to expect.
