@@ -1,6 +1,6 @@
 """The pool of experts of `AutoClassifier`, fitted to all train rows of a split."""
 
-from knnprompt_jax.classifier.experts import PoolOptions, near_copies, pool_fitting, views
+from knnprompt_jax.classifier.experts import PoolOptions, near_copies, pool, pool_fitting, views
 from knnprompt_jax.common import options as options_lib
 from knnprompt_jax.methods import method
 
@@ -37,6 +37,7 @@ METHODS = (
         Options,
         rows_used="train",
         model_name=lambda options: options.encoder,
+        code_suffix=f" {pool.VERSION}",
         excluded_because="it reads every row after other demonstrations, and without any: name the method to run it",
     ),
 )

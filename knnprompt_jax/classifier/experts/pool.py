@@ -13,6 +13,7 @@ import numpy as np
 from knnprompt_jax.classifier.experts import views
 from knnprompt_jax.common import text_tables
 
+VERSION = 2  # Increment it when predictions change: records of another version are not resumed.
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
 _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
     "labels": (6.0, 0.5, 0.5),
@@ -243,7 +244,7 @@ def estimate_shares(p_UC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
     """Return the shares [C] of classes among texts with probabilities `p_UC`, which assume `shares_C`.
 
     Expectation maximisation of the texts' likelihood (Saerens, Latinne and Decaestecker 2002), after which each class
-    with a share counts as one text more: few texts exclude no class.
+    with a share counts as one text more, (U · share + 1) / (U + C): few texts exclude no class.
     """
     ratio_UC = p_UC / np.where(shares_C > 0, shares_C, 1)
     found_C = shares_C
