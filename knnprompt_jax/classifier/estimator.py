@@ -126,8 +126,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             texts = [] if unlabelled is None else arguments.queries(task, unlabelled)
         for warning in splits.label_warnings(rows):
             logging.warning("%s", warning)
-        if found := splits.describe_defects(rows, ()):
-            logging.warning("%s: %s", found, splits.defect_places(rows))
+        if found := splits.describe_defects(rows):
+            logging.warning("%s", found)
         self.fitted_ = fit_classifier.fit(
             self.model,
             task,

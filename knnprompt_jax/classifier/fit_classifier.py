@@ -176,6 +176,6 @@ def shots_that_fit(task: Task, rows: Sequence[Example], model: lm.LanguageModel)
 
     Only the first rows of a class count, so that appended rows do not change it.
     """
-    counted = [row for members in splits.group_by_class(rows).values() for row in members[:_MAX_COUNTED_ROWS]]
+    counted = [row for members in splits.group_by("label", rows).values() for row in members[:_MAX_COUNTED_ROWS]]
     limit = statistics.shot_limit(task, counted, model.tokenize, model.context)
     return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0

@@ -34,14 +34,11 @@ def run(settings: commands.EvaluationSettings) -> str:
         UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does
             not know.
     """
-    page.check(pathlib.Path(settings.output), "evaluate")
+    output = pathlib.Path(settings.output)
+    page.check(output, "evaluate")
     saved = classifier_file.read(pathlib.Path(settings.classifier)).with_prior(settings.prior)
     examples = settings.table(settings.input, saved.content.label_column).labelled(saved.content.task)
-    rows = saved.content.rows
-    text_N = near_copies.number_texts([*rows, *examples])
-    if len(found := np.flatnonzero(np.isin(text_N[len(rows) :], text_N[: len(rows)]))):
-        message = "%d of %d rows are near copies of rows the classifier was fitted to: scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), examples[found[0]].place)
+    _warn_of_near_copies(saved.content.rows, examples)
     others = []
     if settings.out_of_scope:
         novelty.check_threshold(settings.reject_novel, saved.content.num_novelty_rows)
@@ -49,19 +46,41 @@ def run(settings: commands.EvaluationSettings) -> str:
     fitted = saved.restore(saved.load_model(inputs.choose_saved_mesh(settings.mesh, saved.content.model)))
     cache = states.open_disk_cache(settings.cache_gb)
     measured = measure(fitted, examples, cache)
-    thresholds: dict[float, float] = {}
-    try:
-        thresholds = measures.find_thresholds(*fitted.held_out())
-    except errors.UserError as error:
-        logging.warning("%s", error)
-    certainty = measured.certainty(thresholds)
+    certainty = measured.certainty(_find_thresholds(fitted))
     scope = measure_scope(fitted, measured, others, settings.reject_novel, cache) if others else None
     mistakes = list_mistakes(measured, examples, fitted.task)
-    output = pathlib.Path(settings.output)
     about = {"classifier": settings.classifier, "input": settings.input, "model": fitted.model.name}
     content = {**about, **measured.to_dict(), "certainty": certainty, "out_of_scope": scope}
     files.write(output / "measures.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     files.write(output / "mistakes.csv", text_tables.to_csv([mistakes.headers, *mistakes.rows]))
+    sections = _make_sections(measured, mistakes, certainty, scope)
+    title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
+    text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."
+    written = page.write(output, "evaluate", title, text, sections)
+    listings = [listing for section in sections for listing in section.listings if section.name != "mistakes"]
+    printed = [f"{listing.caption}\n\n{listing.text}" for listing in listings if listing.rows]
+    return "\n\n".join([*printed, *advise_on_prior(measured, fitted), f"page: {written}"])
+
+
+def _warn_of_near_copies(rows: Sequence[Example], examples: Sequence[Example]) -> None:
+    """Log how many examples are near copies of rows."""
+    text_N = near_copies.number_texts([*rows, *examples])
+    if len(found := np.flatnonzero(np.isin(text_N[len(rows) :], text_N[: len(rows)]))):
+        message = "%d of %d rows are near copies of rows the classifier was fitted to: scores are too high; first: %s"
+        logging.warning(message, len(found), len(examples), examples[found[0]].place)
+
+
+def _find_thresholds(fitted: Fitted) -> dict[float, float]:
+    """Return the smallest probability of a label for each error rate; log why there is none."""
+    try:
+        return measures.find_thresholds(*fitted.held_out())
+    except errors.UserError as error:
+        logging.warning("%s", error)
+        return {}
+
+
+def _make_sections(measured: Measures, mistakes: Listing, certainty: Any, scope: Any) -> list[Section]:
+    """Return the sections of the page, which lists the first mistakes."""
     first = dataclasses.replace(mistakes, rows=mistakes.rows[:_MAX_MISTAKES])
     checking = "The most probable predictions come first: check these labels, or add train rows like these texts."
     by_class = (measures.list_classes(measured), measures.list_confusions(measured))
@@ -73,32 +92,26 @@ def run(settings: commands.EvaluationSettings) -> str:
     with drawing.style():
         sections.append(measures.calibration(measured, (measures.list_certainty(certainty),)))
     if scope:
-        about_scope = "Can novelty tell these rows from texts that belong to none of the classes?"
-        sections.append(Section("scope", "Out of scope", about_scope, listings=(measures.list_scope(scope),)))
-    title = f"{saved.path.name} on {pathlib.Path(settings.input).name}"
-    text = f"{len(examples):,} rows of {settings.input}, classified by {fitted.model.name}."
-    written = page.write(output, "evaluate", title, text, sections)
-    listings = [listing for section in sections for listing in section.listings if section.name != "mistakes"]
-    printed = [f"{listing.caption}\n\n{listing.text}" for listing in listings if listing.rows]
-    return "\n\n".join([*printed, *advise_on_prior(measured, fitted), f"page: {written}"])
+        about = "Can novelty tell these rows from texts that belong to none of the classes?"
+        sections.append(Section("scope", "Out of scope", about, listings=(measures.list_scope(scope),)))
+    return sections
 
 
 def measure(fitted: Fitted, examples: Sequence[Example], cache: states.Cache | None = None) -> Measures:
     """Measure a classifier on labelled examples; cache their states. Classes are in the order of `Fitted.classes`."""
-    predicted: list[str] = []
     probabilities = []
     novelty_scores = []
     for _, readings in unlabelled.read_batches(fitted, examples, cache, examples[-1].row + 1):
         predictions = fitted.answer(readings, with_neighbours=False)
-        predicted += map(str, predictions.labels.tolist())
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
         novelty_scores.append(fitted.novelty_scores(readings))
     labels = tuple(map(str, fitted.classes.tolist()))
+    probabilities_QC = np.concatenate(probabilities)
     return Measures(
         labels=labels,
         y_Q=np.array([labels.index(example.label) for example in examples]),
-        predicted_Q=np.array([labels.index(label) for label in predicted]),
-        probabilities_QC=np.concatenate(probabilities),
+        predicted_Q=probabilities_QC.argmax(-1),
+        probabilities_QC=probabilities_QC,
         novelty_Q=np.concatenate(novelty_scores),
     )
 

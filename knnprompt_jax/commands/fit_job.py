@@ -60,8 +60,7 @@ def run(settings: commands.FitSettings) -> Result:
     table = settings.table(settings.train_file)
     model = job_inputs.read_model(settings.model, settings)
     rows = fit_classifier.first_rows(train, settings.shots, settings.seed) if settings.shots else train
-    read = _count(len(rows), "row") if rows else "the descriptions of classes"
-    progress.note(f"reading {read} with {model.name}")
+    progress.note(f"reading {_count(len(rows), 'row') if rows else 'the descriptions'} with {model.name}")
     fitted = fit_classifier.fit(
         model,
         task,
@@ -95,8 +94,8 @@ def _load_rows(settings: commands.FitSettings) -> tuple[Task, Sequence[Example]]
     rows = splits.drop_defects(train, ()) if settings.drop_duplicates else train
     if len(rows) < len(train):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", len(train) - len(rows), len(train))
-    elif found := splits.describe_defects(train, ()):
-        logging.warning("%s (see --drop_duplicates): %s", found, splits.defect_places(train))
+    elif found := splits.describe_defects(train):
+        logging.warning("%s (see --drop_duplicates)", found)
     job_inputs.log_warnings(splits.label_warnings(rows))
     return task, rows
 
@@ -119,7 +118,7 @@ def summarize(result: Result) -> str:
     ]
     if content.num_unlabelled:
         shares = zip(content.task.labels, content.estimated_prior, strict=True)
-        listed = ",".join(f"{label}={share:.2f}" for label, share in shares)
+        listed = ",".join(f"{label}={share:.3g}" for label, share in shares)
         lines.append(f"shares of classes among {_count(content.num_unlabelled, 'text')} without labels: {listed}")
     chosen = label_table.count_chosen(content)
     if chosen and content.choice and content.choice.estimate:

@@ -62,8 +62,7 @@ def run(settings: commands.LookSettings) -> str:
 
 def _write_new(path: pathlib.Path, content: bytes) -> pathlib.Path:
     """Write a table, under the next free name if a person may have edited an earlier table; return its path."""
-    numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
-    names = itertools.chain([path], numbered)
+    names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
     path = next(name for name in names if not name.exists() or name.read_bytes() == content)
     files.write(path, content)
     return path

@@ -94,10 +94,9 @@ class Format:
         return record
 
 
-def _cells(record: dict[str, Any]) -> list[Any]:
+def _cells(record: dict[str, Any]) -> list[str]:
     shares = record.pop("probabilities", {})
-    values = [*record.values(), *shares.values()]
-    return [value if isinstance(value, int | float) else to_text(value) for value in values]
+    return [to_text(value) for value in (*record.values(), *shares.values())]
 
 
 def to_text(value: Any) -> str:

@@ -115,7 +115,7 @@ def check_writable(name: str | pathlib.Path, *, folder: bool = False) -> None:
 
 def expand_home(path: str | pathlib.Path) -> str:
     """Return the path with the home folder in place of a leading `~` or `~user`; raise UserError if there is none."""
-    expanded = os.path.expanduser(path)
+    expanded = os.path.expanduser(path) if os.environ.get("HOME", "~") else str(path)  # An empty HOME would be /.
     if expanded.startswith("~"):
         raise errors.UserError(f"{path}: there is no such home folder (a file's name may begin with ./~)")
     return expanded
@@ -132,7 +132,7 @@ def find_cache_folder() -> pathlib.Path | None:
     """
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     name = os.environ.get("KNNPROMPT_CACHE") or f"{base}/knnprompt_jax"
-    return None if name == "off" else _make_cache_folder(name)
+    return None if name.lower() == "off" else _make_cache_folder(name)
 
 
 @functools.cache
@@ -142,7 +142,7 @@ def _make_cache_folder(name: str) -> pathlib.Path | None:
         if not folder.is_absolute():
             raise errors.UserError(f"{name}: not an absolute path")
         check_writable(folder, folder=True)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
     except errors.UserError as error:
         logging.warning("no cache: %s; set KNNPROMPT_CACHE to the absolute path of a folder, or to off", error)
         return None
@@ -158,10 +158,8 @@ def keep_programs() -> None:
     cache = find_cache_folder()
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or cache is None:
         return
-    programs = cache / "compiled" / f"jax-{metadata.version('jax')}"
-    try:
-        programs.mkdir(mode=0o700, parents=True, exist_ok=True)  # Only the user may write programs that the user runs.
-    except OSError:
+    programs = _make_cache_folder(f"{cache}/compiled/jax-{metadata.version('jax')}")
+    if programs is None:
         return
     _remove_torn_entries(programs)
     settings = {

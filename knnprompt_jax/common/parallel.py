@@ -54,10 +54,8 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     """
     if not (auto or address or num_processes or process_id):
         return
-    options: dict[str, Any] = {
-        "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT,
-        "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT,
-    }
+    options: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT}
+    options["shutdown_timeout_seconds"] = SHUTDOWN_TIMEOUT
     if not auto:
         options |= {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
     if (not auto or _is_alone_on_host()) and "JAX_LOCAL_DEVICE_IDS" not in os.environ:

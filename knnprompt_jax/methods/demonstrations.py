@@ -168,7 +168,7 @@ def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Exam
     The demonstrations depend on the split's seed. A larger `num_prompts` begins with the same prompts.
     """
     generator = random.Random(problem.split.seed)
-    classes = splits.group_by_class(problem.train_rows).values()
+    classes = splits.group_by("label", problem.train_rows).values()
     for _ in range(num_prompts):
         sample = splits.sample_by_class(classes, problem.split.demo_shots, generator)
         generator.shuffle(sample)

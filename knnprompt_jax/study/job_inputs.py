@@ -102,11 +102,9 @@ def load_rows(
         evaluation = settings.table(eval_file).labelled(task)
     else:
         evaluation = _load_split(settings, task, name, settings.split or shared.SPLIT)
-    if found := splits.describe_defects(train, evaluation):
-        removed = "; removed" if settings.drop_duplicates else ""
-        is_published = name in catalogue.PAPER_TASKS and not train_file
-        places = "" if is_published else splits.defect_places(train)
-        logging.warning("task %r: %s%s%s", task.name, found, removed, f": {places}" if places else "")
+    is_published = name in catalogue.PAPER_TASKS and not train_file
+    if found := splits.describe_defects(train, evaluation, not is_published):
+        logging.warning("task %r: %s%s", task.name, "removed: " if settings.drop_duplicates else "", found)
     log_warnings(splits.label_warnings(train))
     if settings.drop_duplicates:
         train = splits.drop_defects(train, evaluation)

@@ -155,8 +155,8 @@ def _load(path: Traversable) -> dict[str, Any]:
     for key, value in values.items():
         members = value.values() if isinstance(value, dict) else value  # The members of a text are its characters.
         if not isinstance(value, types[key]) or (key != "hub" and not all(isinstance(each, str) for each in members)):
-            kind = getattr(types[key], "__name__", types[key])
-            raise errors.UserError(f"{path}: {key!r} should be a {kind} of texts")
+            kind = "text" if types[key] is str else f"{getattr(types[key], '__name__', types[key])} of texts"
+            raise errors.UserError(f"{path}: {key!r} should be a {kind}")
     return values
 
 
@@ -191,8 +191,8 @@ def load_rows(
     found = [folder / name for name in names if has_folder and (folder / name).is_file()]
     if not found:
         place = f"{folder}: no file {names[0]}" if has_folder else f"task {task.name!r}: its rows are not included"
-        advice = f"give --hub or --data_dir=DIR with DIR/{task.name}/train.jsonl (docs/paper.md#the-rows); task demo needs none"
-        raise errors.UserError(f"{place}; {advice}")
+        advice = f"give --train_file, --hub or --data_dir=DIR with DIR/{task.name}/train.jsonl (docs/paper.md#the-rows)"
+        raise errors.UserError(f"{place}; {advice}; fit needs no rows of a task with `descriptions`")
     return Table(str(found[0]), label_column, on_bad=on_bad).labelled(task)
 
 
@@ -200,22 +200,17 @@ def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
     """Yield the rows of a split on the Hub; a row has the task's fields and, if labelled, `label`.
 
     Raises:
-        UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
+        UserError: `datasets` is not installed, or the dataset cannot be loaded or has no such split or column.
     """
-    if split not in source.splits:
-        raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")
     try:
         import datasets
 
-        options = {"split": source.splits[split], "revision": source.revision}
+        options = {"split": source.splits.get(split, split), "revision": source.revision}
         rows = datasets.load_dataset(source.dataset, source.config, **options)
+        rows = rows.select_columns([*source.columns.values(), source.label_column])
     except Exception as error:  # The library raises the errors of its network, cache and file layers.
         advice = "pip install 'knnprompt_jax[hub]'" if isinstance(error, ModuleNotFoundError) else "see --data_dir="
         raise errors.UserError(f"cannot load {source.dataset!r}: {errors.one_line(error)}; {advice}") from error
-    for column in (*source.columns.values(), source.label_column):
-        if column not in rows.column_names:
-            choices = errors.join_names(rows.column_names)
-            raise errors.UserError(f"{source.dataset}, split {split!r}, has no column {column!r}; it has {choices}")
     for number, row in enumerate(rows):
         cells = {field: row[column] for field, column in source.columns.items()}
         value = row[source.label_column]

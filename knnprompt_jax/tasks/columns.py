@@ -18,11 +18,16 @@ ADDED = (SUGGESTED, PROBABILITY, NOVELTY, REASON, CHECKED)
 """The columns that `look` adds to a table. In a table with `suggested` they are no texts of the task."""
 COMPUTED = (PROBABILITY, NOVELTY, REASON)
 """Those of them that `look` fills."""
+_ERRORS = (  # Of spreadsheets in many languages: #WERT!, #¿NOMBRE?
+    "REF VALUE NAME NUM NULL DIV/0 SPILL CALC FIELD BLOCKED ERROR WERT BEZUG ZAHL ÜBERLAUF VALEUR NOM NOMBRE NUL VALOR "
+    "NÚM NULO VALORE RIF NOME NULLO WAARDE VERW NAAM GETAL DEEL/0 LEEG ARG ADR NAZWA LICZBA DZIEL/0 ЗНАЧ ССЫЛКА ИМЯ "
+    "ЧИСЛО ДЕЛ/0 ПУСТО VÄRDEFEL REFERENS DIVISION/0 NAMN OGILTIGT SAKNAS VÆRDI REFERENCE NAVN ARVO VIITTAUS JAKO/0 NIMI "
+    "PUUTTUU DEĞER BAŞV SAYI/0 HODNOTA NÁZEV ÉRTÉK ZÉRÓOSZTÓ NÉV"
+)
 _NO_VALUE = re.compile(
     r"(?=[#=EF])(?:"  # Fails fast.
-    r"#[¡¿]?(?:WERT|BEZUG|ZAHL|ÜBERLAUF|VALEUR|NOM|NOMBRE|VALOR|NÚM|VALORE|RIF|NOME|WAARDE|VERW|NAAM|GETAL|ARG|ADR|NAZWA|"
-    r"LICZBA|ЗНАЧ|ССЫЛКА|ИМЯ|ЧИСЛО|ДЕЛ/0|ПУСТО|SPILL|CALC|FIELD)[!?]"  # Errors of spreadsheets: #WERT!, #¿NOMBRE?
-    r"|(?i:#([^\W\d]/[^\W\d]!?|(ref|value|name|num|null|div/0)[!?]|nv|yok|hiányzik|není_k_dispozici|getting_data))"
+    rf"#[¡¿]?(?:{_ERRORS.replace(' ', '|')})[!?]"
+    r"|#(?:[^\W\d]/[^\W\d]!?|NV|YOK|HIÁNYZIK|NENÍ_K_DISPOZICI|GETTING_DATA)"
     r"|(?:Err|Fehler):5\d\d"
     r"|=[-+(]*([\w.]+\(.*\)|('.*'!|\S*!)?\$?[A-Za-z]{1,3}\$?\d+)([-+*/&^:].*)?)",  # Formulas: =VLOOKUP(…), =A2
     re.DOTALL,
@@ -107,10 +112,8 @@ def text_cells(place: str, row: Mapping[str, Any], columns: Mapping[str, str], a
             raise errors.UserError(f"{place}: the text {column!r} is {kind}; the columns are {names}{advice}")
         _check_text(f"{place}: {column!r}", text)
         texts[field] = text
-    may_be_header = len(row) > 1 and len(texts[field]) < _MAX_NAME
-    is_header = may_be_header and {str(cell).strip(_MARKS).lower() for cell in row.values()} == {
-        str(name).lower() for name in row
-    }
+    cells = {str(cell)[:_MAX_NAME].strip(_MARKS).lower() for cell in row.values()}
+    is_header = len(row) > 1 and cells == {str(name).lower() for name in row}
     if is_header or not any(texts.values()):
         names = errors.join_names(columns.values())
         raise errors.EmptyCell(f"{place}: {'the header again' if is_header else f'no text in {names}'}")
@@ -181,9 +184,11 @@ def text_columns(rows: Sequence[Mapping[str, Any]], label: str | None) -> list[s
     At least nine tenths of the rows hold a text there. Identifiers are excluded unless every column is one.
 
     Raises:
-        UserError: there is no such column, its name is not a text, or a column is named like `label` but for case,
-            blanks and underscores.
+        UserError: there are no rows or no such column, its name is not a text, or a column is named like `label` but
+            for case, blanks and underscores.
     """
+    if not rows:
+        raise errors.UserError("no rows")
     names = dict.fromkeys(column for row in rows for column in row)
     alike = [name for name in names if label in names and fold_name(str(name)) == fold_name(str(label))]
     if len(alike) > 1:
@@ -192,7 +197,9 @@ def text_columns(rows: Sequence[Mapping[str, Any]], label: str | None) -> list[s
     cells = {name: [row[name] for row in rows if name in row] for name in names if name not in excluded}
     texts = {name: values for name, values in cells.items() if _are_texts(values, len(rows))}
     if not texts or not all(isinstance(name, str) for name in texts):
-        raise errors.UserError(f"no column with a name holds texts, only {errors.join_names(names)}")
+        raise errors.UserError(
+            f"no column with a name holds texts in nine of ten rows, only {errors.join_names(names)}"
+        )
     return [name for name, values in texts.items() if not is_identifier(name, values)] or list(texts)
 
 

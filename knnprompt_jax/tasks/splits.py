@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from knnprompt_jax.common import errors
 from knnprompt_jax.tasks import columns
@@ -21,6 +21,8 @@ T = TypeVar("T")
 ALL_ROWS = -1  # Instead of a number of rows per class.
 _MAX_NAMED = 5  # Rows that a message names.
 _SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"[^\w.]+|_")  # Between several labels in one cell.
+# Cyrillic letters, and the Latin ones that look like them in lower or upper case.
+_LOOK_ALIKE = str.maketrans("\u0430\u0435\u0456\u043a\u043c\u043e\u0440\u0441\u0442\u0443\u0445", "aeikmopctyx")
 _WHOLE_NUMBER = re.compile(r"^(-?)0*(\d+)(\.0*)?$")
 
 
@@ -109,18 +111,18 @@ def sample_by_class(
     return drawn
 
 
-def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
-    """Return the rows of each label, labels in the order of their first row."""
-    by_class = collections.defaultdict(list)
+def group_by(attribute: str, rows: Iterable[Example]) -> dict[Any, list[Example]]:
+    """Return the rows of each value of an attribute, values in the order of their first row."""
+    groups = collections.defaultdict(list)
     for example in rows:
-        by_class[example.label].append(example)
-    return by_class
+        groups[getattr(example, attribute)].append(example)
+    return groups
 
 
 def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.0) -> list[Example]:
     """Draw up to `per_class` rows of each class, at most this share of it, in random order."""
     generator = random.Random(seed)
-    drawn = sample_by_class(group_by_class(rows).values(), per_class, generator, share)
+    drawn = sample_by_class(group_by("label", rows).values(), per_class, generator, share)
     generator.shuffle(drawn)
     return drawn
 
@@ -142,40 +144,30 @@ def _separate(rows: Iterable[Example], drawn: Sequence[Example]) -> tuple[list[E
     return [copies[example].pop(0) for example in drawn], rest
 
 
-def describe_defects(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
-    """Describe how many rows of a train and an evaluation split are defective; "" if none is.
+def describe_defects(train: Sequence[Example], evaluation: Sequence[Example] = (), has_places: bool = True) -> str:
+    """Describe how many rows of a train and an evaluation split are defective, and the first of them; "" if none is.
 
     Texts are compared by `Example.text_key`, without labels.
     """
-    by_text = _group_by_text(train)
+    by_text = group_by("text_key", train)
+    pairs = [(rows[0], row) for rows in by_text.values() for row in rows[1:]]
     parts = []
     if known := sum(row.text_key in by_text for row in evaluation):
         parts.append(f"{known} of {len(evaluation)} evaluation texts also occur in train")
-    if repeated := len(train) - len(by_text):
-        parts.append(f"{repeated} train row{' repeats' if repeated == 1 else 's repeat'} a text")
-    if conflicting := sum(len(group_by_class(rows)) > 1 for rows in by_text.values()):
+    if pairs:
+        parts.append(f"{len(pairs)} train row{' repeats' if len(pairs) == 1 else 's repeat'} a text")
+    if conflicting := len({row.text_key for first, row in pairs if row.label != first.label}):
         parts.append(f"{conflicting} text{' has' if conflicting == 1 else 's have'} conflicting labels")
-    return "; ".join(parts)
-
-
-def defect_places(train: Sequence[Example]) -> str:
-    """Return the places of the first rows that repeat or contradict an earlier row, for a message; "" without any."""
-    first: dict[tuple[str, ...], Example] = {}
-    repeats = []
-    conflicts = []
-    for row in train:
-        known = first.setdefault(row.text_key, row)
-        if known.label != row.label:
-            conflicts.append(f"{_place(row)} ({row.label!r}) contradicts {_place(known)} ({known.label!r})")
-        elif known is not row:
-            repeats.append(f"{_place(row)} repeats {_place(known)}")
-    return "; ".join([*conflicts[:_MAX_NAMED], *repeats[:_MAX_NAMED]])
+    pairs.sort(key=lambda pair: pair[0].label == pair[1].label)  # Contradictions come first.
+    places = "; ".join(f"{_place(row)} repeats {_place(first)}" for first, row in pairs[:_MAX_NAMED])
+    return "; ".join(parts) + (f": {places}" if places and has_places else "")
 
 
 def _place(row: Example) -> str:
-    """Return the line of a row in its file, or its place elsewhere."""
+    """Return the line of a row in its file, or its place elsewhere, with its label."""
     name, _, number = row.place.rpartition(":")
-    return f"line {number}" if name else row.place or f"row {row.row}"
+    place = f"line {number}" if name else row.place or f"row {row.row}"
+    return f"{place} ({row.label!r})"
 
 
 def drop_defects(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
@@ -184,9 +176,9 @@ def drop_defects(train: Sequence[Example], evaluation: Iterable[Example]) -> lis
     Returns:
         The train rows whose text is not in `evaluation`, has a single label, and occurs for the first time.
     """
-    by_text = _group_by_text(train)
+    by_text = group_by("text_key", train)
     known = {row.text_key for row in evaluation}
-    return [rows[0] for text, rows in by_text.items() if text not in known and len(group_by_class(rows)) == 1]
+    return [rows[0] for text, rows in by_text.items() if text not in known and len(group_by("label", rows)) == 1]
 
 
 def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
@@ -202,6 +194,9 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
         if len(labels) > 1:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
             yield f"labels that differ only in spelling are different classes (rows): {counted}"
+    numbers = [label for label in counts if columns.is_number(label)]
+    if len(numbers) == 1 and counts[numbers[0]] == 1 and len(counts) > 2:
+        yield f"only the label {numbers[0]!r}, of one row, is a number: is that row a line of totals?"
     parts = [(label, [*map(_fold_label, separator.split(label))]) for separator in _SEPARATORS for label in counts]
     known = {*same, *errors.repeated(part for _, found in parts[: len(counts)] for part in {*found} if part)}
     if joined := [label for label, own in parts if len(own) > 1 and known.issuperset(own) and {*own} & same.keys()]:
@@ -211,12 +206,5 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
 
 def _fold_label(label: str) -> str:
     """Return a label without differences of spelling, quotes and a final mark; numbers lose leading zeros and `.0`."""
-    folded = columns.fold_name(label)
+    folded = columns.fold_name(label).translate(_LOOK_ALIKE)
     return _WHOLE_NUMBER.sub(r"\1\2", folded.strip("\"'").rstrip(".,:;!?") or folded)
-
-
-def _group_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], list[Example]]:
-    by_text = collections.defaultdict(list)
-    for row in rows:
-        by_text[row.text_key].append(row)
-    return by_text

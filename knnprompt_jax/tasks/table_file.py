@@ -5,7 +5,6 @@ with or without a byte order mark, or in the given encoding.
 """
 
 import codecs
-import collections
 import contextlib
 import csv
 import dataclasses
@@ -13,6 +12,7 @@ import io
 import itertools
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -34,20 +34,15 @@ KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
 _HEAD = 100  # Lines from which the delimiter is chosen.
 _MAX_CELL = 2**26  # Characters.
 _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
-_ADVICE = "; name the text columns with --text_columns=, alike in every file"
-_ENCODING_ADVICE = "save every file as UTF-8, or name the encoding of all with --encoding= (cp1252, utf-16-le)"
+_ADVICE = "; name the text columns with --text_columns= or, if a task names them, rename those of the file"
+_ENCODING_ADVICE = "save every file as UTF-8 text without --encoding=, or name the encoding of all (cp1252, utf-16-le)"
 _BATCH = 1024  # Rows of a Parquet file.
-_MAX_ANSWER = 20  # Characters of an answer in the column of a labelling tool.
-_REJECTED = ("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped", "wascancelled")
-_TRUE = ("true", "1", "1.0", "yes", "x")  # In a column that is named like one of these.
-_ACCEPTED = (
-    "accept",
-    "accepted",
-    "approve",
-    "approved",
-    "submitted",
-    "validated",
-)  # Labelling tools write these words, too.
+_MAX_VERDICT = 20  # Characters of a verdict in a column of a labelling tool: "rejected", or "yes" if it has that name.
+_NO = "(?:is|was)?(?:reject|ignor|discard|skip|cancel|delet|disapprov|invalid)(?:[lp]?ed|e)?"
+_YES = "(?:is|was)?(?:accept|approv|submit|valid|validat)(?:t?ed|e)?"
+# The name of a column, a colon and a cell.
+_REJECTS = re.compile(rf".*:{_NO}|{_NO}:(?:true|1|1\.0|yes|x)|{_YES}:(?:false|0|0\.0|no)")
+_ACCEPTS = re.compile(rf".*:{_YES}|{_YES}:(?:true|1|1\.0|yes|x)|{_NO}:(?:false|0|0\.0|no)")
 
 csv.field_size_limit(_MAX_CELL)
 codecs.register_error("undecodable", lambda error: (_UNDECODABLE, getattr(error, "end", 0)))
@@ -114,8 +109,6 @@ class Table:
     def infer(self) -> tuple[Task, list[Example]]:
         """Return the task that the table describes, as by `Task.infer`, and its rows; see `labelled`."""
         rows = list(self.rows())
-        if not rows:
-            raise errors.UserError(f"{self.path}: no rows")
         with errors.prefixed(self.path):
             fields = self.text_columns or columns.text_columns([row for _, row in rows], self.label_column)
         examples = self._labelled(rows, fields, columns.label_string)
@@ -143,14 +136,11 @@ class Table:
         if not examples:
             raise errors.UserError(f"{self.path}: no rows with a text and a label")
         for column in dict.fromkeys(name for _, row in rows for name in row if name != self.label_column):
-            cells = (str(row.get(column)) for _, row in rows)
-            said = collections.Counter(columns.fold_name(cell) for cell in cells if len(cell) <= _MAX_ANSWER)
-            name = columns.fold_name(column)
-            rejected = sum(said[word] for word in (_TRUE if name in _REJECTED else _REJECTED))
-            accepted = sum(said[word] for word in _ACCEPTED)  # Few of the texts in a column are such words.
-            if rejected and (name in ("answer", *_REJECTED) or (accepted and 2 * (rejected + accepted) >= len(rows))):
+            if rejected := _count_rejected(column, [row.get(column) for _, row in rows]):
                 message = "%s: %d rows say reject or ignore in the column %r: remove them if their labels are wrong"
                 logging.warning(message, self.path, rejected, column)
+        if garbled := sum("\ufffd" in "".join(row.fields.values()) for row in examples):
+            logging.warning("%s: %d texts hold the character U+FFFD: they were decoded wrongly", self.path, garbled)
         return examples
 
     def _examples(
@@ -226,13 +216,23 @@ class Table:
                 is_other = not (is_unicode or line.isascii()) and _is_utf8(line.encode(encoding, "replace"))
                 if is_other or _UNDECODABLE in line or (number == 1 and "\0" in line):
                     raise errors.UserError(f"{name}:{number}: not {encoding.upper()}: {_ENCODING_ADVICE}")
-                yield line
+                yield line if number > 1 else line.lstrip("\ufeff")  # A second mark.
         except (LookupError, UnicodeError) as error:
             raise errors.UserError(f"{name}: --encoding={encoding}: {error}") from None
 
 
 def _is_utf8(content: bytes) -> bool:
     return content.decode(errors="ignore").encode() == content
+
+
+def _count_rejected(column: str, cells: Iterable[Any]) -> int:
+    """Return how many cells reject a row; 0 if more cells are no verdict than accept one, as in a column of texts."""
+    name = columns.fold_name(column).rstrip("?")
+    given = [str(cell) for cell in cells if not columns.is_empty(cell)]
+    verdicts = [f"{name}:{columns.fold_name(cell)}" for cell in given if len(cell) <= _MAX_VERDICT]
+    rejected = sum(map(bool, map(_REJECTS.fullmatch, verdicts)))
+    accepted = sum(map(bool, map(_ACCEPTS.fullmatch, verdicts)))
+    return rejected if len(given) <= rejected + 2 * accepted else 0
 
 
 def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
@@ -251,15 +251,15 @@ def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
         for cells in reader:
             is_blank = len(cells) != 1 and not any(map(str.strip, cells))
             if not is_blank and len(cells) != len(header):
-                advice = "is a quote missing, or is it another --delimiter=?"
-                raise csv.Error(f"{len(cells)} cells, but the header has {len(header)}; {advice}")
+                raise csv.Error(f"{len(cells)} cells, but the header has {len(header)}")
             if not is_blank:
                 row = dict(zip(header, cells, strict=True))
                 row.pop("", None)  # A column without a name.
                 yield f"{name}:{line}", row
             line = reader.line_num + 1
     except csv.Error as error:
-        raise errors.UserError(f"{name}:{line}: not CSV with the delimiter {delimiter!r}: {error}") from None
+        advice = "; is a quote missing, or a line above the header, or is it another --delimiter=?" if line > 1 else ""
+        raise errors.UserError(f"{name}:{line}: not CSV with the delimiter {delimiter!r}: {error}{advice}") from None
 
 
 def _check_header(names: Sequence[str]) -> None:
@@ -291,7 +291,7 @@ def _read_jsonl(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = _JSON.decode(line)
+            row = json.loads(line, object_pairs_hook=_json_object)
             if not isinstance(row, dict):
                 raise ValueError(f"a {type(row).__name__}")
         except (csv.Error, ValueError, RecursionError) as error:
@@ -305,9 +305,6 @@ def _json_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         _check_header([name for name, _ in pairs])
     return row
-
-
-_JSON = json.JSONDecoder(object_pairs_hook=_json_object)
 
 
 def _read_lines(lines: Iterator[str], name: str) -> Iterator[Row]:

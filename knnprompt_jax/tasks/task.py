@@ -114,10 +114,8 @@ class Task:
     def _check_template(self, attribute: str) -> None:
         """Raise UserError unless the template uses every field, and nothing else."""
         template = getattr(self, attribute)
-        try:
+        with errors.prefixed(f"task {self.name!r}: {attribute} {template!r} is not a template"):
             used = field_names(template)
-        except ValueError as error:
-            raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
         if set(self.fields) != set(used):
             fields = errors.join_names(self.fields)
             found = f"{attribute} {template!r} has {errors.join_names(used)} in braces"
@@ -149,8 +147,6 @@ class Task:
                 neither a text nor a whole number.
         """
         rows = columns.rows_of(X, fields or ("text",))
-        if not rows:
-            raise errors.UserError("no rows: give some, or a task")
         fields = fields or columns.text_columns(rows, None if y is not None else label)
         values = [row.get(label) for row in rows] if y is None else columns.as_list("y", y)
         columns.check_paired(len(rows), len(values))
@@ -159,12 +155,14 @@ class Task:
             texts = [row.get(field) for row in rows]
             if all(isinstance(text, str) for text in texts) and texts == labels_N:
                 raise errors.UserError(f"column {field!r} holds the labels: leave it out (--text_columns=)")
-        labels = sorted(set(labels_N), key=_numbers_first)
+        labels = sorted(set(labels_N))
+        labels.sort(key=lambda label: int(label) if columns.is_number(label) else float("inf"))
         lines = [f"{_capitalized(field)}: {{{field}}}\n" for field in fields]
+        heading = _capitalized(label).replace("{", "{{").replace("}", "}}")
         return cls(
             name=name,
             fields=tuple(fields),
-            template=template or f"{''.join(lines)}{_quoted(_capitalized(label))}, in one word:",
+            template=template or f"{''.join(lines)}{heading}, in one word:",
             labels=tuple(labels),
             label_words=_words(labels),
         )
@@ -241,12 +239,6 @@ def _capitalized(name: str) -> str:
     return f"{name[:1].upper()}{name[1:]}"
 
 
-def _numbers_first(label: str) -> tuple[bool, int, str]:
-    """Return a sort key: numbers by size, before all other labels."""
-    is_number = columns.is_number(label)
-    return not is_number, int(label) if is_number else 0, label
-
-
 def _words(labels: Sequence[str]) -> tuple[str, ...]:
     """Return a word per label: the label with blanks for underscores, or all labels if words were equal or empty."""
     words = [label.replace("_", " ").strip() for label in labels]
@@ -254,7 +246,7 @@ def _words(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def field_names(template: str) -> list[str]:
-    """Return the names in braces, in order; raise ValueError if a brace is single."""
+    """Return the names in braces, in order; raise UserError if a brace is single."""
     return [name for _, name in _parse(template) if name is not None]
 
 
@@ -263,15 +255,10 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return "".join(text if name is None else text + values[name] for text, name in _parse(template))
 
 
-def _quoted(text: str) -> str:
-    """Return a template that is this text."""
-    return text.replace("{", "{{").replace("}", "}}")
-
-
 @functools.lru_cache(maxsize=256)
 def _parse(template: str) -> tuple[tuple[str, str | None], ...]:
     """Return pairs of a text and the name after it, or None at the end."""
     if not _TEMPLATE.fullmatch(template):
-        raise ValueError("a brace is single; a plain brace is written twice")
+        raise errors.UserError("a brace is single; a plain brace is written twice")
     parts = _PART.finditer(template)
     return tuple((part[1].replace("{{", "{").replace("}}", "}"), part[2]) for part in parts)

@@ -50,7 +50,7 @@ def test_descriptions_of_classes_are_enough(tmp_path, capsys, monkeypatch):
     done = fit_job.run(rowless)
     assert {member.expert for member in done.content.choice.used} == {"labels", "means"}
     assert "no rows" in capsys.readouterr().err and done.num_read == 2 + 2 + 7
-    shares = "billing={:.2f},outage={:.2f}".format(*done.content.prior_C)
+    shares = "billing={:.3g},outage={:.3g}".format(*done.content.prior_C)
     assert f"shares of classes among 7 texts without labels: {shares}" in fit_job.summarize(done).splitlines()
     look_job.run(commands.LookSettings(classifier="mine", input=str(texts), encoding="cp1252", budget=3))
     assert pd.read_csv("look/table.csv")["title"].tolist() == ["caf\u00e9"] * 3, "descriptions are no rows to correct"

@@ -95,11 +95,12 @@ def test_unwritable_paths_are_refused_before_the_work(tmp_path, name, options, m
 def test_only_an_absolute_path_is_a_cache_folder(tmp_path, monkeypatch, caplog):
     """Otherwise a folder with the name of an unknown home would be made in the working directory."""
     monkeypatch.chdir(tmp_path)
-    for given in ("off", "relative", "~nosuchuser/x", "/proc/nope", "relative"):
+    monkeypatch.setenv("HOME", "")
+    for given in ("OFF", "relative", "~/x", "~nosuchuser/x", "/proc/nope", "relative"):
         monkeypatch.setenv("KNNPROMPT_CACHE", given)
         assert files.find_cache_folder() is None
     warned = [record.message.partition(": ")[2].partition(": ")[0] for record in caplog.records]
-    assert warned == ["relative", "~nosuchuser/x", "/proc/nope"], "a line each, and none for off"
+    assert warned == ["relative", "~/x", "~nosuchuser/x", "/proc/nope"], "a line each, and none for off"
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
     assert files.find_cache_folder() == tmp_path / ".cache" / "knnprompt_jax"

@@ -84,7 +84,7 @@ def test_a_published_name_needs_the_published_task(tmp_path):
         ({"colour": "red"}, "needs the keys fields, .* it has fields, template, labels, label_words, colour"),
         ({"label_words": "{no: a, 01: b, 3: c}"}, "'labels' and 'label_words' have different labels"),
         ({"descriptions": "[a, b]"}, "3 labels but 2 descriptions"),
-        ({"template": "[a]"}, "'template' should be a str of texts"),
+        ({"template": "[a]"}, "'template' should be a text"),
         ({"fields": "[title, body"}, "cannot read the task declaration: .*line 1"),
         ({"name": "own"}, "'own' is a task of this package"),
     ],
@@ -126,9 +126,9 @@ def test_published_layout(tmp_path):
     first, second = catalogue.load_rows(MOOD, "train", data_dir=str(tmp_path))
     assert (first.fields, first.label, first.place) == ({"sentence": "dull "}, "bad", f"{path}:2")
     assert (second.fields, second.extra, second.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 1)
-    with pytest.raises(errors.UserError, match=r"mood: no file dev\.jsonl; give --hub or --data_dir="):
+    with pytest.raises(errors.UserError, match=r"mood: no file dev\.jsonl; give --train_file, --hub"):
         catalogue.load_rows(MOOD, "dev", data_dir=str(tmp_path))
-    with pytest.raises(errors.UserError, match="task 'mood': its rows are not included; give --hub or --data_dir="):
+    with pytest.raises(errors.UserError, match="task 'mood': its rows are not included; give --train_file, --hub"):
         catalogue.load_rows(MOOD, "dev")
 
 
@@ -151,8 +151,8 @@ def test_a_dataset_folder_is_read_under_our_names(tmp_path, monkeypatch):
     assert [example.label for example in examples] == ["bad", "good", "good"]
     assert examples[1].place == f"{folder}/train:1"
     for split, changes, message in [
-        ("validation", {}, "no split 'validation'; choose from train, dev"),
-        ("train", {"columns": {"sentence": "sentence"}}, "has no column 'sentence'; it has text, label, id"),
+        ("other", {}, "cannot load .*: Unknown split \"other\". Should be one of .'train', 'test'"),
+        ("train", {"columns": {"sentence": "sentence"}}, "cannot load .*'sentence'"),
         ("train", {"labels": {0: "bad"}}, "train:1: unknown label '1'; choose from bad, good"),
         ("dev", {}, "dev:0: no label column 'label', only sentence"),
     ]:

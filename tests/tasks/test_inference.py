@@ -116,7 +116,7 @@ def test_lines_of_empty_fields_are_dropped_except_the_last(template, title, prom
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((["a", 3], ["x", "y"]), "no column with a name holds texts, only text"),
+        ((["a", 3], ["x", "y"]), "no column with a name holds texts in nine of ten rows, only text"),
         (([{"text": "a", "label": "x", "LABEL ": "y"}],), "columns label, LABEL : which has the labels"),
         (([{"text": "a", "label": "x"}, {"text": "b"}],), "row 1, 'label': the label is missing"),
         ((["a", "b"], [0.5, float("inf")]), "label 0.5 is a float: give each row one text or whole number"),
