@@ -35,7 +35,7 @@ _HEAD = 100  # Lines from which the delimiter is chosen.
 _MAX_CELL = 2**26  # Characters.
 _UNDECODABLE = "\udcff"  # In place of bytes that are not in the encoding.
 _ADVICE = "; name the text columns with --text_columns= or, if a task names them, rename those of the file"
-_ENCODING_ADVICE = "save every file as UTF-8 text without --encoding=, or name the encoding of all (cp1252, utf-16-le)"
+_ENCODING_ADVICE = "save every file as UTF-8 and leave --encoding out, or name the encoding of all with --encoding= (cp1252, utf-16-le)"
 _BATCH = 1024  # Rows of a Parquet file.
 _MAX_VERDICT = 20  # Characters of a verdict in a column of a labelling tool: "rejected", or "yes" if it has that name.
 _NO = "(?:is|was)?(?:reject|ignor|discard|skip|cancel|delet|disapprov|invalid)(?:[lp]?ed|e)?"
