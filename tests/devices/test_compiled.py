@@ -23,7 +23,7 @@ from knnprompt_jax.models import attention, kernel_proof, registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 
-BLOCKS = head_lib.BlockOutput(1), head_lib.BlockOutput(1, is_mean=True)  # What the experts of the pool read.
+BLOCKS = head_lib.Activation(1), head_lib.Activation(1, is_mean=True)  # What the experts of the pool read.
 SHAPE = packing.PackShape(prefix=896, width=128, rows=128, outputs=1368)
 CASES = {
     "a width that 128 does not divide": ("v5e:2x4", 8, 1, "gpt2-xl", "float32"),
