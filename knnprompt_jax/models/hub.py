@@ -93,7 +93,7 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
     """
     source = find(name_or_path, config_only, weights)
     is_gguf = source.suffix == ".gguf" and not source.is_dir()
-    if not is_gguf and (_pick_weights(os.listdir(source)) or SAFETENSORS).startswith(SAFETENSORS):
+    if not is_gguf and (config_only or (_pick_weights(os.listdir(source)) or SAFETENSORS).startswith(SAFETENSORS)):
         return source
     weight_files = [source] if is_gguf else find_weights(source)
     small = [] if is_gguf else find_small_files(source)

@@ -65,6 +65,14 @@ def test_one_format_is_fetched(publish, weights, fetched):
     assert found == {*SMALL, *fetched, *indices, *modules}
 
 
+def test_a_download_that_ended_early_is_resumed(publish):
+    publish([*SMALL, TORCH[0]])
+    hub.find("owner/name")
+    publish([*SMALL, *TORCH])
+    assert (hub.resolve("owner/name", config_only=True) / "config.json").exists()
+    assert {path.name for path in hub.find("owner/name").iterdir()} >= set(TORCH)
+
+
 def test_only_what_is_needed_is_fetched(publish):
     publish(SMALL + SAFETENSORS)
     assert [path.name for path in hub.find("owner/name", config_only=True).iterdir()] == ["config.json"]
