@@ -93,7 +93,8 @@ def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0
     tokenizer, source = _load_tokenizer(settings.tokenizer, subject)
     model = _make_model(settings, subject, tokenizer)
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
-    demo_shots = inputs.demo_shots(settings.demo_shots, settings.shots, inputs.Rows(task, train, ()), model)
+    rows = inputs.Rows(task, train, (), inputs.are_published(settings.task, settings.train_file))
+    demo_shots = inputs.demo_shots(settings.demo_shots, settings.shots, rows, model)
     split = splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=settings.seed)
 
     def build_prompts(count: int) -> layout.Prompts:

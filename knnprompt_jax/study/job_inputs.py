@@ -24,11 +24,12 @@ _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens t
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """A task's train rows and the rows to classify."""
+    """A task's train rows and the rows to classify; they are published if M_T of the paper is that of these rows."""
 
     task: Task
     train: Sequence[Example]
     evaluation: Sequence[Example]
+    are_published: bool = False
 
 
 def read_model(
@@ -102,13 +103,18 @@ def load_rows(
         evaluation = settings.table(eval_file).labelled(task)
     else:
         evaluation = _load_split(settings, task, name, settings.split or shared.SPLIT)
-    is_published = name in catalogue.PAPER_TASKS and not train_file
-    if found := splits.describe_defects(train, evaluation, not is_published):
+    published = are_published(name, train_file)
+    if found := splits.describe_defects(train, evaluation, not published):
         logging.warning("task %r: %s%s", task.name, "removed: " if settings.drop_duplicates else "", found)
     log_warnings(splits.label_warnings(train))
     if settings.drop_duplicates:
         train = splits.drop_defects(train, evaluation)
-    return Rows(task, train, evaluation[: count or None])
+    return Rows(task, train, evaluation[: count or None], published)
+
+
+def are_published(task: str, train_file: str) -> bool:
+    """Return whether the rows of a task are those of the paper, unless a folder has others under its name."""
+    return task in catalogue.PAPER_TASKS and not train_file
 
 
 def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
@@ -154,8 +160,8 @@ def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) 
 
 
 def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
-    """Return M_T: the paper's number for its tasks, contexts and vocabularies, otherwise what the rows give."""
-    if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
+    """Return M_T: the paper's number for its rows, contexts and vocabularies, otherwise what the rows give."""
+    if rows.are_published and model.config.vocab_size in _PUBLISHED_VOCABULARIES:
         published = statistics.paper_m_t(rows.task.name, model.context)
         if published:
             return published

@@ -2,18 +2,21 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
 
+import knnprompt_jax as kp
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors
 from knnprompt_jax.methods import all_methods, method
 from knnprompt_jax.models import registry
 from knnprompt_jax.report import records
-from knnprompt_jax.study import comparison
-from knnprompt_jax.tasks import splits
+from knnprompt_jax.study import comparison, job_inputs
+from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.table_file import Table
+from knnprompt_jax.tasks.task import Example
 from tests.study.small_world import make_record
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
@@ -152,3 +155,12 @@ def test_the_printed_table():
     ):
         assert expected in text
     assert "best of 3" not in text
+
+
+@pytest.mark.parametrize(("are_published", "m_t"), [(True, 16), (False, 2)])
+def test_m_t_of_own_rows_is_not_that_of_the_paper(are_published, m_t):
+    rows = [Example({"sentence": "a long story " * 60}, str(number % 2), number) for number in range(8)]
+    config = types.SimpleNamespace(vocab_size=50257)
+    model = types.SimpleNamespace(config=config, context=1024, tokenize=kp.demo_model("tiny").tokenize)
+    found = job_inputs.Rows(catalogue.get("sst2"), rows, rows[:2], are_published)
+    assert job_inputs.max_demo_shots(found, model) == m_t
