@@ -164,32 +164,16 @@ class PassStatistics:
     Attributes:
         prompts: prompts that the model read.
         prefix_tokens: tokens of prefixes that the model read, without padding.
-        suffix_tokens: tokens of suffixes that the model read, without padding.
-        packed_columns: columns of all packed rows, padding included.
         requested_prompts: distinct requested prompts, cached prompts included.
-        seconds: wall time of passes, compilation included.
         compile_seconds: wall time of compilation.
         compilations: the number of compiled programs.
     """
 
     prompts: int = 0
     prefix_tokens: int = 0
-    suffix_tokens: int = 0
-    packed_columns: int = 0
     requested_prompts: int = 0
-    seconds: float = 0.0
     compile_seconds: float = 0.0
     compilations: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that were read, without padding."""
-        return self.prefix_tokens + self.suffix_tokens
-
-    @property
-    def fill(self) -> float:
-        """The share of packed columns that held a token."""
-        return self.suffix_tokens / max(1, self.packed_columns)
 
 
 class Execution:
@@ -197,7 +181,7 @@ class Execution:
 
     Attributes:
         mesh: the devices that hold the weights.
-        statistics: sums over all passes; the caller counts `seconds`.
+        statistics: sums over all passes.
     """
 
     def __init__(self, model: decoder_lib.Decoder, name: str, mesh: jax.sharding.Mesh, statistics: PassStatistics):
@@ -274,8 +258,6 @@ class Execution:
             num_prompts = int(num_prompts_T[steps].sum())
             yield Call(output, all_finite(output), num_prompts, int(packed.lengths_TD[steps].sum()))
         self.statistics.prompts += len(packed.slot_N)
-        self.statistics.suffix_tokens += packed.num_tokens
-        self.statistics.packed_columns += packed.num_columns
 
     def wait(self, call: Call) -> None:
         """Wait for a call; raise UserError if one of its outputs is not finite."""
@@ -303,8 +285,9 @@ class Execution:
     def _read_prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         """Return the keys and values of the prefix: from memory or, if they are not there, computed."""
         key = (packed.prefix_length, packed.prefix_P.tobytes())
-        if self._prefix_in_memory and self._prefix_in_memory[0] == key:
-            return self._prefix_in_memory[1]
+        in_memory = self._prefix_in_memory  # Another thread may free it.
+        if in_memory and in_memory[0] == key:
+            return in_memory[1]
         if not packed.prefix_length:
             heads = max(self._config.num_kv_heads, self.mesh.shape[parallel.MODEL])  # Every shard has one.
             shape = (self._config.num_layers, heads, len(packed.prefix_P), self._config.head_size)

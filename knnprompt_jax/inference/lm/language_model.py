@@ -6,7 +6,6 @@ import multiprocessing
 import numbers
 import os
 import pathlib
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -259,7 +258,6 @@ class LanguageModel:
         shape_of = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
         count = continuations.num_texts
         scores = continuations_lib.Scores([np.zeros(0, np.float32)] * count, [np.zeros(0, bool)] * count)
-        started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shape_of(group))
             tokens_TDJ = continuations_lib.target_tokens(targets, packed)
@@ -276,7 +274,6 @@ class LanguageModel:
                 scores.log_p[number] = log_p[slots]
                 scores.is_greatest[number] = is_greatest[slots]
         self.free_prefix()
-        self.statistics.seconds += time.monotonic() - started
         return scores
 
 

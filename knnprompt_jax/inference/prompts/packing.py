@@ -114,11 +114,6 @@ class PackedPrompts:
         return int(self.lengths_TD.sum())
 
     @property
-    def num_columns(self) -> int:
-        """The number of columns of the shards that are packed here, padding included."""
-        return int(self.lengths_TD.any(0).sum()) * self.steps.tokens_BS[:, 0].size
-
-    @property
     def number_in_shard_N(self) -> np.ndarray:
         """The number of each prompt among those of its shard."""
         return np.arange(len(self.shard_N)) - np.searchsorted(self.shard_N, self.shard_N)

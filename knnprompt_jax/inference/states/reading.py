@@ -39,7 +39,7 @@ _CHUNKS_AHEAD = 1  # Chunks that are queued on accelerators while one is compute
 
 
 class PassResult(NamedTuple):
-    """The states of prompts, the number of prompts that the model read for them, and its seconds."""
+    """The states of prompts, the number of prompts that the model read for them, and the seconds spent on these."""
 
     states: lm.States
     num_read: int
@@ -105,8 +105,7 @@ def read_sets(
         activations = itertools.chain(activations, itertools.repeat(()))
         described = zip(sets, titles, activations, strict=False)
         readings = parallel.delayed((_SetReading(job, *description) for description in described), ahead)
-        chunks = ((reading, chunk) for reading in readings for chunk in itertools.chain(reading.chunks, [None]))
-        queued = ((reading, chunk and reading.queue(chunk)) for reading, chunk in chunks)
+        queued = ((reading, chunk) for reading in readings for chunk in reading.queue_all())
         for reading, queued_chunk in parallel.delayed(queued, ahead):
             if queued_chunk:
                 reading.finish(queued_chunk)
@@ -157,7 +156,7 @@ class _Queued(NamedTuple):
 
 
 class _SetReading:
-    """The reading of one set of prompts; `chunks` yields its chunks, the first of which are built at once."""
+    """The reading of one set of prompts, whose first chunks are built at once."""
 
     def __init__(self, job: _Job, prompts: layout.Prompts, title: str, activations: tuple[lm.Activation, ...]):
         self._job = job
@@ -165,7 +164,7 @@ class _SetReading:
         self._activations = tuple(sorted(activations))
         # The prefix must end with the demonstrations: a mean counts all tokens after it.
         short_prefixes = job.repeated or any(output.is_mean for output in activations)
-        self.chunks = parallel.ahead(
+        self._chunks = parallel.ahead(
             chunks_lib.build(job.model, prompts, job.chunk_tokens, short_prefixes), _CHUNKS_BUILT_AHEAD
         )
         config = job.model.config
@@ -175,15 +174,30 @@ class _SetReading:
         self._row_N = np.zeros(prompts.num_prompts, int)  # The row of each prompt in `_rows_UF`.
         self._row_by_key: dict[bytes, int] = {}
         self._num_read = 0
-        self._started = 0.0
+        self._seconds = 0.0  # Without those between the calls, which belong to the user of the set before.
         self._keeping: concurrent.futures.Future | None = None
         self._bar = job.bars.enter_context(contextlib.ExitStack())
         self._report: progress.Progress | None = None
 
-    def queue(self, chunk: chunks_lib.Chunk) -> _Queued:
+    def queue_all(self) -> Iterator[_Queued | None]:
+        """Queue one chunk after the other; the last item is None."""
+        is_last = False
+        while not is_last:
+            with self._timed():
+                chunk = next(self._chunks, None)
+                queued = chunk and self._queue(chunk)
+            yield queued
+            is_last = chunk is None
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._seconds += time.monotonic() - started
+
+    def _queue(self, chunk: chunks_lib.Chunk) -> _Queued:
         """Look up the chunk's prompts, and queue a pass over those that are missing."""
         job = self._job
-        self._started = self._started or time.monotonic()
         job.shapes.start(chunk.groups, is_whole=len(chunk.number_n) == len(self._row_N))
         first_row = len(self._row_by_key)
         new = []
@@ -208,10 +222,11 @@ class _SetReading:
         self._advance(queued.num_skipped, 0)
         if not queued.read_pass:
             return
-        queued.read_pass.wait()
+        with self._timed():
+            queued.read_pass.wait()
+            if self._keeping:
+                self._keeping.result()
         self._num_read += len(queued.missing_u)
-        if self._keeping:
-            self._keeping.result()
         self._keeping = self._job.keeper.submit(self._keep, queued.read_pass, queued)
 
     def _advance(self, num_prompts: int, num_tokens: int) -> None:
@@ -233,11 +248,10 @@ class _SetReading:
 
     def result(self) -> PassResult:
         """Return the states of all prompts, split over the devices by row."""
-        if self._keeping:
-            self._keeping.result()
+        with self._timed():
+            if self._keeping:
+                self._keeping.result()
         self._bar.close()
-        seconds = time.monotonic() - self._started if self._num_read else 0.0
-        self._job.model.statistics.seconds += seconds
         is_whole = len(self._row_by_key) == len(self._row_N) and (np.diff(self._row_N) == 1).all()
         rows_NF = self._rows_UF if is_whole else self._rows_UF[self._row_N]
         ends = np.cumsum([self._widths[0] - 1, 1, *self._widths[1:]])[:-1]
@@ -245,7 +259,7 @@ class _SetReading:
         arrays = (hidden_NE, log_z_N1[:, 0], dict(zip(self._activations, by_activation, strict=True)))
         hidden_NE, log_z_N, activations = parallel.put_rows(arrays, self._job.model.mesh)
         states = lm.States(hidden_NE, log_z_N, self._job.model.deterministic, activations)
-        return PassResult(states, self._num_read, seconds)
+        return PassResult(states, self._num_read, self._seconds if self._num_read else 0.0)
 
     def _look_up(self, keys_u: np.ndarray, lengths_u: np.ndarray) -> tuple[np.ndarray, list["_Segment"]]:
         """Return the rows [u, F] of new prompts with `lengths_u` own tokens, zero where the cache has none.

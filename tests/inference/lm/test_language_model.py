@@ -93,8 +93,6 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert model.statistics.compilations == 2, "one for prefixes, one for suffixes"
     assert model.statistics.prompts == sum(prompts.num_prompts for prompts in sets)
     assert model.statistics.prefix_tokens == 61 + 61 + 53
-    assert model.statistics.suffix_tokens == sum(packing.pack(own.groups[0], shape).num_tokens for own in sets)
-    assert 0 < model.statistics.fill < 1
     assert model.statistics.compile_seconds > 0
 
 
