@@ -62,7 +62,9 @@ class GridSettings(SharedSettings):
 
     experiment: str = options.option("", "Table or figure, and the folder of its records.", nonempty=True)
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", nonempty=True)
-    models: tuple[str, ...] = options.option(("gpt2-xl",), "Hub names, folders, .gguf files, smollm2, tiny.")
+    models: tuple[str, ...] = options.option(
+        ("gpt2-xl",), "Hub names, folders, .gguf files, smollm2, tiny.", nonempty=True
+    )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.", nonempty=True)
     shots: tuple[int, ...] = options.option((32,), "Train rows per class, m.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, nonempty=True)

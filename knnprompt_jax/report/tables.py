@@ -54,7 +54,7 @@ class Cell:
         """Whether the difference lies within the margin, allowing for half a unit of the paper's last printed digit."""
         if self.difference is None or self.margin is None:
             return None
-        return abs(self.difference) <= self.margin + 0.5 * 10**-self.digits
+        return abs(self.difference) <= self.margin + 0.5 * 10 ** -(self.paper_digits or self.digits)
 
     @property
     def text(self) -> str:

@@ -92,11 +92,11 @@ def run(settings: FineTuneSettings) -> list[records.Record]:
 def plan(settings: FineTuneSettings) -> Iterator[FineTuningRun]:
     """Yield the runs of the settings; raise UserError if rows or model cannot be read or drawn."""
     model = describe(settings.model or OWN_MODELS.get(settings.method) or hub.DEFAULT)
+    tokenize = word_tokenizer.WordTokenizer(model.tokenizer)
     for name in dict.fromkeys(settings.tasks):
         rows = job_inputs.load_rows(settings, name, settings.train_file, settings.eval_file)
         for shots, seed in dict.fromkeys(itertools.product(settings.shots, settings.seeds)):
             split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
-            tokenize = word_tokenizer.WordTokenizer(model.tokenizer)
             job_inputs.log_warnings(split.warnings)
             yield FineTuningRun(
                 name=settings.method,

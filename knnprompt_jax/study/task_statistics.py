@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from knnprompt_jax.cli import paper_settings as grids
-from knnprompt_jax.common import errors, files
+from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference.prompts import statistics, word_tokenizer
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
@@ -63,7 +63,7 @@ def count(settings: grids.CountSettings) -> str:
         found = statistics.describe(loaded.task, loaded.train, loaded.evaluation, tokenize, settings.contexts)
         rows += [{**row, "task": name} for row in found]
     path = pathlib.Path(settings.output) / _NAME / f"{_NAME}.json"
-    files.write(path, json.dumps({"rows": rows}, indent=1))
+    parallel.call_in_main(lambda: files.write(path, json.dumps({"rows": rows}, indent=1)))
     return tables.to_text(_table(rows))
 
 

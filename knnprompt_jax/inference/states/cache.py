@@ -173,7 +173,7 @@ def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], min_rows:
         if (array.dtype, *array.shape[1:]) != kind or len(array) < min_rows:
             raise ValueError(f"{name} is {array.dtype} {array.shape}")
         return array
-    except OSError:
+    except (OSError, MemoryError):
         return None
     except Exception as error:  # Libraries raise several kinds, e.g. for a header that claims too many rows.
         logging.warning("%s: damaged, and removed: %s", path, error)

@@ -11,6 +11,7 @@ import math
 import pathlib
 import pickle
 import shutil
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ def write_folder(
 
 
 def _write_weights(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
-    """Write floating-point tensors one after the other, so that only one is in memory. Others are no weights.
+    """Write floating-point tensors one after the other; of mapped files, one is in memory. Others are no weights.
 
     https://huggingface.co/docs/safetensors describes the format. Blanks after the header align the numbers.
     """
@@ -96,7 +97,8 @@ def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
         advice = "`pip install torch`, or convert it to safetensors"
         raise errors.UserError(f"{file}: reading it needs PyTorch: {advice}") from None
     try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        mapped = zipfile.is_zipfile(file)  # Files of PyTorch before 1.6 are none.
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except (pickle.UnpicklingError, OSError):  # PyTorch's own message tells how to run the code.
         raise errors.UserError(f"{file}: it holds code or is damaged; use safetensors instead") from None
     for name, tensor in ((name, tensor.detach().contiguous()) for name, tensor in state.items()):
