@@ -202,8 +202,9 @@ def reasons(fitted: Fitted, states: lm.States, indices_k: np.ndarray, count: int
     else:
         texts, groups_W = _vocabulary(fitted.model.tokenizer, len(head))
     anchors = jax.tree.map(jnp.asarray, rowwise.take(fitted.states, indices_k))
-    logp_W = distances.represent(head, states.without_activations(), distance.representation, fitted.label_tokens)[0]
-    logk_kW = distances.represent(head, anchors, distance.representation, fitted.label_tokens)
+    tokens = fitted.label_tokens
+    logp_W = distances.represent(head, states.without_activations(), distance.representation, tokens)[0]
+    logk_kW = distances.represent(head, anchors, distance.representation, tokens)
     terms_kW, p_W, k_kW = distance.explain(logp_W, logk_kW)
     found = []
     for terms_W, k_W in zip(terms_kW, k_kW, strict=True):

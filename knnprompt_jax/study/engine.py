@@ -100,6 +100,10 @@ class RunGroup:
             examples |= {problem.task.render(example): example for example in prompt_set.examples_of(problem)}
         return examples
 
+    @functools.cached_property
+    def _index_of(self) -> dict[str, int]:
+        return {text: index for index, text in enumerate(self.examples)}
+
     def build_prompts(self) -> layout.Prompts:
         """Tokenize the shared prompts, in the order of `examples`; raise UserError as `layout.build_prompts`."""
         problem = self.runs[0].problem
@@ -107,9 +111,8 @@ class RunGroup:
 
     def indices(self, run: MethodRun, prompt_set: method_lib.PromptSet) -> np.ndarray:
         """Return the indices of a run's prompts among the shared prompts."""
-        index_of = {text: index for index, text in enumerate(self.examples)}
         texts = map(run.problem.task.render, prompt_set.examples_of(run.problem))
-        return np.array([index_of[text] for text in texts], int)
+        return np.array([self._index_of[text] for text in texts], int)
 
 
 def group_runs(runs: Iterable[MethodRun]) -> list[RunGroup]:

@@ -191,8 +191,8 @@ def load_rows(
     found = [folder / name for name in names if has_folder and (folder / name).is_file()]
     if not found:
         place = f"{folder}: no file {names[0]}" if has_folder else f"task {task.name!r}: its rows are not included"
-        advice = f"give --train_file, --hub or --data_dir=DIR with DIR/{task.name}/train.jsonl (docs/paper.md#the-rows)"
-        raise errors.UserError(f"{place}; {advice}; fit needs no rows of a task with `descriptions`")
+        advice = f"give --train_file and --eval_file, --hub or --data_dir=DIR with DIR/{task.name}/{names[0]}"
+        raise errors.UserError(f"{place}; {advice} (docs/paper.md#the-rows)")
     return Table(str(found[0]), label_column, on_bad=on_bad).labelled(task)
 
 
@@ -200,12 +200,14 @@ def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
     """Yield the rows of a split on the Hub; a row has the task's fields and, if labelled, `label`.
 
     Raises:
-        UserError: `datasets` is not installed, or the dataset cannot be loaded or has no such split or column.
+        UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
     """
+    if split not in source.splits:
+        raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")
     try:
         import datasets
 
-        options = {"split": source.splits.get(split, split), "revision": source.revision}
+        options = {"split": source.splits[split], "revision": source.revision}
         rows = datasets.load_dataset(source.dataset, source.config, **options)
         rows = rows.select_columns([*source.columns.values(), source.label_column])
     except Exception as error:  # The library raises the errors of its network, cache and file layers.

@@ -22,7 +22,9 @@ ALL_ROWS = -1  # Instead of a number of rows per class.
 _MAX_NAMED = 5  # Rows that a message names.
 _SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"[^\w.]+|_")  # Between several labels in one cell.
 # Cyrillic letters, and the Latin ones that look like them in lower or upper case.
-_LOOK_ALIKE = str.maketrans("\u0430\u0435\u0456\u043a\u043c\u043e\u0440\u0441\u0442\u0443\u0445", "aeikmopctyx")
+_LOOK_ALIKE = str.maketrans(
+    "\u0430\u0432\u0435\u0456\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445", "abeikmhopctyx"
+)
 _WHOLE_NUMBER = re.compile(r"^(-?)0*(\d+)(\.0*)?$")
 
 
@@ -195,7 +197,7 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
             yield f"labels that differ only in spelling are different classes (rows): {counted}"
     numbers = [label for label in counts if columns.is_number(label)]
-    if len(numbers) == 1 and counts[numbers[0]] == 1 and len(counts) > 2:
+    if len(numbers) == 1 and [label for label in counts if counts[label] == 1] == numbers and len(counts) > 2:
         yield f"only the label {numbers[0]!r}, of one row, is a number: is that row a line of totals?"
     parts = [(label, [*map(_fold_label, separator.split(label))]) for separator in _SEPARATORS for label in counts]
     known = {*same, *errors.repeated(part for _, found in parts[: len(counts)] for part in {*found} if part)}

@@ -137,8 +137,8 @@ class Table:
             raise errors.UserError(f"{self.path}: no rows with a text and a label")
         for column in dict.fromkeys(name for _, row in rows for name in row if name != self.label_column):
             if rejected := _count_rejected(column, [row.get(column) for _, row in rows]):
-                message = "%s: %d rows say reject or ignore in the column %r: remove them if their labels are wrong"
-                logging.warning(message, self.path, rejected, column)
+                message = "%s: the column %r rejects %d rows: remove them if their labels are wrong"
+                logging.warning(message, self.path, column, rejected)
         if garbled := sum("\ufffd" in "".join(row.fields.values()) for row in examples):
             logging.warning("%s: %d texts hold the character U+FFFD: they were decoded wrongly", self.path, garbled)
         return examples

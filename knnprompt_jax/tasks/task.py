@@ -147,6 +147,8 @@ class Task:
                 neither a text nor a whole number.
         """
         rows = columns.rows_of(X, fields or ("text",))
+        if not rows:
+            raise errors.UserError("no rows: give some, or a task")
         fields = fields or columns.text_columns(rows, None if y is not None else label)
         values = [row.get(label) for row in rows] if y is None else columns.as_list("y", y)
         columns.check_paired(len(rows), len(values))

@@ -46,11 +46,12 @@ def test_labels_are_those_of_the_highest_probability_or_missing(pool, rows):
         pool.predict(rows[0][67:], abstain=1.5)
 
 
-def test_novelty_tells_other_texts_apart(pool, rows, model):
+def test_novelty_tells_other_texts_apart_and_survives_saving(pool, rows, saved, model):
     fitted = pool.fitted_
     readings = fitted.read(arguments.queries(fitted.task, [*rows[0][67:], *(["0 1 2 3 ; ; ; {}"] * 2)]))
     p_Q = fitted.novelty(readings)
     assert (p_Q[-2:] == 1 / 68).all() and np.mean(p_Q[:-2] <= 0.1) < 0.3 and np.median(p_Q[:-2]) > 0.2
+    np.testing.assert_array_equal(kp.load(saved, model).fitted_.novelty(readings), p_Q)
     assert fitted.with_options(fitted.content.options) is fitted, "another object would fit the novelty again"
     published = kp.KNNPrompting(model, fitted.task).fit(rows[0][:67], rows[1][:67]).fitted_
     assert published.novelty(published.read(arguments.queries(fitted.task, ["0 1 2 3 ; ; ; {}"]))) < 0.2

@@ -236,7 +236,7 @@ def test_rejected_rows_of_a_labelling_tool_are_counted(tmp_path, caplog, column,
     rows = [{"text": f"a\ufffd {n}", "label": "x", column: cell} for n, cell in enumerate(cells)]
     path = write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
     Table(path, text_columns=("text",)).infer()
-    expected = [f"{count} rows say reject or ignore in the column {column!r}"] if count else []
+    expected = [f"the column {column!r} rejects {count} rows"] if count else []
     found = [record.message for record in caplog.records]
     assert [message.split(": ")[1] for message in found[:-1]] == expected
     assert f"{len(cells)} texts hold the character U+FFFD" in found[-1]

@@ -2,13 +2,14 @@
 
 A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
 same but for case, punctuation, invisible characters, the order of fields and, beside at least four others, words with
-digits, or if one begins with at least four words that are all of the other, as previews do, or if their terms are
+digits, or if one is the beginning of the other, as previews are, and has at least ten words, or if their terms are
 similar. The copy of a near copy is a near copy, too.
 
-The terms of a text are its words of letters, and its pairs of adjacent words that occur in other texts. Each has
-its inverse document frequency, log(U / n) for n of U texts, and the similarity of two texts is Tanimoto's,
-a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few annotators. Texts of a
-template are no copies, because they share only common terms: a · b must exceed the square of a term in `_FEW` texts.
+The terms of a text are its words, but for those with digits that were left out, and its pairs of adjacent words that
+occur in other texts. Each has its inverse document frequency, log(U / n) for n of U texts, and the similarity of two
+texts is Tanimoto's, a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few
+annotators. Texts of a short template are no copies, because they share only common terms: a · b must exceed the square
+of a term in `_FEW` texts.
 """
 
 import collections
@@ -34,6 +35,7 @@ _MARKS = ".,;:!?\u2026\u3001\u3002\uff0c\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb
 # Other marks alone, such as :), are words.
 _SENTENCE_MARKS = re.compile("[.,;:!?\u2026\u3001\u3002\uff0c\"'\u2013\u2014-]+")
 _DIGIT = re.compile(r"\d")
+_MIN_BEGINNING = 10  # Words; shorter beginnings are often texts of their own: "can I change my PIN".
 _MIN_WORDS = 4  # Without digits; fewer do not say what a text is about.
 
 
@@ -78,7 +80,7 @@ def _beginnings(texts: Sequence[tuple[str, ...]]) -> np.ndarray:
     pairs = []
     first = 0
     for index in sorted(range(len(texts)), key=joined.__getitem__):  # Texts that begin with a text follow it.
-        if joined[first].count(" ") >= _MIN_WORDS - 1 and joined[index].startswith(joined[first]):
+        if joined[first].count(" ") >= _MIN_BEGINNING - 1 and joined[index].startswith(joined[first]):
             pairs.append((first, index))
         else:
             first = index
@@ -91,7 +93,7 @@ def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
 
     texts_with = collections.defaultdict(list)
     for index, fields in enumerate(texts):
-        words = [[word for word in field.split() if not _DIGIT.search(word)] for field in fields]
+        words = [field.split() for field in fields]
         pairs = [" ".join(pair) for field in words for pair in itertools.pairwise(field)]
         for term in dict.fromkeys([*itertools.chain(*words), *pairs]):
             texts_with[term].append(index)

@@ -25,6 +25,13 @@ DIFFERENT = {
     "template": [
         f"please {verb} my {noun} today" for verb in ("reset", "cancel", "change") for noun in ("card", "pin")
     ],
+    "numbers": [f"sensor {place} reads {17 * place} of 99" for place in range(60)],
+    "beginnings": [
+        "can I change my PIN",
+        "can I change my PIN when I am abroad without a phone that works and with none of your machines in reach",
+        "如何退款",
+        "如何退款到信用卡",
+    ],
     "symbols": ["\U0001f600", "\U0001f621", "!!", "?", "1", "2"],
     "marks": ["C++ developer", "C# developer", ":)", ":("],
     "vowel signs": ["\u092a\u093f\u0924\u093e", "\u092a\u0940\u0924\u093e"],

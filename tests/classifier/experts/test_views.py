@@ -34,6 +34,7 @@ def test_corrected_labels_and_other_orders_keep_the_order_of_rows():
     assert views.hash_order(rows, 3) == views.hash_order(changed, 3)
     backwards = rows[::-1]
     assert [30 - index for index in views.hash_order(backwards, 3)] == views.hash_order(rows, 3)
+    assert [index for index in views.hash_order(rows, 3) if index < 20] == views.hash_order(rows[:20], 3)
     assert views.hash_order(rows, 3) != views.hash_order(rows, 4)
 
 
