@@ -1,9 +1,9 @@
-"""Near copies: texts that differ only in a signature, date, id, annotator, punctuation, order of fields or cut end.
+"""Near copies: texts that differ only in a signature, date, id, punctuation or order of fields, or quote each other.
 
 A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
 same but for case, punctuation, invisible characters, the order of fields and, beside at least four others, words with
-digits, or if one is the beginning of the other, as previews are, and has at least ten words, or if their terms are
-similar. The copy of a near copy is a near copy, too.
+digits, or if their terms are similar, or if most terms of one, with at least ten words, are in the other: as in a
+preview or a quoted text. The copy of a near copy is a near copy, too.
 
 The terms of a text are its words, but for those with digits that were left out, and its pairs of adjacent words that
 occur in other texts. Each has its inverse document frequency, log(U / n) for n of U texts, and the similarity of two
@@ -24,6 +24,8 @@ import numpy as np
 from knnprompt_jax.tasks.task import Example
 
 _MIN_SIMILARITY = 0.55
+_MIN_SHARE = 0.8  # Of the terms of a part, by their squares.
+_MIN_PART = 10  # Words; shorter parts are often texts of their own: "can I change my PIN".
 _FEW = 30
 _MAX_TEXTS = 100  # With a term; more common terms say little, and would take most of the time.
 _CHUNK = 256  # Texts that are compared with all others at a time.
@@ -35,7 +37,6 @@ _MARKS = ".,;:!?\u2026\u3001\u3002\uff0c\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb
 # Other marks alone, such as :), are words.
 _SENTENCE_MARKS = re.compile("[.,;:!?\u2026\u3001\u3002\uff0c\"'\u2013\u2014-]+")
 _DIGIT = re.compile(r"\d")
-_MIN_BEGINNING = 10  # Words; shorter beginnings are often texts of their own: "can I change my PIN".
 _MIN_WORDS = 4  # Without digits; fewer do not say what a text is about.
 
 
@@ -51,12 +52,14 @@ def number_texts(rows: Sequence[Example]) -> np.ndarray:
     terms_FU = terms_UF.T.tocsr()
     squares_U = terms_UF.power(2).sum(1)
     min_product = np.log(max(1.0, num_texts / _FEW)) ** 2
-    near = [_beginnings(list(numbers))]
+    num_words_U = np.array([sum(field.count(" ") + 1 for field in fields) for fields in numbers], int)
+    near = [np.zeros((2, 0), int)]
     for start in range(0, num_texts, _CHUNK):
         products = (terms_UF[start : start + _CHUNK] @ terms_FU).tocoo()
         pairs = np.stack([start + products.row, products.col])
-        totals = squares_U[pairs].sum(0) - products.data
-        near.append(pairs[:, products.data > np.maximum(_MIN_SIMILARITY * totals, min_product)])
+        least = _MIN_SIMILARITY * (squares_U[pairs].sum(0) - products.data)
+        least_of_part = np.where(num_words_U[pairs].min(0) >= _MIN_PART, _MIN_SHARE * squares_U[pairs].min(0), np.inf)
+        near.append(pairs[:, products.data > np.maximum(np.minimum(least, least_of_part), min_product)])
     edges = np.concatenate(near, 1)
     graph_UU = sparse.csr_array((np.ones(edges.shape[1]), edges), (num_texts, num_texts))
     return csgraph.connected_components(graph_UU, directed=False)[1][numbers_N]
@@ -72,19 +75,6 @@ def _words(row: Example) -> tuple[str, ...]:
     kept = plain if sum(map(len, plain)) >= _MIN_WORDS else fields
     joined = tuple(sorted(map(" ".join, kept)))
     return joined if any(joined) else row.text_key
-
-
-def _beginnings(texts: Sequence[tuple[str, ...]]) -> np.ndarray:
-    """Return pairs of texts [2, E] that join each text with those that begin as it; the last word may be cut."""
-    joined = [" ".join(fields) for fields in texts]
-    pairs = []
-    first = 0
-    for index in sorted(range(len(texts)), key=joined.__getitem__):  # Texts that begin with a text follow it.
-        if joined[first].count(" ") >= _MIN_BEGINNING - 1 and joined[index].startswith(joined[first]):
-            pairs.append((first, index))
-        else:
-            first = index
-    return np.array(pairs, int).reshape(-1, 2).T
 
 
 def _terms(texts: Sequence[tuple[str, ...]]) -> Any:

@@ -17,6 +17,7 @@ KINDS = {
     "punctuation": lambda text, copy: (text + ".!" * copy,),
     "invisible characters": lambda text, copy: (text if copy else f"\u200b{text}".replace(" ", "\u00a0\u00ad"),),
     "preview": lambda text, copy: (text if copy else text[: len(text) * 3 // 4] + "…",),
+    "quote": lambda text, copy: (f"Same here!\nBert wrote:\n> {text}" if copy else text,),
     "order of fields": lambda text, copy: (text[:20], text[20:])[:: 1 - 2 * copy],
 }
 DIFFERENT = {
