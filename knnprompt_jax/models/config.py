@@ -55,7 +55,6 @@ _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_for
 # Bounds above those of any model, so that a damaged number asks for no huge amount of memory.
 MAX_SIZE = 2**31 - 1
 MAX_NUMBER = 1e30
-Rotary = dict[str, Any]
 _ROTARY_KINDS = ("default", "linear", "dynamic", "llama3", "longrope", "su")
 
 
@@ -216,7 +215,7 @@ class Fields:
     def number(self, key: str, default: float | None = None) -> float:
         """Return a positive number; without a default the key is required."""
         value = self._required_value(key, default)
-        if type(value) not in (int, float) or not 0 < value < MAX_NUMBER:
+        if not _is_positive(value):
             raise self.wrong(key, f"it is not a positive number below {MAX_NUMBER:g}")
         return float(value)
 
@@ -277,6 +276,10 @@ class Fields:
         return value
 
 
+def _is_positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < MAX_NUMBER
+
+
 def read(path: pathlib.Path) -> Json:
     """Return the JSON object in a file; raise UserError if it cannot be read or holds no JSON object."""
     try:
@@ -290,7 +293,7 @@ def read(path: pathlib.Path) -> Json:
 
 def rotary_parameters(
     hf: Fields, theta: float, share: float = 1.0, older: tuple[str, str] = ("rope_theta", "partial_rotary_factor")
-) -> Rotary:
+) -> Fields:
     """Return the scaling, its base and the share of the head that turns.
 
     Newer files have them in `rope_parameters`. Older files have `rope_scaling` and the two keys `older`.
@@ -298,20 +301,21 @@ def rotary_parameters(
     default = {"rope_theta": theta, "partial_rotary_factor": share}
     separate = dict(zip(default, map(hf.value, older), strict=True))
     together = hf.table("rope_parameters") or hf.table("rope_scaling") or {}
-    return default | {key: value for key, value in {**separate, **together}.items() if value is not None}
+    given = {key: value for key, value in {**separate, **together}.items() if value is not None}
+    return Fields(default | given, hf.path)
 
 
-def refuse_partial_rotation(given: Rotary) -> None:
+def refuse_partial_rotation(given: Fields) -> None:
     """Raise UserError if rotary embedding covers only a part of the head, for families in which it covers all of it."""
-    if (given.get("partial_rotary_factor") or 1) != 1:
-        raise Fields(given).wrong("partial_rotary_factor", "this family supports only 1")
+    if given.value("partial_rotary_factor", 1) != 1:
+        raise given.wrong("partial_rotary_factor", "this family supports only 1")
 
 
-def rotary_frequencies(given: Rotary, size: int, context: int, original: int | None = None) -> tuple[Frequencies, int]:
+def rotary_frequencies(fields: Fields, size: int, context: int, original: int | None = None) -> tuple[Frequencies, int]:
     """Return the frequencies of a head, and the context in tokens that they support.
 
     Args:
-        given: the result of `rotary_parameters`.
+        fields: the result of `rotary_parameters`.
         size: the size of the head.
         context: `max_position_embeddings`.
         original: `original_max_position_embeddings`, if the file has it outside of the scaling.
@@ -319,7 +323,6 @@ def rotary_frequencies(given: Rotary, size: int, context: int, original: int | N
     Raises:
         UserError: an unknown kind of scaling, or values that do not fit it.
     """
-    fields = Fields(given)
     kind = fields.choice("rope_type", fields.value("type", "default"), _ROTARY_KINDS)  # `type` is the older name.
     share = fields.number("partial_rotary_factor", 1.0)
     pairs, odd = divmod(int(size * share), 2)
@@ -356,11 +359,12 @@ def _llama3(fields: Fields, radians_r: np.ndarray, original: int) -> np.ndarray:
 
 def _longrope(fields: Fields, radians_r: np.ndarray, original: int, context: int) -> tuple[np.ndarray, float]:
     """Divide each frequency by its short factor, valid up to the original context (Ding et al., "LongRoPE", 2024)."""
-    short_r = fields.value("short_factor")
-    long_r = fields.value("long_factor")
-    for values in (short_r, long_r):
-        if not isinstance(values, list) or len(values) != len(radians_r) or not all(value > 0 for value in values):
-            raise fields.wrong("short_factor, long_factor", f"they need {len(radians_r)} positive numbers each")
+    for key in ("short_factor", "long_factor"):
+        factors = fields.value(key)
+        if not isinstance(factors, list) or len(factors) != len(radians_r) or not all(map(_is_positive, factors)):
+            raise fields.wrong(key, f"it is not {len(radians_r)} positive numbers")
+    if original < 2:
+        raise errors.UserError(f"{fields.path}: original_max_position_embeddings={original}: LongRoPE needs at least 2")
     factor = fields.number("factor", context / original)
     scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-    return radians_r / np.array(short_r), fields.number("attention_factor", scale)
+    return radians_r / np.array(fields.value("short_factor")), fields.number("attention_factor", scale)

@@ -97,7 +97,8 @@ class SentenceEncoder:
         if not len(texts):
             return vectors_NF
         prompted = [self.prompt + text for text in texts]
-        tokens = self.tokenizer(prompted, truncation=True, max_length=self.max_length)["input_ids"]
+        encoded = self.tokenizer(prompted, truncation=True, max_length=self.max_length)
+        tokens = [ids or [0] for ids in encoded["input_ids"]]  # An empty text may have no tokens.
         lengths_N = np.array([len(sequence) for sequence in tokens])
         num_longest = self._mesh.size * max(1, self._batch_tokens // self.max_length)
         for batch, rows, width in batches(lengths_N, num_longest, self.max_length):

@@ -46,6 +46,8 @@ class Tokenizer:
         return self.backend_tokenizer.get_vocab_size()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # A copy has no folder yet.
+            raise AttributeError(name)
         return getattr(self._whole(), name)
 
     def _whole(self) -> Any:

@@ -135,6 +135,13 @@ def test_described_pooling(folder, described, modules, options, prompt, pooling,
     np.testing.assert_allclose(encoders.embed(str(folder), TEXTS), unit_ND, atol=1e-4)
 
 
+def test_an_empty_text_without_special_tokens_has_a_vector(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    write(folder, {"tokenizer.json": {**content, "post_processor": None}, "modules.json": MODULES})
+    write(folder, {"1_Pooling/config.json": BY_TOKENS})
+    assert np.isfinite(encoders.SentenceEncoder(str(folder)).encode(["", TEXTS[0]])).all()
+
+
 def test_published_pooling_depends_on_the_name(bare, tmp_path):
     """SimCSE reads the state of [CLS] before the pooler; its files do not say so."""
     folder = shutil.copytree(bare, tmp_path / "unsup-simcse-bert-base-uncased")

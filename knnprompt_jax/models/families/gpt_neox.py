@@ -12,7 +12,7 @@ from knnprompt_jax.models.families.weight_names import NameRule
 
 
 def _config_from_hf(
-    hf: config_lib.Fields, parameters: config_lib.Rotary, activation: str, **different: Any
+    hf: config_lib.Fields, parameters: config_lib.Fields, activation: str, **different: Any
 ) -> config_lib.DecoderConfig:
     """Return the decoder that a config.json of either family describes.
 
@@ -46,8 +46,9 @@ def _gpt_neox(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     hf.value("is_decoder")  # Every model is a decoder, whatever this says.
     parameters = config_lib.rotary_parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
     for key in ("rope_theta", "partial_rotary_factor"):  # Older `transformers` saves them under these names too.
-        if hf.value(key, parameters[key]) != parameters[key]:
-            raise hf.wrong(key, f"{hf.value(key)}, and its older name has {parameters[key]}")
+        older = parameters.value(key)
+        if hf.value(key, older) != older:
+            raise hf.wrong(key, f"{hf.value(key)}, and its older name has {older}")
     biases = dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", True))
     is_parallel = hf.switch("use_parallel_residual", True)
     return _config_from_hf(hf, parameters, "gelu", parallel_residual=is_parallel, **biases)

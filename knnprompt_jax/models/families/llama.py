@@ -136,8 +136,8 @@ def _phi3(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     """Read Phi-3 and Phi-4: LongRoPE for long contexts, fused projections."""
     given = config_lib.rotary_parameters(hf, 1e4)
     context = hf.size("max_position_embeddings")
-    if given.get("rope_type", given.get("type")) in ("su", "yarn"):  # Older names in this family.
-        given |= {"rope_type": "longrope", "type": "longrope"}
+    if given.value("rope_type", given.value("type")) == "yarn":  # An older name in this family.
+        given = config_lib.Fields({**given.values, "rope_type": "longrope"}, hf.path)
     original = hf.size("original_max_position_embeddings", 4096)
     table, context = config_lib.rotary_frequencies(given, head_size(hf), context, original)
     for switch in ("attention_bias", "mlp_bias", "lm_head_bias"):
@@ -211,9 +211,9 @@ def _layer_kinds(hf: config_lib.Fields) -> list[str]:
 
 def _gemma3_rotations(hf: config_lib.Fields) -> Rope:
     """Return one table for layers with a window, one for the others. Only the latter is scaled."""
-    nested = hf.table("rope_parameters") or {}
-    if not set(nested) <= set(_LAYER_TYPES):
-        raise hf.wrong("rope_parameters", f"{', '.join(nested)}, and not {', '.join(_LAYER_TYPES)}")
+    nested = config_lib.Fields(hf.table("rope_parameters") or {}, hf.path, "rope_parameters.")
+    if not set(nested.values) <= set(_LAYER_TYPES):
+        raise hf.wrong("rope_parameters", f"{', '.join(nested.values)}, and not {', '.join(_LAYER_TYPES)}")
     given = {
         _SLIDING: {"rope_theta": hf.number("rope_local_base_freq", 1e4)},
         _FULL: {"rope_theta": hf.number("rope_theta", 1e6), **(hf.table("rope_scaling") or {})},
@@ -222,7 +222,7 @@ def _gemma3_rotations(hf: config_lib.Fields) -> Rope:
     context = hf.size("max_position_embeddings")
     tables = []
     for kind in _LAYER_TYPES:
-        parameters = {**given[kind], **(nested.get(kind) or {})}
+        parameters = config_lib.Fields({**given[kind], **(nested.table(kind) or {})}, hf.path)
         config_lib.refuse_partial_rotation(parameters)
         tables.append(config_lib.rotary_frequencies(parameters, size, context))
     return tuple(table for table, _ in tables), min(context for _, context in tables)

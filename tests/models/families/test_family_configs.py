@@ -62,6 +62,7 @@ def test_no_key_of_transformers_is_ignored(shape):
 
 ROPE = {"rope_type": "default", "rope_theta": 1e4}
 SHORT = {"type": "su", "short_factor": [1], "long_factor": [1]}
+WORDS = {"type": "su", "short_factor": ["x"] * 48, "long_factor": ["x"] * 48}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0}
 
 
@@ -78,13 +79,20 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "it is not 28 of full_attention, one for each"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_type, rope_theta, and not slidi"),
         ("pythia-160m", {"rope_theta": 5e5}, "500000.0, and its older name has 10000"),
-        ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "they need 48 positive numbers each"),
+        ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "a/config.json: short_factor=[1]: it is not 48 positive"),
+        ("Phi-3-mini-128k-instruct", {"rope_scaling": WORDS}, "short_factor=['x', 'x', "),
+        ("Phi-3-mini-128k-instruct", {"original_max_position_embeddings": 1}, "=1: LongRoPE needs at least 2"),
+        (
+            "gemma-3-1b-pt",
+            {"rope_parameters": {"full_attention": "x"}},
+            "rope_parameters.full_attention='x': it is not",
+        ),
     ],
 )
 def test_unsupported_values_are_refused_by_name(name, change, message):
     (hf,) = (hf for whole_name, hf in CONFIGS.items() if whole_name.endswith(f"/{name}"))
     with pytest.raises(errors.UserError, match=re.escape(message)):
-        registry.config_from_hf({**hf, **change})
+        registry.config_from_hf({**hf, **change}, path="a/config.json")
 
 
 BANDS = CONFIGS["meta-llama/Llama-3.1-8B"]["rope_scaling"]
