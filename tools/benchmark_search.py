@@ -9,6 +9,7 @@ more number. Libraries that search by Euclidean distance also have the number th
 
 import functools
 import importlib.util
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -116,7 +117,8 @@ def _measure(settings: SearchSettings, head: head_lib.Head, kind: str, anchors: 
         turns = {name: machine.stopwatch(search) for name, search in work.items()}
         turns["operations"], operations = machine.matrix_products(jnp.float32)
         turns["bytes"], nbytes = memory_reads()
-        seconds = machine.medians(turns, settings.repetitions, peer_process.SETTLE_SECONDS)
+        settled = {name: _settled(turn) for name, turn in turns.items()}
+        seconds = machine.medians(settled, settings.repetitions)
         found = work["from_keys"]().indices_Qk
         speeds = (operations / seconds["operations"], nbytes / seconds["bytes"])
         bound = bound_seconds(count, keys.vector.size, *speeds)
@@ -190,6 +192,16 @@ def memory_reads() -> tuple[machine.Turn, int]:
 
 
 _multiply = jax.jit(jnp.matmul)
+
+
+def _settled(turn: machine.Turn) -> machine.Turn:
+    """Return a turn after a pause, in which the threads of the previous library come to rest."""
+
+    def settle_and_turn() -> float:
+        time.sleep(peer_process.SETTLE_SECONDS)
+        return turn()
+
+    return settle_and_turn
 
 
 def _labels(store: store_lib.Store, states: lm.States, k: int) -> np.ndarray:

@@ -38,23 +38,6 @@ def take(tree: Any, rows: slice | np.ndarray) -> Any:
     return jax.tree.map(lambda array: array[rows], tree)
 
 
-def concatenate(first: Any, second: Any) -> Any:
-    """Return the rows of `first` followed by those of `second`, in host memory if they are there."""
-    return jax.tree.map(lambda a, b: _library(a).concatenate([a, b]), first, second)
-
-
-def interleave(first: Any, second: Any, is_first_N: np.ndarray) -> Any:
-    """Return the rows of `first`, in host memory, where `is_first_N` holds, and elsewhere those of `second`."""
-
-    def join(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        joined = np.empty((len(is_first_N), *a.shape[1:]), a.dtype)
-        joined[is_first_N] = a
-        joined[~is_first_N] = b
-        return joined
-
-    return jax.tree.map(join, first, second)
-
-
 def pad(tree: Any, count: int, value: int = 0) -> Any:
     """Return at least `count` rows of every array; missing rows have this value."""
 
@@ -62,14 +45,11 @@ def pad(tree: Any, count: int, value: int = 0) -> Any:
         missing = count - len(array)
         if missing <= 0:
             return array
+        library = np if isinstance(array, np.ndarray) else jnp
         widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
-        return _library(array).pad(array, widths, constant_values=value)
+        return library.pad(array, widths, constant_values=value)
 
     return jax.tree.map(extend, tree)
-
-
-def _library(array: Any) -> Any:
-    return np if isinstance(array, np.ndarray) else jnp
 
 
 def split(tree: Any, mesh: Mesh) -> Any:

@@ -79,13 +79,13 @@ class SearchOptions:
         k: the number of neighbours.
         measure: maps a query and N keys to distances [N], as in `distances.Distance`.
         queries_per_tile: the maximum number of queries whose distances exist at a time.
-        anchors_per_tile: the same for anchors; 0: all of them. A search in several tiles copies the keys of each.
+        anchors_per_tile: the same for anchors. A search in several tiles copies the keys of each.
     """
 
     k: int
     measure: Callable[[Any, Any], Array]
-    queries_per_tile: int = QUERIES_PER_TILE
-    anchors_per_tile: int = 0
+    queries_per_tile: int
+    anchors_per_tile: int
 
 
 def search(queries: Any, keys: Any, classes_M: Array | np.ndarray, options: SearchOptions) -> Neighbours:
@@ -155,7 +155,7 @@ def _search_device(queries: Any, keys: Any, classes_M: Array | np.ndarray, optio
     num_queries = rowwise.num_rows(queries)
     num_anchors = len(classes_M)
     queries_per_tile = min(options.queries_per_tile, num_queries)
-    anchors_per_tile = min(options.anchors_per_tile or num_anchors, num_anchors)
+    anchors_per_tile = min(options.anchors_per_tile, num_anchors)
     k = min(options.k, num_anchors)
 
     def visit_anchors(best: Neighbours, first_anchor: Array) -> tuple[Neighbours, None]:

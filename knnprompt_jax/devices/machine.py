@@ -59,21 +59,15 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
     return turn
 
 
-def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> dict[str, float]:
+def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
     """Return the median seconds of each contender over `repetitions` rounds.
 
     Each contender has one untimed turn and then one turn per round.
-
-    Args:
-        turns: the turn of each contender.
-        repetitions: the number of rounds.
-        pause: seconds before each turn, in which the threads of the previous library come to rest.
     """
     for turn in turns.values():
         turn()  # Compiles, and allocates the memory.
     seconds: dict[str, list[float]] = {name: [] for name in turns}
     for name, turn in [*turns.items()] * repetitions:
-        time.sleep(pause)
         seconds[name].append(turn())
     return {name: statistics.median(times) for name, times in seconds.items()}
 

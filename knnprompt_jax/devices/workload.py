@@ -79,9 +79,10 @@ def describe(name: str) -> ModelShape:
     for published, hf in registry.PUBLISHED.items():
         if name in (published, published.rpartition("/")[2]):
             return ModelShape(name, hf, registry.config_from_hf(hf), None)
-    path = hub.resolve(name, config_only=True)
-    hf = config_lib.read(path / "config.json")
-    return ModelShape(name, hf, registry.config_from_hf(hf), path)
+    folder = hub.resolve(name, config_only=True)
+    path = folder / "config.json"
+    hf = config_lib.read(path)
+    return ModelShape(name, hf, registry.config_from_hf(hf, path=str(path)), folder)
 
 
 def build(settings: BenchmarkSettings, subject: ModelShape, num_anchors: int = 0) -> Workload:

@@ -8,11 +8,13 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn import decomposition
 
 from knnprompt_jax.common import errors, files, parallel
-from knnprompt_jax.datastore import distances, rowwise
+from knnprompt_jax.datastore import distances
 from knnprompt_jax.datastore.search import KNNOptions
 from knnprompt_jax.methods import knn, method
 from knnprompt_jax.report import drawing, maps, names, page, results, tables
@@ -74,7 +76,7 @@ def _make(record: Record, inputs: method.Inputs) -> maps.Map:
     task = inputs.problem.task
     anchors = inputs.states[method.ANCHORS]
     queries = inputs.states[method.QUERIES]
-    both = rowwise.concatenate(anchors, queries)
+    both = jax.tree.map(lambda *parts: jnp.concatenate(parts), anchors, queries)
     num_anchors = len(anchors)
     words = np.array(task.label_words)
     rows = [*inputs.problem.split.anchors, *inputs.problem.evaluation]

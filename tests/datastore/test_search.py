@@ -36,7 +36,8 @@ def search(queries, keys, name, k, labels=None, **options):
     distance = distances.get(name)
     queries = jax.vmap(distance.prepare_query)(jnp.asarray(queries))
     keys = jax.vmap(distance.prepare_anchor)(jnp.asarray(keys))
-    options = search_lib.SearchOptions(k, distance.measure, **options)
+    sizes = {"queries_per_tile": search_lib.QUERIES_PER_TILE, "anchors_per_tile": len(labels), **options}
+    options = search_lib.SearchOptions(k, distance.measure, **sizes)
     return search_lib.search(queries, keys, jnp.asarray(labels), options)
 
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
+import jax
 import numpy as np
 
 from knnprompt_jax.classifier.experts import expert as expert_lib
@@ -15,7 +16,7 @@ from knnprompt_jax.classifier.experts.expert import Readings, Resources
 from knnprompt_jax.classifier.experts.pool import Choice, Member
 from knnprompt_jax.classifier.experts.views import PromptReader
 from knnprompt_jax.common import errors, progress
-from knnprompt_jax.datastore import StoreOptions, rowwise
+from knnprompt_jax.datastore import StoreOptions
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
@@ -224,7 +225,14 @@ def _read_rest(
     if is_sampled_N.all():
         return states
     rest = np.flatnonzero(~is_sampled_N).tolist()
-    return {shots: rowwise.interleave(view, read(rest, shots), is_sampled_N) for shots, view in states.items()}
+
+    def join(sampled: np.ndarray, others: np.ndarray) -> np.ndarray:
+        joined = np.empty((len(is_sampled_N), *sampled.shape[1:]), sampled.dtype)
+        joined[is_sampled_N] = sampled
+        joined[~is_sampled_N] = others
+        return joined
+
+    return {shots: jax.tree.map(join, view, read(rest, shots)) for shots, view in states.items()}
 
 
 def _read_names(

@@ -208,13 +208,8 @@ class LanguageModel:
         return self.mesh.devices.flat[0].platform
 
     @property
-    def default_step_tokens(self) -> int:
-        """The device's number of packed tokens per step in each data shard."""
-        return execution_lib.step_tokens(self.platform)
-
-    @property
     def step_tokens(self) -> int:
-        return self._step_tokens or self.default_step_tokens
+        return self._step_tokens or execution_lib.step_tokens(self.platform)
 
     @property
     def execution(self) -> execution_lib.Execution:

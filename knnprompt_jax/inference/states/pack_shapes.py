@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
+from knnprompt_jax.inference.lm import execution
 from knnprompt_jax.inference.prompts import layout, packing
 
 
@@ -40,7 +41,7 @@ class PackShapes:
         model = self._model
         if model.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
-            return packing.shape_alone(group, model.default_step_tokens // 2)
+            return packing.shape_alone(group, execution.step_tokens(model.platform) // 2)
         kind = self._kind(group)
         if kind not in self._shapes:
             shards = model.mesh.shape[parallel.DATA]
