@@ -63,7 +63,7 @@ MODELS = {
 
 def model_of(record: records_lib.Record) -> str:
     """Return the key of a record's model in MODELS."""
-    return published.model_of(record.model).removesuffix(".gguf")
+    return published.short_name(record.model).removesuffix(".gguf")
 
 
 class Scale:

@@ -14,14 +14,14 @@ from knnprompt_jax.classifier.experts import near_copies, pool_fitting, views
 from knnprompt_jax.classifier.fitted import AnyOptions, Content, Fitted, ViewDemonstrations
 from knnprompt_jax.common import errors, progress
 from knnprompt_jax.inference import lm, states
-from knnprompt_jax.inference.prompts import statistics
+from knnprompt_jax.inference.prompts import shot_limits
 from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits, table_file
 from knnprompt_jax.tasks.task import Example, Task
 
 _MAX_UNLABELLED = 1024  # Texts without labels; more would hardly change means and shares.
 _EXPERTS_ON_DESCRIPTIONS = ("labels", "means")
-_MAX_COUNTED_ROWS = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
+_MAX_COUNTED_ROWS = 2 * max(shot_limits.DEMO_SHOTS)  # Rows of a class that suffice to count how many fit the context.
 
 
 def fit(
@@ -177,5 +177,5 @@ def shots_that_fit(task: Task, rows: Sequence[Example], model: lm.LanguageModel)
     Only the first rows of a class count, so that appended rows do not change it.
     """
     counted = [row for members in splits.group_by("label", rows).values() for row in members[:_MAX_COUNTED_ROWS]]
-    limit = statistics.shot_limit(task, counted, model.tokenize, model.context)
-    return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0
+    limit = shot_limits.shot_limit(task, counted, model.tokenize, model.context)
+    return limit.m_t if round(100 * limit.truncated) <= shot_limits.MAX_TRUNCATION_PERCENT else 0

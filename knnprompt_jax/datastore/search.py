@@ -95,22 +95,17 @@ def search(queries: Any, keys: Any, classes_M: Array | np.ndarray, options: Sear
     devices of a mesh are searched where they are; the devices' neighbours are merged.
     """
     mesh, axes = rowwise.split_over(keys)
-    return search_on(queries, keys, classes_M, options, mesh, axes)
+    return search_compiled(queries, keys, classes_M, options, mesh, axes)
 
 
 # 1: never split a sum. A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
 @functools.partial(
     jax.jit, static_argnames=("options", "mesh", "axes"), compiler_options={"xla_gpu_experimental_force_split_k": 1}
 )
-def search_on(
-    queries: Any,
-    keys: Any,
-    classes_M: Array | np.ndarray,
-    options: SearchOptions,
-    mesh: Mesh | None = None,
-    axes: Any = None,
+def search_compiled(
+    queries: Any, keys: Any, classes_M: Array | np.ndarray, options: SearchOptions, mesh: Mesh | None, axes: Any
 ) -> Neighbours:
-    """Do the work of `search` for keys that are split over these axes of a mesh, or that are on one device."""
+    """Search keys that are split over these axes of a mesh, or on one device; `jax.jit` needs the mesh to be static."""
     if mesh is None:
         return _search_device(queries, keys, classes_M, options)
 

@@ -28,20 +28,20 @@ class Decoder(nnx.Module):
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
         self.config = config
         self.dtype = jnp.dtype(param_dtype).name
-        self.tokens = layers.normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+        self.tokens = layers.normal_param(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.position_table:
             rows = config.num_positions + config.position_offset
-            self.positions = layers.normal(rngs, (rows, config.width), param_dtype, 0.01)
+            self.positions = layers.normal_param(rngs, (rows, config.width), param_dtype, 0.01)
         if config.has_projections:
-            self.project_in = layers.normal(rngs, (config.embed_width, config.width), param_dtype)
-            self.project_out = layers.normal(rngs, (config.width, config.embed_width), param_dtype)
+            self.project_in = layers.normal_param(rngs, (config.embed_width, config.width), param_dtype)
+            self.project_out = layers.normal_param(rngs, (config.width, config.embed_width), param_dtype)
         if config.final_norm:
-            self.final_norm = layers.norm(config, param_dtype)
+            self.final_norm = layers.make_norm(config, param_dtype)
         if not config.tied_head:
-            self.head_rows = layers.normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+            self.head_rows = layers.normal_param(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.head_bias:
-            self.head_bias = layers.zeros((config.vocab_size,), param_dtype)
-        self.blocks = layers.stack(config, rngs, param_dtype)
+            self.head_bias = layers.zero_param((config.vocab_size,), param_dtype)
+        self.blocks = layers.stack_blocks(config, rngs, param_dtype)
 
     def __call__(
         self,

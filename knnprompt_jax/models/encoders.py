@@ -108,6 +108,12 @@ class SentenceEncoder:
         return vectors_NF
 
 
+@functools.cache
+def _load(name_or_folder: str) -> SentenceEncoder:
+    """Return an encoder, which the process keeps."""
+    return SentenceEncoder(name_or_folder)
+
+
 def embed(name_or_folder: str, texts: Sequence[str]) -> np.ndarray:
     """Return the embeddings [N, D] of N texts, of length 1. The process keeps those of some 100,000 texts.
 
@@ -123,9 +129,6 @@ def embed(name_or_folder: str, texts: Sequence[str]) -> np.ndarray:
     known.update(zip(new, map(np.copy, vectors_ND), strict=True))  # A view would keep its batch.
     encoder.known = known
     return np.stack([known[text] for text in texts])
-
-
-_load = functools.cache(SentenceEncoder)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

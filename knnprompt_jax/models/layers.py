@@ -63,11 +63,11 @@ def unrotated(x_BSHK: Array) -> Array:
     return x_BSHK
 
 
-def normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: jnp.dtype, scale: float = 0.02) -> nnx.Param:
+def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: jnp.dtype, scale: float = 0.02) -> nnx.Param:
     return nnx.Param((scale * jax.random.normal(rngs.params(), shape)).astype(dtype))
 
 
-def zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
+def zero_param(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
     return nnx.Param(jnp.zeros(shape, dtype))
 
 
@@ -97,7 +97,7 @@ class Norm(nnx.Module):
         self.axes = tuple(range(-len(shape), 0))
         self.scale = nnx.Param(jnp.full(shape, kind != "rms_plus_one", dtype))
         if kind == "layer":
-            self.bias = zeros(shape, dtype)
+            self.bias = zero_param(shape, dtype)
 
     @jax.named_scope("norm")
     def __call__(self, x: Array) -> Array:
@@ -110,7 +110,7 @@ class Norm(nnx.Module):
         return normed + self.bias[...].astype(jnp.float32) if self.kind == "layer" else normed
 
 
-def norm(config: config_lib.DecoderConfig, dtype: jnp.dtype) -> Norm:
+def make_norm(config: config_lib.DecoderConfig, dtype: jnp.dtype) -> Norm:
     """Return a normalisation of activations, of the model's kind."""
     return Norm((config.width,), config.norm, config.norm_epsilon, dtype)
 
@@ -123,17 +123,17 @@ class Attention(nnx.Module):
         heads = config.num_heads
         kv_heads = config.num_kv_heads
         size = config.head_size
-        self.q_kernel = normal(rngs, (width, heads, size), dtype)
-        self.kv_kernel = normal(rngs, (width, 2, kv_heads, size), dtype)
-        self.out_kernel = normal(rngs, (heads, size, width), dtype, _output_spread(config))
+        self.q_kernel = normal_param(rngs, (width, heads, size), dtype)
+        self.kv_kernel = normal_param(rngs, (width, 2, kv_heads, size), dtype)
+        self.out_kernel = normal_param(rngs, (heads, size, width), dtype, _output_spread(config))
         self.has_bias = config.qkv_bias
         self.has_out_bias = config.out_bias
         self.has_norm = bool(config.qk_norm)
         if self.has_bias:
-            self.q_bias = zeros((heads, size), dtype)
-            self.kv_bias = zeros((2, kv_heads, size), dtype)
+            self.q_bias = zero_param((heads, size), dtype)
+            self.kv_bias = zero_param((2, kv_heads, size), dtype)
         if self.has_out_bias:
-            self.out_bias = zeros((width,), dtype)
+            self.out_bias = zero_param((width,), dtype)
         if self.has_norm:
             is_per_head = config.qk_norm == "head"
             kind = (config.norm, config.norm_epsilon, dtype)
@@ -179,11 +179,11 @@ class MLP(nnx.Module):
         self.activation = config.activation
         self.is_gated = config.gated_mlp
         self.has_bias = config.mlp_bias
-        setattr(self, f"{self.first}_kernel", normal(rngs, (width, *inner), dtype))
-        self.down_kernel = normal(rngs, (config.mlp_width, width), dtype, _output_spread(config))
+        setattr(self, f"{self.first}_kernel", normal_param(rngs, (width, *inner), dtype))
+        self.down_kernel = normal_param(rngs, (config.mlp_width, width), dtype, _output_spread(config))
         if self.has_bias:
-            setattr(self, f"{self.first}_bias", zeros(inner, dtype))
-            self.down_bias = zeros((width,), dtype)
+            setattr(self, f"{self.first}_bias", zero_param(inner, dtype))
+            self.down_bias = zero_param((width,), dtype)
 
     @jax.named_scope("mlp")
     def __call__(self, x_BSD: Array) -> Array:
@@ -204,13 +204,13 @@ class Block(nnx.Module):
         self.attention = Attention(config, rngs, dtype)
         self.mlp = MLP(config, rngs, dtype)
         if config_lib.BEFORE in self.norm_positions or config_lib.AFTER in self.norm_positions:
-            self.attention_norm = norm(config, dtype)
-            self.mlp_norm = norm(config, dtype)
+            self.attention_norm = make_norm(config, dtype)
+            self.mlp_norm = make_norm(config, dtype)
         if config_lib.BEFORE_BOTH in self.norm_positions:
-            self.input_norm = norm(config, dtype)
+            self.input_norm = make_norm(config, dtype)
         if config_lib.OUTPUT in self.norm_positions:
-            self.attention_output_norm = norm(config, dtype)
-            self.mlp_output_norm = norm(config, dtype)
+            self.attention_output_norm = make_norm(config, dtype)
+            self.mlp_output_norm = make_norm(config, dtype)
 
     def __call__(
         self, x_BSD: Array, attend: Attend, rotate: Rotate = unrotated, dropout: Dropout = NO_DROPOUT
@@ -246,7 +246,7 @@ class Block(nnx.Module):
         return getattr(self, name)(x).astype(x.dtype) if position in self.norm_positions else x
 
 
-def stack(config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype) -> Block:
+def stack_blocks(config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype) -> Block:
     """Return all blocks as one, whose weights have a leading axis L."""
 
     @nnx.split_rngs(splits=config.num_layers)

@@ -44,7 +44,7 @@ def method(name: str) -> str:
 def model(name: str) -> str:
     """Return the name of a model of the paper with the paper's size of it; of another model, the name as given."""
     sizes = {known: size for size, known in published.SIZES.items()}
-    short = published.model_of(name)
+    short = published.short_name(name)
     return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(name, name)
 
 
@@ -66,7 +66,7 @@ def order(axis: str, value: Any) -> tuple:
     """Return a sort key: the paper's models, tasks and methods in its order, numbers by size, other values by name."""
     if axis in _ORDER:
         known = _ORDER[axis]
-        name = published.model_of(value) if axis == "model" else value
+        name = published.short_name(value) if axis == "model" else value
         return (known.index(name), "") if name in known else (len(known), str(name))
     return (1, value) if isinstance(value, numbers.Real) else (2, str(value))
 

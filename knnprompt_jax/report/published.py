@@ -34,18 +34,18 @@ def method_of(printed: str) -> str:
     return next(name for name, method in METHODS.items() if printed in method.printed_as)
 
 
-def model_of(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a model's name without its owner, folders and revision, in lower case."""
     return hub.base_name(name).lower()
 
 
-OWN_MODELS = {name: model_of(model) for name, model in results.OWN_MODELS.items()}
+SHORT_OWN_MODELS = {name: short_name(model) for name, model in results.OWN_MODELS.items()}
 """The model of each method that trains one of its own."""
 
 
-def canonical(name: str) -> str:
+def paper_name(name: str) -> str:
     """Return the paper's name of a model; the name itself if the paper does not have the model."""
-    return model_of(name) if model_of(name) in {*SIZES.values(), *OWN_MODELS.values()} else name
+    return short_name(name) if short_name(name) in {*SIZES.values(), *SHORT_OWN_MODELS.values()} else name
 
 
 @functools.cache
@@ -91,7 +91,7 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     shared = {
         "table": table,
         "method": method,
-        "model": OWN_MODELS.get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
+        "model": SHORT_OWN_MODELS.get(method) or SIZES.get(row.get("model") or "") or whole_table["model"],
         "m": results.FILLS_CONTEXT if m == "M_T" else results.m_of(method, regime, m),
         "regime": regime,
         "tasks": tuple(task.lower() for task in scores),

@@ -35,7 +35,7 @@ class _CaseStudy(Experiment):
             made = _make(record, method_inputs)
             parallel.call_in_main(lambda: write(path_of(folder, record), made))
 
-    def draw(self, data: Data) -> tuple[list[tables.Table], list[drawing.Figure]]:
+    def tables_and_figures(self, data: Data) -> tuple[list[tables.Table], list[drawing.Figure]]:
         """Return no tables and figures."""
         del data
         return [], []

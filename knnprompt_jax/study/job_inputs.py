@@ -13,7 +13,7 @@ from knnprompt_jax.cli import shared_settings as shared
 from knnprompt_jax.common import parallel
 from knnprompt_jax.inference import lm
 from knnprompt_jax.inference.lm import memory
-from knnprompt_jax.inference.prompts import statistics
+from knnprompt_jax.inference.prompts import shot_limits
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hub, sharding
 from knnprompt_jax.tasks import catalogue, splits, table_file
@@ -155,18 +155,18 @@ def demo_shots(requested: int, shots: int, rows: Rows, model: lm.LanguageModel) 
     if shots == splits.ALL_ROWS:
         rows_per_class = max(collections.Counter(row.label for row in rows.train).values())
     max_shots = max_demo_shots(rows, model)
-    smaller = [size for size in (0, *statistics.DEMO_SHOTS) if size < rows_per_class]
+    smaller = [size for size in (0, *shot_limits.DEMO_SHOTS) if size < rows_per_class]
     return max_shots if max_shots < rows_per_class else max(smaller)
 
 
 def max_demo_shots(rows: Rows, model: lm.LanguageModel) -> int:
     """Return M_T: the paper's number for its rows, contexts and vocabularies, otherwise what the rows give."""
     if rows.are_published and model.config.vocab_size in _PUBLISHED_VOCABULARIES:
-        published = statistics.paper_m_t(rows.task.name, model.context)
+        published = shot_limits.paper_m_t(rows.task.name, model.context)
         if published:
             return published
     queries = rows.evaluation or None
-    return statistics.shot_limit(rows.task, rows.train, model.tokenize, model.context, queries).m_t
+    return shot_limits.shot_limit(rows.task, rows.train, model.tokenize, model.context, queries).m_t
 
 
 def log_warnings(warnings: Iterable[str]) -> None:

@@ -33,6 +33,12 @@ AXES = ("model", "m", "method")
 REUSED = "re-uses in-context learning: |D| = m"
 BALANCED = 0.5  # The share λ of balanced rows.
 _UPPER_BOUND = "demonstration_upper_bound"
+# kNN Prompting without the released limit of k to the anchors per class. Its records have keys of their own.
+_ANY_K = dataclasses.replace(
+    all_methods.get("knn"),
+    code_suffix=" with any k",
+    predict=lambda inputs, options: knn.vote(inputs, options, options.k),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +82,7 @@ class GridCell:
         return no_anchors and all_methods.get(self.method).rows_used not in ("demonstrations", "train")
 
     @property
-    def declared(self) -> method_lib.Method:
+    def runs_as(self) -> method_lib.Method:
         """The method that runs."""
         if self.reuses_icl:
             return all_methods.get("icl")
@@ -84,7 +90,7 @@ class GridCell:
 
     def options(self, settings: grids.GridSettings) -> options_lib.Options:
         """Return the grid's options of the method, with the values of axes and the grid's direction of divergences."""
-        options = self.declared.options(settings)
+        options = self.runs_as.options(settings)
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
         if "distance" in names:
@@ -156,14 +162,6 @@ def cells_by_split(settings: grids.SplitSettings, rows: job_inputs.Rows, max_dem
             yield GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
 
-# kNN Prompting without the released limit of k to the anchors per class. Its records have keys of their own.
-_ANY_K = dataclasses.replace(
-    all_methods.get("knn"),
-    code_suffix=" with any k",
-    predict=lambda inputs, options: knn.vote(inputs, options, options.k),
-)
-
-
 def cells_by_k(settings: grids.GridSettings, rows: job_inputs.Rows, max_demo_shots: int) -> Iterator[GridCell]:
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
     for cell in cells_by_regime(settings, rows, max_demo_shots):
@@ -185,9 +183,9 @@ def split(rows: job_inputs.Rows, draw: Draw) -> splits.FewShotSplit:
         UserError: the task has too few rows, or there is a share but the task does not have two classes.
     """
     task = rows.task
-    draw_published = functools.partial(splits.draw, rows.train, task, seed=draw.seed)
+    draw_split = functools.partial(splits.draw, rows.train, task, seed=draw.seed)
     if draw.share is None and draw.demo_shots < draw.shots:
-        return draw_published(shots=draw.shots, demo_shots=draw.demo_shots)
+        return draw_split(shots=draw.shots, demo_shots=draw.demo_shots)
     expected = dict.fromkeys(task.labels, draw.shots)
     if draw.share is not None:
         check_binary(task)
@@ -195,11 +193,11 @@ def split(rows: job_inputs.Rows, draw: Draw) -> splits.FewShotSplit:
         expected = dict(zip(task.labels, (2 * draw.shots - rare, rare), strict=True))
     shots = max(expected.values())
     if draw.demo_shots == draw.shots:
-        drawn = draw_published(shots=shots + 1, demo_shots=shots)  # A published draw has anchors.
+        drawn = draw_split(shots=shots + 1, demo_shots=shots)  # A published draw has anchors.
         demonstrations = _first_of_classes(drawn.demonstrations, expected)
         anchors: tuple[Example, ...] = ()
     else:
-        drawn = draw_published(shots=shots, demo_shots=draw.demo_shots)
+        drawn = draw_split(shots=shots, demo_shots=draw.demo_shots)
         demonstrations = tuple(drawn.demonstrations)
         num_anchors = {label: max(1, number - draw.demo_shots) for label, number in expected.items()}
         anchors = _first_of_classes(drawn.anchors, num_anchors)
@@ -303,11 +301,12 @@ class Experiment:
     def section(self, records: Sequence[Any], folder: pathlib.Path, with_figures: bool = True) -> page.Section:
         """Return the section of these records. Figures need matplotlib; tables do not."""
         del folder
-        canonical = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
-        ours = with_columns(results.frame(canonical), self.axes)
+        renamed = [dataclasses.replace(record, model=published.paper_name(record.model)) for record in records]
+        ours = with_columns(results.frame(renamed), self.axes)
         results.check(ours, ["task", *self.axes])
         paper = with_columns(published.of(self.name), self.axes)
-        tables, drawings = self.draw(Data(self.name, results.with_best_template(ours), paper, with_figures))
+        data = Data(self.name, results.with_best_template(ours), paper, with_figures)
+        tables, drawings = self.tables_and_figures(data)
         return page.Section(
             self.name,
             self.title,
@@ -317,7 +316,7 @@ class Experiment:
             figures=tuple(figure for figure in drawings if figure.panels),
         )
 
-    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+    def tables_and_figures(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
         """Return the tables and figures: by default the table of accuracies, and the figure if there is one."""
         tables = [accuracies.build(data.name, self.caption, data.ours, data.paper, self.axes)]
         if not self.figure or not data.with_figures or data.ours.empty:

@@ -83,7 +83,7 @@ def _make_runs(settings: grids.GridSettings, model: lm.LanguageModel, rows: job_
     for cell in dict.fromkeys(cells):
         run = engine.MethodRun(
             name=cell.method,
-            method=cell.declared,
+            method=cell.runs_as,
             options=cell.options(settings),
             problem=problem(cell.draw, cell.test_share),
             model=model,

@@ -58,7 +58,7 @@ def _paper_priors() -> pd.DataFrame:
 class _PriorReliance(Experiment):
     """An experiment whose table has averages over tasks."""
 
-    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+    def tables_and_figures(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
         """Return means over tasks per model, setting and method; there is no mean at a λ that a task lacks."""
         ours = data.ours
         tasks = set(ours.task)
@@ -107,7 +107,7 @@ def _sst2_table(ours: pd.DataFrame) -> Table:
 class _Sst2(Experiment):
     """The gate: an experiment whose records are checked against the released accuracies."""
 
-    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+    def tables_and_figures(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
         """Return the table of seeds, with the verdict below it."""
         table = _sst2_table(data.ours)
         notes = ("; ".join(check_sst2(list(data.ours.record))[1]),) if len(data.ours) else ()
@@ -131,7 +131,7 @@ def check_sst2(records: Sequence[Record]) -> tuple[bool, list[str]]:
     """
     released = published.tables()["released_code_sst2"]
     model = released["model"]
-    ours = results.frame([record for record in records if published.canonical(record.model) == model])
+    ours = results.frame([record for record in records if published.paper_name(record.model) == model])
     ours = ours[ours.true.map(len) == _SST2_ROWS].assign(model=model)
     if ours.empty:
         return False, [f"gate: no verdict: the expected accuracies are {model}'s on all {_SST2_ROWS} rows of SST2"]

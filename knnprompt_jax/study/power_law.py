@@ -25,7 +25,7 @@ _TITLES = {"alpha": "α", "beta": "β", "r_squared": "R²"}
 class _DataScaling(Experiment):
     """An experiment in both regimes, with the fitted law."""
 
-    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+    def tables_and_figures(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
         """Return the tables of both regimes and of the power law, and all figures."""
         full = dataclasses.replace(data, ours=data.ours[data.ours.regime == results.FULL])
         few_runs = data.ours[data.ours.regime == results.FEW_SHOT]
@@ -146,9 +146,9 @@ def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:
 class _Robustness(Experiment):
     """An experiment with a table of spreads over seeds."""
 
-    def draw(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
+    def tables_and_figures(self, data: Data) -> tuple[list[Table], list[drawing.Figure]]:
         """Add the standard deviation over seeds, averaged over tasks, for each model, m and method."""
-        built, drawings = super().draw(data)
+        built, drawings = super().tables_and_figures(data)
         ours = data.ours
         paper = published.of("data_scaling")
         paper = paper[paper.task.isin(ours.task)]

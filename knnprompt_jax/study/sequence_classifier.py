@@ -160,9 +160,9 @@ class SequenceClassifier(nnx.Module):
 
     def __init__(self, backbone: registry.Model, num_classes: int, rngs: nnx.Rngs):
         self.backbone = backbone
-        self.head_kernel = layers.normal(rngs, (backbone.config.embed_width, num_classes), jnp.float32)
+        self.head_kernel = layers.normal_param(rngs, (backbone.config.embed_width, num_classes), jnp.float32)
         if self.is_bidirectional:
-            self.head_bias = layers.zeros((num_classes,), jnp.float32)
+            self.head_bias = layers.zero_param((num_classes,), jnp.float32)
 
     @property
     def is_bidirectional(self) -> bool:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from knnprompt_jax.cli import paper_settings as grids
 from knnprompt_jax.common import errors, files, parallel
-from knnprompt_jax.inference.prompts import statistics, word_tokenizer
+from knnprompt_jax.inference.prompts import shot_limits, word_tokenizer
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
 from knnprompt_jax.report import names, page, published, tables
@@ -60,7 +60,7 @@ def count(settings: grids.CountSettings) -> str:
     rows = []
     for name in settings.tasks:
         loaded = job_inputs.load_rows(settings, name)
-        found = statistics.describe(loaded.task, loaded.train, loaded.evaluation, tokenize, settings.contexts)
+        found = shot_limits.describe(loaded.task, loaded.train, loaded.evaluation, tokenize, settings.contexts)
         rows += [{**row, "task": name} for row in found]
     path = pathlib.Path(settings.output) / _NAME / f"{_NAME}.json"
     parallel.call_in_main(lambda: files.write(path, json.dumps({"rows": rows}, indent=1)))

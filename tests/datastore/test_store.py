@@ -89,7 +89,7 @@ def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_qu
     queries = jax.eval_shape(store.codec.encode_queries, abstract(world.queries, sizes.queries_per_block))
     assert rowwise.row_bytes(queries) == rowwise.row_bytes(keys), "the plan takes queries to be as large as keys"
     classes_M = abstract(store.classes_M, 20_011)
-    compiled = search_lib.search_on.lower(queries, keys, classes_M, sizes.options).compile()
+    compiled = search_lib.search_compiled.lower(queries, keys, classes_M, sizes.options, None, None).compile()
     required = compiled.memory_analysis().temp_size_in_bytes + sizes.queries_per_block * rowwise.row_bytes(queries)
     assert required <= 1.1 * sizes.num_bytes <= 1.1 * memory_mb * 2**20
 

@@ -133,7 +133,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
     shard = num_anchors // 8
     plan = store_lib.plan_search(store.codec, keys, num_queries, 3, 512 * 2**20)
     given = abstract(queries, num_queries, split=False), keys, classes_M
-    program = search_lib.search_on.lower(*given, plan.options, mesh, parallel.AXES).compile()
+    program = search_lib.search_compiled.lower(*given, plan.options, mesh, parallel.AXES).compile()
     assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.num_bytes < shard * width * 4
     assert program.memory_analysis().temp_size_in_bytes < 2**20, "distances leave the memory on the chip"
     # XLA counts each loop's body once: one tile of queries and one of anchors.

@@ -23,7 +23,7 @@ def test_accuracies(paper, table):
         m = row.get("m", paper[table].get("m", max(grids.shipped(table).shots)))
         is_row = (numbers.method == published.method_of(row["method"])) & numbers.m.isin([results.FILLS_CONTEXT, m])
         if row.get("model"):
-            is_row &= numbers.model.isin([published.SIZES[row["model"]], *published.OWN_MODELS.values()])
+            is_row &= numbers.model.isin([published.SIZES[row["model"]], *published.SHORT_OWN_MODELS.values()])
         cells = row.get("scores", {}).items()
         printed = {
             task: f"{cell['mean']:.1f} ± {cell['std']:.1f}{' (†)' if cell.get('truncated') else ''}"

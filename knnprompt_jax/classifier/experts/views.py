@@ -152,8 +152,8 @@ def default_numbers(
     """Return the demonstrations per class of each default view: a number whose prefix is short, and 0.
 
     The number is the largest of 16 (or all), 8, 4, 2 and 1 that gives a short prefix, which limits the time of each
-    prompt; M_T (`prompts.statistics`) is how many the context holds. With many classes a prefix costs more time than it
-    is worth: the only view is the one without demonstrations.
+    prompt; M_T (`prompts.shot_limits`) is how many the context holds. With many classes a prefix costs more time than
+    it is worth: the only view is the one without demonstrations.
 
     Args:
         lengths: maps N texts to their numbers of tokens [N], without special tokens.

@@ -243,6 +243,7 @@ class Execution:
             function: `score_suffixes` or a result of `suffix_reader`.
             extra_TDJ: further arguments of the function for each step.
         """
+        self.statistics.prompts += len(packed.slot_N)
         prefix = self._read_prefix(packed)
         use_kernel = bool(packed.prefix_length) and self.has_kernel
         # All steps have about as many outputs; the steps of other processes are not known here.
@@ -257,7 +258,6 @@ class Execution:
             )
             num_prompts = int(num_prompts_T[steps].sum())
             yield Call(output, all_finite(output), num_prompts, int(packed.lengths_TD[steps].sum()))
-        self.statistics.prompts += len(packed.slot_N)
 
     def wait(self, call: Call) -> None:
         """Wait for a call; raise UserError if one of its outputs is not finite."""

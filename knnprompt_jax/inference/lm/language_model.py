@@ -357,8 +357,8 @@ def _fingerprint(find: Callable[[], pathlib.Path], needs_weights: bool) -> str:
 def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
 
-    This is a function, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming
-    it.
+    `LanguageModel.__reduce__` names it. It is a function, because cloudpickle, which Ray and Spark use, would copy the
+    code of a method instead of naming it.
 
     Raises:
         UserError: it cannot be loaded, or its files have changed.

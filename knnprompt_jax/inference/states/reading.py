@@ -170,7 +170,7 @@ class _SetReading:
         config = job.model.config
         # The numbers of columns of a row: the state with its log-partition, then each output of a block.
         self._widths = [config.state_width + 1] + [config.width] * len(activations)
-        self._rows_UF = np.zeros((prompts.num_prompts, sum(self._widths)), np.float32)
+        self._rows_UF = np.zeros((prompts.num_prompts, sum(self._widths)), np.float32)  # Room for N; U are used.
         self._row_N = np.zeros(prompts.num_prompts, int)  # The row of each prompt in `_rows_UF`.
         self._row_by_key: dict[bytes, int] = {}
         self._num_read = 0

@@ -21,13 +21,13 @@ class Encoder(nnx.Module):
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
         self.config = config
-        self.tokens = layers.normal(rngs, (config.vocab_size, config.width), param_dtype)
-        self.positions = layers.normal(rngs, (config.num_positions, config.width), param_dtype)
-        self.types = layers.normal(rngs, (config.num_types, config.width), param_dtype)
-        self.embedding_norm = layers.norm(config, param_dtype)
-        self.pooler_kernel = layers.normal(rngs, (config.width, config.width), param_dtype)
-        self.pooler_bias = layers.zeros((config.width,), param_dtype)
-        self.blocks = layers.stack(config, rngs, param_dtype)
+        self.tokens = layers.normal_param(rngs, (config.vocab_size, config.width), param_dtype)
+        self.positions = layers.normal_param(rngs, (config.num_positions, config.width), param_dtype)
+        self.types = layers.normal_param(rngs, (config.num_types, config.width), param_dtype)
+        self.embedding_norm = layers.make_norm(config, param_dtype)
+        self.pooler_kernel = layers.normal_param(rngs, (config.width, config.width), param_dtype)
+        self.pooler_bias = layers.zero_param((config.width,), param_dtype)
+        self.blocks = layers.stack_blocks(config, rngs, param_dtype)
 
     def __call__(
         self,

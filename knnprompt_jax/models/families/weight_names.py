@@ -2,6 +2,14 @@
 
 Axes are the letters of `DecoderConfig.axes`. n: several of their tensors form one of our arrays. j: one of their
 tensors holds several of our arrays along this axis. t: BERT's token types.
+
+Two examples:
+
+- Llama's k_proj is [G · K, D]. Its pattern "(n g k) d -> d n g k" and part 0 make it the box [1, D, 1, G, K] of our
+  `kv_kernel` at [layer, 0, 0, 0, 0]. v_proj is part 1, at [layer, 0, 1, 0, 0].
+- Phi-3's qkv_proj is [(H + 2 G) · K, D]. Its pattern "(n j k) d -> d n j k" makes it [D, 1, H + 2 G, K], and `fused`
+  ("h", "g", "g") cuts the axis j. Segment 0 is the box [1, D, H, K] of `q_kernel`, which has no part. Segments 1 and 2
+  are parts 0 and 1 of `kv_kernel`, the same boxes as Llama's.
 """
 
 import dataclasses
@@ -104,18 +112,17 @@ def _piece(name: str, rule: NameRule, layer: int | None, axes: Mapping[str, int]
     start = []
     box = []
     for letter in right:
-        is_place = letter == "n" or (letter == "j" and rule.fused[0] == "1")
-        if is_place and rule.part is None:
+        is_index_of_part = letter == "n" or (letter == "j" and rule.fused[0] == "1")
+        if is_index_of_part and rule.part is None:
             continue
-        start.append(rule.part or 0 if is_place else 0)
+        start.append(rule.part or 0 if is_index_of_part else 0)
         box.append(segment.stop - segment.start if letter == "j" else sizes[letter])
     if layer is not None:
         start = [layer, *start]
         box = [1, *box]
     shape = tuple(math.prod(sizes[axis] for axis in re.findall(r"\w", group)) for group in groups)
-    return Piece(
-        name.format(layer=layer), rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes, axis, segment
-    )
+    theirs = name.format(layer=layer)
+    return Piece(theirs, rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes, axis, segment)
 
 
 # Rules of layers that every family has. `expand` skips rules for weights that a model lacks.

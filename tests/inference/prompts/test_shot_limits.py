@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.inference.prompts import statistics, word_tokenizer
+from knnprompt_jax.inference.prompts import shot_limits, word_tokenizer
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -33,24 +33,24 @@ TRAIN = [Example({"sentence": "abc"}, label) for label in "0" * 7 + "1" * 3]
     ],
 )
 def test_limits_by_hand(context, expected):
-    assert statistics.shot_limit(TASK, TRAIN, with_start, context) == expected
+    assert shot_limits.shot_limit(TASK, TRAIN, with_start, context) == expected
 
 
 def test_truncation_is_the_share_over_draws_and_queries():
     queries = [Example({"sentence": "x" * length}, "0") for length in (3, 3, 3, 4)]
-    assert statistics.shot_limit(TASK, TRAIN, with_start, 37, queries) == (1, 0.0, 1)
-    assert statistics.shot_limit(TASK, TRAIN, with_start, 21, queries) == (1, 0.25, 1)
+    assert shot_limits.shot_limit(TASK, TRAIN, with_start, 37, queries) == (1, 0.0, 1)
+    assert shot_limits.shot_limit(TASK, TRAIN, with_start, 21, queries) == (1, 0.25, 1)
 
 
 def test_rows_of_the_appendix():
     """The average leaves out the newline and special tokens."""
     shared = {"task": "mood", "num_classes": 2, "average_template_tokens": 6.0, "truncated": 0.0}
-    assert statistics.describe(TASK, TRAIN, TRAIN, with_start, [21, 37]) == [
+    assert shot_limits.describe(TASK, TRAIN, TRAIN, with_start, [21, 37]) == [
         {**shared, "context": 21, "max_shots": 1, "m_t": 1},
         {**shared, "context": 37, "max_shots": 2, "m_t": 2},
     ]
     with pytest.raises(errors.UserError, match="no train row"):
-        statistics.shot_limit(TASK, [], with_start, 100)
+        shot_limits.shot_limit(TASK, [], with_start, 100)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,9 @@ def paper(shared):
 
 def test_published_m_t_is_the_papers(paper):
     for context, table in paper["context"].items():
-        found = [statistics.paper_m_t(task.lower(), int(context)) for task in paper["tasks"]]
+        found = [shot_limits.paper_m_t(task.lower(), int(context)) for task in paper["tasks"]]
         assert found == table["M_T"]
-    assert statistics.paper_m_t("sst5", 1024) is statistics.paper_m_t("trec", 512) is None
+    assert shot_limits.paper_m_t("sst5", 1024) is shot_limits.paper_m_t("trec", 512) is None
 
 
 # The paper prints MR's 14 shots at 1024 tokens with CR's 4 %; 14 of MR's shots are truncated in a third of the prompts.
@@ -84,7 +84,7 @@ def test_statistics_agree_with_the_papers_appendix(shared, gpt2, paper, name):
     train = catalogue.load_rows(task, "train", data_dir=data_dir)
     queries = catalogue.load_rows(task, "dev_subsample", data_dir=data_dir)
     place = [task.lower() for task in paper["tasks"]].index(name)
-    for row in statistics.describe(task, train, queries, gpt2, [1024, 2048]):
+    for row in shot_limits.describe(task, train, queries, gpt2, [1024, 2048]):
         assert row["num_classes"] == paper["num_classes"][place]
         assert row["average_template_tokens"] == pytest.approx(paper["average_template_tokens"][place], abs=0.1)
         context, table = str(row["context"]), paper["context"][str(row["context"])]
