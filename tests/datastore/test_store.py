@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax.common import errors
-from knnprompt_jax.datastore import StoreOptions, distances, rowwise
+from knnprompt_jax.datastore import StoreOptions, distances, rowwise, search_plan
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from tests.datastore import worlds
@@ -85,7 +85,7 @@ def test_compiled_programs_take_the_planned_memory(world, kind, distance, num_qu
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), tree)
 
     keys = abstract(store.keys, 20_011)
-    sizes = store_lib.plan_search(store.codec, keys, num_queries, 3, memory_mb * 2**20)
+    sizes = search_plan.choose(store.codec, keys, num_queries, 3, memory_mb * 2**20)
     queries = jax.eval_shape(store.codec.encode_queries, abstract(world.queries, sizes.queries_per_block))
     assert rowwise.row_bytes(queries) == rowwise.row_bytes(keys), "the plan takes queries to be as large as keys"
     classes_M = abstract(store.classes_M, 20_011)

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.common import parallel
-from knnprompt_jax.datastore import StoreOptions, rowwise
+from knnprompt_jax.datastore import StoreOptions, rowwise, search_plan
 from knnprompt_jax.datastore import search as search_lib
 from knnprompt_jax.datastore import store as store_lib
 from knnprompt_jax.devices import workload
@@ -131,7 +131,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors(num_queries
     queries = store.codec.encode_queries(states)
     keys, classes_M = abstract((store.keys, store.classes_M), num_anchors, split=True)
     shard = num_anchors // 8
-    plan = store_lib.plan_search(store.codec, keys, num_queries, 3, 512 * 2**20)
+    plan = search_plan.choose(store.codec, keys, num_queries, 3, 512 * 2**20)
     given = abstract(queries, num_queries, split=False), keys, classes_M
     program = search_lib.search_compiled.lower(*given, plan.options, mesh, parallel.AXES).compile()
     assert program.memory_analysis().temp_size_in_bytes <= 1.1 * plan.num_bytes < shard * width * 4

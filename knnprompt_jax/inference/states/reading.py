@@ -200,14 +200,10 @@ class _SetReading:
         job = self._job
         job.shapes.start(chunk.groups, is_whole=len(chunk.number_n) == len(self._row_N))
         first_row = len(self._row_by_key)
-        new = []
-        keys = [key.tobytes() for key in chunk.keys_n]
-        for position, key in enumerate(keys):
-            if key not in self._row_by_key:
-                self._row_by_key[key] = len(self._row_by_key)
-                new.append(position)
-        self._row_N[chunk.number_n] = [self._row_by_key[key] for key in keys]
-        position_u = np.array(new, int)
+        rows = [self._row_by_key.setdefault(key.tobytes(), len(self._row_by_key)) for key in chunk.keys_n]
+        self._row_N[chunk.number_n] = rows
+        distinct_rows, positions = np.unique(np.array(rows, int), return_index=True)
+        position_u = positions[distinct_rows >= first_row]  # The first of each new prompt.
         job.model.statistics.requested_prompts += len(position_u)
         rows_uF, segments = self._look_up(chunk.keys_n[position_u], chunk.lengths_n[position_u])
         self._rows_UF[first_row : first_row + len(rows_uF)] = rows_uF
@@ -215,7 +211,7 @@ class _SetReading:
         groups = chunks_lib.select(chunk.groups, chunk.number_n[position_u[missing]], len(self._row_N))
         arguments = (job.model, groups, job.shapes.of, self._activations, self._advance)
         read_pass = lm.QueuedPass(*arguments) if groups else None
-        return _Queued(read_pass, missing, segments, first_row, len(keys) - len(missing))
+        return _Queued(read_pass, missing, segments, first_row, len(rows) - len(missing))
 
     def finish(self, queued: _Queued) -> None:
         """Wait for a chunk's pass, and start to copy and cache its rows."""
