@@ -123,8 +123,8 @@ def _to_bytes(fitted: Fitted) -> bytes:
     for shots, states in fitted.readings.states.items():
         arrays[f"hidden_{shots}"] = np.asarray(states.hidden_NE, np.float32)
         arrays[f"log_z_{shots}"] = np.asarray(states.log_z_N, np.float32)
-        for output, output_ND in states.activations.items():
-            arrays[_array_name(output, shots)] = np.asarray(output_ND, np.float32)
+        for activation, activation_ND in states.activations.items():
+            arrays[_array_name(activation, shots)] = np.asarray(activation_ND, np.float32)
     if fitted.names_CD is not None:
         arrays["names"] = np.asarray(fitted.names_CD, np.float32)
     if fitted.pool and fitted.pool.terms:
@@ -172,8 +172,8 @@ def read(path: pathlib.Path) -> Saved:
     return Saved(path, content, states, terms, arrays.get("names"), note["digest"])
 
 
-def _array_name(output: lm_lib.Activation, demo_shots: int) -> str:
-    return f"{'tokens' if output.is_mean else 'block'}_{demo_shots}_{output.block}"
+def _array_name(activation: lm_lib.Activation, demo_shots: int) -> str:
+    return f"{'tokens' if activation.is_mean else 'block'}_{demo_shots}_{activation.block}"
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

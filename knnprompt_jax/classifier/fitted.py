@@ -34,7 +34,7 @@ AnyOptions = PublishedOptions | AutoOptions
 class ViewDemonstrations:
     """The demonstrations of one view: at most `demo_shots` per class, as row numbers in the order of the prompt.
 
-    `activations` are those that are kept beside its states.
+    `activations` are stored beside its states.
     """
 
     demo_shots: int
@@ -141,18 +141,17 @@ class Content:
         return arguments.prior(self.options.class_prior, self.labels_C, self.estimated_prior)
 
     def kept_predictions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pool's part of `Fitted.held_out`, which the file of a classifier keeps.
+        """Return the probability of each held-out prediction of the pool, near copies once, and whether it is right.
 
         Raises:
             UserError: there are too few rows, or other shares of classes are given.
         """
         assert self.choice
+        if self.prior_C is None and self.choice.held_out_p:
+            return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
+        reason = f"{len(self.first_U):,} different texts are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
         if self.prior_C is not None:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
-        elif not self.choice.held_out_p:
-            reason = f"{len(self.first_U):,} different texts are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
-        else:
-            return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
         raise errors.UserError(f"no error rate can be promised: {reason}")
 
     @property
@@ -216,7 +215,7 @@ class Fitted:
         """The states of the anchors in the first view, without activations."""
         return self.first_view(self.readings).without_activations()
 
-    @property
+    @functools.cached_property
     def label_tokens(self) -> Sequence[int]:
         """The token of each class, if the distance compares label words; otherwise empty."""
         if not distances.get(self.content.vote.distance).reads_label_words:

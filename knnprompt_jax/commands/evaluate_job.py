@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,9 @@ def _find_thresholds(fitted: Fitted) -> dict[float, float]:
         return {}
 
 
-def _make_sections(measured: Measures, mistakes: Listing, certainty: Any, scope: Any) -> list[Section]:
+def _make_sections(
+    measured: Measures, mistakes: Listing, certainty: Sequence[Mapping[str, Any]], scope: Mapping[str, Any] | None
+) -> list[Section]:
     """Return the sections of the page, which lists the first mistakes."""
     first = dataclasses.replace(mistakes, rows=mistakes.rows[:_MAX_MISTAKES])
     checking = "The most probable predictions come first: check these labels, or add train rows like these texts."

@@ -146,7 +146,7 @@ def _separate(rows: Iterable[Example], drawn: Sequence[Example]) -> tuple[list[E
     return [copies[example].pop(0) for example in drawn], rest
 
 
-def describe_defects(train: Sequence[Example], evaluation: Sequence[Example] = (), has_places: bool = True) -> str:
+def describe_defects(train: Sequence[Example], evaluation: Sequence[Example] = (), with_places: bool = True) -> str:
     """Describe how many rows of a train and an evaluation split are defective, and the first of them; "" if none is.
 
     Texts are compared by `Example.text_key`, without labels.
@@ -162,7 +162,7 @@ def describe_defects(train: Sequence[Example], evaluation: Sequence[Example] = (
         parts.append(f"{conflicting} text{' has' if conflicting == 1 else 's have'} conflicting labels")
     pairs.sort(key=lambda pair: pair[0].label == pair[1].label)  # Contradictions come first.
     places = "; ".join(f"{_place(row)} repeats {_place(first)}" for first, row in pairs[:_MAX_NAMED])
-    return "; ".join(parts) + (f": {places}" if places and has_places else "")
+    return "; ".join(parts) + (f": {places}" if places and with_places else "")
 
 
 def _place(row: Example) -> str:

@@ -105,7 +105,7 @@ EVALUATION = [Example({"sentence": text}, "0") for text in "deD"]
 
 
 def test_defects_are_counted_without_case_and_blanks_and_removed():
-    assert splits.describe_defects(TRAIN, EVALUATION, has_places=False) == (
+    assert splits.describe_defects(TRAIN, EVALUATION, with_places=False) == (
         "2 of 3 evaluation texts also occur in train; 3 train rows repeat a text; 1 text has conflicting labels"
     )
     expected = "1 train row repeats a text: row 2 ('0') repeats row 0 ('0')"
@@ -151,4 +151,4 @@ def test_the_published_files_have_the_known_defects(shared, name, expected):
     task, data_dir = catalogue.get(name), str(shared / "data")
     train = catalogue.load_rows(task, "train", data_dir=data_dir)
     evaluation = catalogue.load_rows(task, "dev_subsample", data_dir=data_dir)
-    assert re.search(expected, splits.describe_defects(train, evaluation, has_places=False))
+    assert re.search(expected, splits.describe_defects(train, evaluation, with_places=False))

@@ -298,8 +298,8 @@ def _shares(y_N: np.ndarray, num_classes: int) -> np.ndarray:
 
 def last_token_arrays(states: lm.States) -> list[np.ndarray]:
     """Return the hidden state of each prompt and the activations at its last token, [N, F] each."""
-    outputs = [output_ND for output, output_ND in states.activations.items() if not output.is_mean]
-    return [np.asarray(array) for array in (states.hidden_NE, *outputs)]
+    at_last_token = [array for activation, array in states.activations.items() if not activation.is_mean]
+    return [np.asarray(array) for array in (states.hidden_NE, *at_last_token)]
 
 
 def activations_by_view(experts: Sequence[Expert], num_layers: int) -> dict[int, tuple[lm.Activation, ...]]:

@@ -183,15 +183,15 @@ def fit(
     sampled_P, y_n = np.unique(y_N[sample], return_inverse=True)
     num_layers = reader.model.config.num_layers
     experts, obstacles = _able_experts(names, shots, num_layers, resources.of_classes(sampled_P))
-    outputs = expert_lib.activations_by_view(experts, num_layers)
-    dealt = {number: views.deal(rows, text_N, number, seed) for number in outputs}
+    activations = expert_lib.activations_by_view(experts, num_layers)
+    dealt = {number: views.deal(rows, text_N, number, seed) for number in activations}
 
     def read(chosen: Sequence[int], number: int) -> lm.States:
-        return reader.read_view(rows, dealt[number], chosen, outputs[number], f"demonstrations per class: {number}")
+        return reader.read_view(rows, dealt[number], chosen, activations[number], f"demonstrations per class: {number}")
 
     resources = dataclasses.replace(resources, names_CD=_read_names(reader, rows, experts, dealt))
     experts = [dataclasses.replace(expert, resources=resources.of_classes(sampled_P)) for expert in experts]
-    states = {number: read(sample, number) for number in outputs}
+    states = {number: read(sample, number) for number in activations}
     texts = joined_texts(task, rows)
     folds_n = views.deal_folds(y_n, text_N[sample])
     first_u = np.unique(text_N[sample], return_index=True)[1]
