@@ -155,6 +155,8 @@ def build(
 ) -> Table:
     """Return a table with a row per key, which is a value on every axis, in the order of the axes.
 
+    Values on the first axis with a score of ours come before the others.
+
     Args:
         name: the name of the table.
         caption: its caption.
@@ -165,8 +167,10 @@ def build(
     """
     with_cells = {key[-1] for key in cells}
     columns = {column: title for column, title in columns.items() if column in with_cells}
+    with_runs = {key[0] for key, cell in cells.items() if cell.ours}
     rows = []
-    for key in names.ordered_keys(axes, {key[:-1] for key in cells}):
+    keys = names.ordered_keys(axes, {key[:-1] for key in cells})
+    for key in sorted(keys, key=lambda key: key[0] not in with_runs):
         headers = tuple(map(names.text, axes, key))
         rows.append(TableRow(headers, tuple(cells.get((*key, column), Cell()) for column in columns)))
     headers = tuple(names.HEADERS.get(axis, axis) for axis in axes)

@@ -36,6 +36,7 @@ def test_a_cell_is_the_mean_over_seeds_beside_the_papers(make_record):
     assert (len(ours.rows), ours.columns) == (1, ("TREC", "average"))
     other_model = build([dataclasses.replace(record, model="tiny") for record in records])
     assert row(other_model, "8", "kNN Prompting", model="the tiny model")["TREC"].paper is None
+    assert other_model.rows[0].headers[0] == "the tiny model", "models that ran come first"
 
 
 @pytest.mark.parametrize(
