@@ -1,9 +1,9 @@
-"""Near copies: texts that differ only in a signature, date, id, punctuation or order of fields, or quote each other.
+"""Near copies: texts that differ only in a signature, date, id, punctuation or order of fields, or share a passage.
 
 A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
 same but for case, punctuation, invisible characters, the order of fields and, beside at least four others, words with
-digits, or if their terms are similar, or if most terms of one, with at least ten words, are in the other: as in a
-preview or a quoted text. The copy of a near copy is a near copy, too.
+digits, if their terms are similar, or if they share much that few others have: overlapping parts of a document, a
+preview, a quoted text, a conversation and its beginning. The copy of a near copy is a near copy, too.
 
 The terms of a text are its words, but for those with digits that were left out, and its pairs of adjacent words that
 occur in other texts. Each has its inverse document frequency, log(U / n) for n of U texts, and the similarity of two
@@ -16,7 +16,7 @@ import collections
 import itertools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ import numpy as np
 from knnprompt_jax.tasks.task import Example
 
 _MIN_SIMILARITY = 0.55
-_MIN_SHARE = 0.8  # Of the terms of a part, by their squares.
-_MIN_PART = 10  # Words; shorter parts are often texts of their own: "can I change my PIN".
+_MIN_SHARE = 0.4  # Of the squares of a text's terms, in a passage that it shares with a longer one.
+_MIN_SHARED = 6.0  # Squares of terms in such a passage, relative to a term of two texts.
+_MAX_SHARING = 10  # Texts with a term of such a passage; texts of a template share more common terms.
 _FEW = 30
 _MAX_TEXTS = 100  # With a term; more common terms say little, and would take most of the time.
 _CHUNK = 256  # Texts that are compared with all others at a time.
@@ -49,18 +50,16 @@ def number_texts(rows: Sequence[Example]) -> np.ndarray:
     numbers_N = np.array([numbers.setdefault(_words(row), len(numbers)) for row in rows], int)
     num_texts = len(numbers)
     terms_UF = _terms(list(numbers))
-    terms_FU = terms_UF.T.tocsr()
     squares_U = terms_UF.power(2).sum(1)
+    passages_UF = terms_UF[:, np.bincount(terms_UF.indices, minlength=terms_UF.shape[1]) <= _MAX_SHARING]
     min_product = np.log(max(1.0, num_texts / _FEW)) ** 2
-    num_words_U = np.array([sum(field.count(" ") + 1 for field in fields) for fields in numbers], int)
-    near = [np.zeros((2, 0), int)]
-    for start in range(0, num_texts, _CHUNK):
-        products = (terms_UF[start : start + _CHUNK] @ terms_FU).tocoo()
-        pairs = np.stack([start + products.row, products.col])
-        least = _MIN_SIMILARITY * (squares_U[pairs].sum(0) - products.data)
-        least_of_part = np.where(num_words_U[pairs].min(0) >= _MIN_PART, _MIN_SHARE * squares_U[pairs].min(0), np.inf)
-        near.append(pairs[:, products.data > np.maximum(np.minimum(least, least_of_part), min_product)])
-    edges = np.concatenate(near, 1)
+    min_shared = _MIN_SHARED * np.log(max(1.0, num_texts / 2)) ** 2
+    similar = _near(
+        terms_UF,
+        lambda pairs, products: np.maximum(_MIN_SIMILARITY * (squares_U[pairs].sum(0) - products), min_product),
+    )
+    sharing = _near(passages_UF, lambda pairs, _: np.maximum(_MIN_SHARE * squares_U[pairs].min(0), min_shared))
+    edges = np.concatenate([np.zeros((2, 0), int), *similar, *sharing], 1)
     graph_UU = sparse.csr_array((np.ones(edges.shape[1]), edges), (num_texts, num_texts))
     return csgraph.connected_components(graph_UU, directed=False)[1][numbers_N]
 
@@ -95,3 +94,12 @@ def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
     columns = np.repeat(np.arange(len(kept)), counts_F)
     values = np.log(len(texts) / counts_F)[columns]
     return sparse.csr_array((values, (rows, columns)), (len(texts), len(kept)))
+
+
+def _near(terms_UF: Any, limit: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the pairs of texts [2, P] whose a · b exceeds the limit; `limit` maps pairs and their a · b [P] to it."""
+    terms_FU = terms_UF.T.tocsr()
+    for start in range(0, terms_UF.shape[0], _CHUNK):
+        products = (terms_UF[start : start + _CHUNK] @ terms_FU).tocoo()
+        pairs = np.stack([start + products.row, products.col])
+        yield pairs[:, products.data > limit(pairs, products.data)]
