@@ -137,7 +137,7 @@ def label_string(place: str, label: Any) -> str:
     elif number is not None:
         label = str(number)
     if not isinstance(label, str) or _NO_LABEL.fullmatch(label.strip()):
-        kind = "not one value" if isinstance(label, str) else f"a {type(label).__name__}"
+        kind = "a list, an error or a formula" if isinstance(label, str) else f"a {type(label).__name__}"
         raise errors.EmptyCell(f"{place}: label {label!r} is {kind}: give each row one text or whole number")
     _check_text(f"{place}: label", label)
     return label.strip()

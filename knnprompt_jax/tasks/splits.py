@@ -19,7 +19,7 @@ from knnprompt_jax.tasks.task import Example, Task
 
 T = TypeVar("T")
 ALL_ROWS = -1  # Instead of a number of rows per class.
-_MAX_NAMED = 5  # Rows that a message names.
+_MAX_NAMED = 5  # Rows or labels that a message names.
 _SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"[^\w.]+|_")  # Between several labels in one cell.
 # Cyrillic letters, and the Latin ones that look like them in lower or upper case.
 _LOOK_ALIKE = str.maketrans(
@@ -184,7 +184,7 @@ def drop_defects(train: Sequence[Example], evaluation: Iterable[Example]) -> lis
 
 
 def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
-    """Yield warnings about labels of train rows that differ only in spelling, or that join other labels.
+    """Yield warnings about labels of train rows that differ only in spelling, join others, or occur once.
 
     A part of a joined label may be no label of its own if another label has the part, too.
     """
@@ -196,9 +196,10 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
         if len(labels) > 1:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
             yield f"labels that differ only in spelling are different classes (rows): {counted}"
-    numbers = [label for label in counts if columns.is_number(label)]
-    if len(numbers) == 1 and [label for label in counts if counts[label] == 1] == numbers and len(counts) > 2:
-        yield f"only the label {numbers[0]!r}, of one row, is a number: is that row a line of totals?"
+    single = [label for label in counts if counts[label] == 1]
+    if 0 < len(single) < len(counts):
+        names = errors.join_names(map(repr, single[:_MAX_NAMED]))
+        yield f"{len(single)} of {len(counts)} labels have a single row and may be mistakes: {names}"
     parts = [(label, [*map(_fold_label, separator.split(label))]) for separator in _SEPARATORS for label in counts]
     known = {*same, *errors.repeated(part for _, found in parts[: len(counts)] for part in {*found} if part)}
     if joined := [label for label, own in parts if len(own) > 1 and known.issuperset(own) and {*own} & same.keys()]:
