@@ -114,9 +114,14 @@ class Content:
         return np.unique([number_of[anchor.row] for anchor in self.anchors], return_inverse=True)[1]
 
     @property
+    def unit_N(self) -> np.ndarray:
+        """The number of the text and label of each anchor: near copies with one label count once."""
+        return np.unique(self.text_N * self.task.num_classes + self.y_N, return_inverse=True)[1]
+
+    @property
     def first_U(self) -> np.ndarray:
-        """The first anchor of each text, in ascending order."""
-        return np.unique(self.text_N, return_index=True)[1]
+        """The first anchor of each unit."""
+        return np.unique(self.unit_N, return_index=True)[1]
 
     @property
     def is_published(self) -> bool:
@@ -149,8 +154,9 @@ class Content:
         assert self.choice
         if self.prior_C is None and self.choice.held_out_p:
             return np.array(self.choice.held_out_p), np.array(self.choice.held_out_right)
-        reason = f"{len(self.first_U):,} different texts are too few: fit at least {pool.ROWS_FOR_ESTIMATE}"
-        if self.prior_C is not None:
+        if self.prior_C is None:
+            reason = f"{len(self.first_U):,} texts, near copies once, are too few: fit {pool.ROWS_FOR_ESTIMATE}"
+        else:
             reason = "class_prior is given, but a promise assumes that classes are as common as among the rows"
         raise errors.UserError(f"no error rate can be promised: {reason}")
 
@@ -158,13 +164,13 @@ class Content:
     def predicted(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The texts whose held-out predictions novelty counts, and their probabilities; None with few classes or rows.
 
-        A text is its index in `first_U`.
+        A text is the number of its unit.
         """
         choice = self.choice
         if not choice or len(np.unique(self.y_N)) < views.MANY_CLASSES or not choice.held_out_p:
             return None
         compared = views.sample(self.rows, self.options.random_state)
-        return np.unique(self.text_N[compared]), np.array(choice.held_out_p)
+        return np.unique(self.unit_N[compared]), np.array(choice.held_out_p)
 
     @property
     def num_novelty_rows(self) -> int:

@@ -113,7 +113,7 @@ def load_rows(
 
 
 def are_published(task: str, train_file: str) -> bool:
-    """Return whether the rows of a task are those of the paper, unless a folder has others under its name."""
+    """Return whether rows are those of the paper, unless a folder or the Hub has others under the task's name."""
     return task in catalogue.PAPER_TASKS and not train_file
 
 

@@ -203,7 +203,8 @@ def _read_hub(source: HubSource, split: str) -> Iterator[Row]:
         UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
     """
     if split not in source.splits:
-        raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")
+        choices = ", ".join(source.splits)
+        raise errors.UserError(f"{source.dataset}: no split {split!r} in the task's `splits`; choose from {choices}")
     try:
         import datasets
 

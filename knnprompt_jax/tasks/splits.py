@@ -19,7 +19,7 @@ from knnprompt_jax.tasks.task import Example, Task
 
 T = TypeVar("T")
 ALL_ROWS = -1  # Instead of a number of rows per class.
-_MAX_NAMED = 5  # Rows or labels that a message names.
+_MAX_NAMED = 5  # Rows that a message names.
 _SEPARATORS = re.compile(r"[,;|/+&]|\s(?:and|or)\s"), re.compile(r"[^\w.]+|_")  # Between several labels in one cell.
 # Cyrillic letters, and the Latin ones that look like them in lower or upper case.
 _LOOK_ALIKE = str.maketrans(
@@ -197,9 +197,8 @@ def label_warnings(rows: Iterable[Example]) -> Iterator[str]:
             counted = ", ".join(f"{label!r} ({counts[label]})" for label in labels)
             yield f"labels that differ only in spelling are different classes (rows): {counted}"
     single = [label for label in counts if counts[label] == 1]
-    if 0 < len(single) < len(counts):
-        names = errors.join_names(map(repr, single[:_MAX_NAMED]))
-        yield f"{len(single)} of {len(counts)} labels have a single row and may be mistakes: {names}"
+    if single and 2 * len(single) < len(counts):
+        yield f"labels of a single row, which may be mistakes: {errors.join_names(map(repr, single))}"
     parts = [(label, [*map(_fold_label, separator.split(label))]) for separator in _SEPARATORS for label in counts]
     known = {*same, *errors.repeated(part for _, found in parts[: len(counts)] for part in {*found} if part)}
     if joined := [label for label, own in parts if len(own) > 1 and known.issuperset(own) and {*own} & same.keys()]:

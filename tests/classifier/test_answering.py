@@ -1,5 +1,7 @@
 """A pool of experts as a classifier: its experts and views, its probabilities, and what survives saving and changes."""
 
+import operator
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,10 +88,18 @@ def test_a_promised_error_rate_leaves_out_the_least_probable_labels(pool, rows):
 
 def test_a_promise_is_refused_where_held_out_rows_are_missing_or_others(pool, model, task, rows):
     few = kp.AutoClassifier(model, task, experts=("words", "knn"), demo_shots=0).fit(rows[0][:24], rows[1][:24])
-    with pytest.raises(kp.UserError, match="can be promised: 24 different texts are too few: fit at least 50"):
+    with pytest.raises(kp.UserError, match="can be promised: 24 texts, near copies once, are too few: fit 50"):
         few.predict(["x"], max_error=0.5)
     with pytest.raises(kp.UserError, match="no error rate can be promised: class_prior is given"):
         pool.set_params(class_prior="uniform").predict(["x"], max_error=0.5)
+
+
+def test_near_copies_count_once_for_each_of_their_labels(model, task, rows):
+    texts, labels = rows[0][:30], rows[1][:30]
+    others = labels[1:] + labels[:1]
+    pool = kp.AutoClassifier(model, task, experts="means", demo_shots=0).fit(texts * 3, labels * 2 + others)
+    expected = 30 + sum(map(operator.ne, labels, others))
+    assert len(pool.choice_.held_out_p) == len(pool.fitted_.content.first_U) == expected > 30
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_a_dataset_folder_is_read_under_our_names(tmp_path, monkeypatch):
     assert [example.label for example in examples] == ["bad", "good", "good"]
     assert examples[1].place == f"{folder}/train:1"
     for split, changes, message in [
-        ("validation", {}, "no split 'validation'; choose from train, dev"),
+        ("validation", {}, "no split 'validation' in the task's .splits.; choose from train, dev"),
         ("train", {"columns": {"sentence": "sentence"}}, "cannot load .*'sentence'"),
         ("train", {"labels": {0: "bad"}}, "train:1: unknown label '1'; choose from bad, good"),
         ("dev", {}, "dev:0: no label column 'label', only sentence"),

@@ -8,15 +8,15 @@ preview, a quoted text, a conversation and its beginning. The copy of a near cop
 The terms of a text are its words, but for those with digits that were left out, and its pairs of adjacent words that
 occur in other texts. Each has its inverse document frequency, log(U / n) for n of U texts, and the similarity of two
 texts is Tanimoto's, a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few
-annotators. Texts of a short template are no copies, because they share only common terms: a · b must exceed the square
-of a term in `_FEW` texts.
+annotators. A shared passage are the common terms that at most `_MAX_SHARING` texts have, which excludes templates. Its
+a · b must be a share of the squares of the shorter text's terms, and worth several terms that only two texts have.
 """
 
 import collections
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ _MIN_SIMILARITY = 0.55
 _MIN_SHARE = 0.4  # Of the squares of a text's terms, in a passage that it shares with a longer one.
 _MIN_SHARED = 6.0  # Squares of terms in such a passage, relative to a term of two texts.
 _MAX_SHARING = 10  # Texts with a term of such a passage; texts of a template share more common terms.
-_FEW = 30
 _MAX_TEXTS = 100  # With a term; more common terms say little, and would take most of the time.
 _CHUNK = 256  # Texts that are compared with all others at a time.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
@@ -52,14 +51,13 @@ def number_texts(rows: Sequence[Example]) -> np.ndarray:
     terms_UF = _terms(list(numbers))
     squares_U = terms_UF.power(2).sum(1)
     passages_UF = terms_UF[:, np.bincount(terms_UF.indices, minlength=terms_UF.shape[1]) <= _MAX_SHARING]
-    min_product = np.log(max(1.0, num_texts / _FEW)) ** 2
     min_shared = _MIN_SHARED * np.log(max(1.0, num_texts / 2)) ** 2
-    similar = _near(
-        terms_UF,
-        lambda pairs, products: np.maximum(_MIN_SIMILARITY * (squares_U[pairs].sum(0) - products), min_product),
-    )
-    sharing = _near(passages_UF, lambda pairs, _: np.maximum(_MIN_SHARE * squares_U[pairs].min(0), min_shared))
-    edges = np.concatenate([np.zeros((2, 0), int), *similar, *sharing], 1)
+    near = [np.zeros((2, 0), int)]
+    for pairs, products in _products(terms_UF):
+        near.append(pairs[:, products > _MIN_SIMILARITY * (squares_U[pairs].sum(0) - products)])
+    for pairs, products in _products(passages_UF):
+        near.append(pairs[:, products > np.maximum(_MIN_SHARE * squares_U[pairs].min(0), min_shared)])
+    edges = np.concatenate(near, 1)
     graph_UU = sparse.csr_array((np.ones(edges.shape[1]), edges), (num_texts, num_texts))
     return csgraph.connected_components(graph_UU, directed=False)[1][numbers_N]
 
@@ -96,10 +94,9 @@ def _terms(texts: Sequence[tuple[str, ...]]) -> Any:
     return sparse.csr_array((values, (rows, columns)), (len(texts), len(kept)))
 
 
-def _near(terms_UF: Any, limit: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the pairs of texts [2, P] whose a · b exceeds the limit; `limit` maps pairs and their a · b [P] to it."""
+def _products(terms_UF: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield pairs [2, P] of texts with common terms, and the a · b of each pair [P]."""
     terms_FU = terms_UF.T.tocsr()
     for start in range(0, terms_UF.shape[0], _CHUNK):
         products = (terms_UF[start : start + _CHUNK] @ terms_FU).tocoo()
-        pairs = np.stack([start + products.row, products.col])
-        yield pairs[:, products.data > limit(pairs, products.data)]
+        yield np.stack([start + products.row, products.col]), products.data

@@ -13,7 +13,7 @@ import numpy as np
 from knnprompt_jax.classifier.experts import views
 from knnprompt_jax.common import text_tables
 
-VERSION = 2  # Increment it when predictions change: records of another version are not resumed.
+VERSION = 3  # Increment it when predictions change: records of another version are not resumed.
 FEW_ROWS = 16  # Rows per class up to which the prior of few rows holds.
 _PRIOR = {  # Up to `FEW_ROWS` per class, more rows, and `views.MANY_CLASSES` or more; for each view of an expert.
     "labels": (6.0, 0.5, 0.5),
@@ -193,7 +193,7 @@ def assess(choice: Choice, logits_NC: np.ndarray, y_N: np.ndarray, first_U: np.n
     """Return the choice with what to expect of it, from the logits of held-out rows.
 
     Args:
-        first_U: the first row of each text, which counts once; if they are too few, nothing is expected.
+        first_U: the first row of each text and label, which counts once; if they are too few, nothing is expected.
     """
     if not _are_enough(len(first_U), logits_NC.shape[1]):
         return choice

@@ -194,7 +194,7 @@ def fit(
     states = {number: read(sample, number) for number in activations}
     texts = joined_texts(task, rows)
     folds_n = views.deal_folds(y_n, text_N[sample])
-    first_u = np.unique(text_N[sample], return_index=True)[1]
+    first_u = np.unique(text_N[sample] * len(sampled_P) + y_n, return_index=True)[1]
     sampled = Readings([texts[index] for index in sample], states)
     choice, logits_nP = _hold_out_and_weigh(experts, sampled, y_n, folds_n, obstacles)
     used = {number: states[number] for number in choice.views}

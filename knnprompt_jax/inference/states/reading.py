@@ -39,7 +39,10 @@ _CHUNKS_AHEAD = 1  # Chunks that are queued on accelerators while one is compute
 
 
 class PassResult(NamedTuple):
-    """The states of prompts, the number of prompts that the model read for them, and the seconds spent on these."""
+    """The states of prompts, the number of prompts that the model read for them, and the seconds of reading.
+
+    What devices compute while the set before is in use takes no seconds.
+    """
 
     states: lm.States
     num_read: int
@@ -181,13 +184,13 @@ class _SetReading:
 
     def queue_all(self) -> Iterator[_Queued | None]:
         """Queue one chunk after the other; the last item is None."""
-        is_last = False
-        while not is_last:
+        while True:
             with self._timed():
                 chunk = next(self._chunks, None)
                 queued = chunk and self._queue(chunk)
             yield queued
-            is_last = chunk is None
+            if chunk is None:
+                return
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ def _gpt_neox(hf: config_lib.Fields) -> config_lib.DecoderConfig:
     for key in ("rope_theta", "partial_rotary_factor"):  # Older `transformers` saves them under these names too.
         older = parameters.value(key)
         if hf.value(key, older) != older:
-            raise hf.wrong(key, f"{hf.value(key)}, and its older name has {older}")
+            raise hf.wrong(key, f"its older name has {older}")
     biases = dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", True))
     is_parallel = hf.switch("use_parallel_residual", True)
     return _config_from_hf(hf, parameters, "gelu", parallel_residual=is_parallel, **biases)

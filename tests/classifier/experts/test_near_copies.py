@@ -8,6 +8,8 @@ from knnprompt_jax.classifier.experts import near_copies
 from knnprompt_jax.tasks.task import Example
 
 TEXTS = [row.fields["sentence"] for row in tasks.load_rows(tasks.get("demo"), "train")[:60]]
+LETTERS = "abcdefghijklm"
+OWN = [" ".join(f"{x}{y}{z}" for y in "opq" for z in LETTERS[:7]) for x in LETTERS]  # 21 words.
 SIGNATURES = ("Kim", "Bo from the second floor in Lima")
 KINDS = {
     "signature": lambda text, copy: (f"{text} -- {SIGNATURES[copy]}",),
@@ -31,6 +33,8 @@ DIFFERENT = {
         *(f"can I {verb} my {noun}" for verb in ("change", "block", "see") for noun in ("PIN", "card", "name")),
         "can I change my PIN when I am abroad without a phone that works and with none of your machines in reach",
     ],
+    "long name": [f"{text} the lost island of dreams and pale shadows" for text in OWN[:2]],
+    "signature of many": [f"{text} {OWN[-1]} {OWN[-2]}" for text in OWN[:-2]],
     "symbols": ["\U0001f600", "\U0001f621", "!!", "?", "1", "2"],
     "marks": ["C++ developer", "C# developer", ":)", ":("],
     "vowel signs": ["\u092a\u093f\u0924\u093e", "\u092a\u0940\u0924\u093e"],

@@ -78,7 +78,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"head_dim": 129}, "rotary embedding needs an even part of a head of 129"),
         ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "it is not 28 of full_attention, one for each"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_type, rope_theta, and not slidi"),
-        ("pythia-160m", {"rope_theta": 5e5}, "500000.0, and its older name has 10000"),
+        ("pythia-160m", {"rope_theta": 5e5}, "rope_theta=500000.0: its older name has 10000"),
         ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "a/config.json: short_factor=[1]: it is not 48 positive"),
         ("Phi-3-mini-128k-instruct", {"rope_scaling": WORDS}, "short_factor=['x', 'x', "),
         ("Phi-3-mini-128k-instruct", {"original_max_position_embeddings": 1}, "=1: LongRoPE needs at least 2"),
