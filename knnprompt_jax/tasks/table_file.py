@@ -258,9 +258,7 @@ def _read_csv(lines: Iterator[str], name: str, delimiter: str) -> Iterator[Row]:
                 yield f"{name}:{line}", row
             line = reader.line_num + 1
     except csv.Error as error:
-        advice = (
-            "; is a quote missing, not doubled or after a blank, or is it another --delimiter=?" if line > 1 else ""
-        )
+        advice = "; is a quote missing, not doubled or after a blank? Or give --delimiter=" if line > 1 else ""
         raise errors.UserError(f"{name}:{line}: not CSV with the delimiter {delimiter!r}: {error}{advice}") from None
 
 
