@@ -38,7 +38,7 @@ from knnprompt_jax.classifier.fitted import Content, Fitted
 from knnprompt_jax.common import errors, files, parallel
 from knnprompt_jax.inference import lm as lm_lib
 
-FORMAT = 18
+FORMAT = 19
 _KEY = "knnprompt_classifier"
 _OPTIONS = {kind.__name__: kind for kind in (PublishedOptions, AutoOptions)}
 _INVALID = (safetensors.SafetensorError, ValueError, LookupError, TypeError, RecursionError)
