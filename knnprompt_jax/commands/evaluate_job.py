@@ -66,7 +66,7 @@ def _warn_of_near_copies(rows: Sequence[Example], examples: Sequence[Example]) -
     """Log how many examples are near copies of rows."""
     text_N = near_copies.number_texts([*rows, *examples])
     if len(found := np.flatnonzero(np.isin(text_N[len(rows) :], text_N[: len(rows)]))):
-        message = "%d of %d rows are near copies of rows the classifier was fitted to: scores are too high; first: %s"
+        message = "%d of %d rows are near copies of rows of the classifier: scores may be too high; first: %s"
         logging.warning(message, len(found), len(examples), examples[found[0]].place)
 
 

@@ -184,7 +184,7 @@ def test_texts_in_columns_of_other_names(tmp_path, caplog):
     other = write_table(tmp_path / "other.csv", swapped, ("title", "subject", "label"))
     place = {"classifier": str(tmp_path / "mine"), "input": str(other), "text_columns": ("subject", "title")}
     assert "Rows measured: 7." in evaluate_job.run(commands.EvaluationSettings(**place, output=str(tmp_path / "page")))
-    assert "7 of 7 rows are near copies of rows the classifier was fitted to" in caplog.text
+    assert "7 of 7 rows are near copies of rows of the classifier" in caplog.text
     predict_job.run(commands.PredictionSettings(**place, output=str(tmp_path / "out.jsonl"), keep=("title",)))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     expected = kp.load(tmp_path / "mine").predict([{"title": title, "body": body} for title, body, _ in rows])

@@ -1,15 +1,16 @@
 """Near copies: texts that differ only in a signature, date, id, punctuation or order of fields, or share a passage.
 
-A row that is predicted by its own copy says nothing about new texts. Two texts are near copies if their words are the
-same but for case, punctuation, invisible characters, the order of fields and, beside at least four others, words with
-digits, if their terms are similar, or if they share much that few others have: overlapping parts of a document, a
-preview, a quoted text, a conversation and its beginning. The copy of a near copy is a near copy, too.
+A row that is predicted by its own copy says nothing about new texts. Two texts are near copies in three cases; the copy
+of a near copy is a near copy, too:
 
-The terms of a text are its words, but for those with digits that were left out, and its pairs of adjacent words that
-occur in other texts. Each has its inverse document frequency, log(U / n) for n of U texts, and the similarity of two
-texts is Tanimoto's, a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few
-annotators. A shared passage are the common terms that at most `_MAX_SHARING` texts have, which excludes templates. Its
-a · b must be a share of the squares of the shorter text's terms, and worth several terms that only two texts have.
+- Their words are the same but for case, punctuation, invisible characters and the order of fields. Words with digits
+  are left out beside four others.
+- Their terms are similar. The terms of a text are these words, and its pairs of adjacent words that occur in other
+  texts. Each has its inverse document frequency, log(U / n) for n of U texts. Similarity is Tanimoto's,
+  a · b / (a · a + b · b − a · b). So rare words count, but hardly the name of one of a few annotators.
+- They share a passage, such as a quote or the overlap of two parts of a document: terms that at most `_MAX_SHARING`
+  texts have, which excludes most templates. Their a · b is a large part of the shorter text's a · a, and worth several
+  terms that only two texts have.
 """
 
 import collections
